@@ -403,7 +403,7 @@ def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
         if (what := part["what"]) is not Spent.IDLE:
             parts[worded(what), what if isinstance(what, Spent) else Kind(what.kind)] += part["total_ns"]
     left = dict(LIMIT_COLOURS)
-    others = itertools.cycle(colour for colour in colours.COLOURS if colour not in left.values())
+    others = itertools.cycle([colour for colour in colours.COLOURS if colour not in left.values()])
     for (name, kind), ns in parts.most_common():
         yield name, ns / window_ns, left.pop(kind, "") or next(others)
 

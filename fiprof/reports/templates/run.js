@@ -14,6 +14,7 @@ function el(name, attributes = {}, ...children) {
   return made;
 }
 
+const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 const grouped = (value) => Number(value).toLocaleString("en-US", { maximumFractionDigits: 6 });
 
@@ -22,16 +23,11 @@ function duration(us) {
   return us >= 1e3 ? `${(us / 1e3).toPrecision(4)} ms` : `${us.toPrecision(3)} µs`;
 }
 
-async function unpack() {
-  const bytes = Uint8Array.from(atob(get("data").textContent.trim()), (char) => char.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).json();
-}
-
 let data;
 try {
   if (!("DecompressionStream" in window)) throw new Error("it has no DecompressionStream");
-  data = await unpack();
+  const bytes = Uint8Array.from(atob(get("data").textContent.trim()), (char) => char.charCodeAt(0));
+  data = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 } catch (error) {
   get("problem").textContent = `This browser cannot unpack the page's data (${error.message}). Use a newer one, or read report.md.`;
   get("problem").hidden = false;
@@ -42,7 +38,7 @@ try {
 const rows = data.runs.flatMap((run, place) => run.rows.map((row, index) => ({ ...row, run, number: place + 1, index })));
 const launches = new Map(data.runs.flatMap((run) => Object.entries(run.details.launches).map(([launch, found]) => [`launch=${run.prefix}${launch}`, { ...found, run, launch: Number(launch) }])));
 const several = data.runs.length > 1;
-const state = { row: null, launch: null, pane: "why", family: "", words: "", run: 0, sort: ["", 1], heat: "", open: new Map(), counters: "" };
+const state = { row: null, launch: null, pane: "why", family: null, words: "", run: null, sort: [], heat: "", open: new Map(), counters: "" };
 
 // Values: a text, a number that says where it comes from, or a list of both
 
@@ -57,22 +53,14 @@ const paragraphs = (values, kind = null) => values.map((value) => el("p", { clas
 // A long name breaks at its words.
 const breakable = (name) => name.split(/(?<=[_:,<>])(?=\S)|(?<=[a-z\d])(?=[A-Z])/).flatMap((word) => [word, el("wbr")]);
 const scrolled = (name, grid, kind = "") => el("div", { class: `scroll ${kind}`, tabindex: 0, role: "group", "aria-label": name }, grid);
-const heading = (titles, number = () => false) => el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { scope: "col", class: number(place) ? "n" : null }, title))));
 
-function bar({ b, m }) {
-  return el("span", { class: "track" }, el("span", { style: `width:${100 * b}%` }), m === null ? "" : el("i", { style: `left:${Math.min(100 * m, 99.5)}%` }));
-}
+const bar = ({ b, m }) => el("span", { class: "track" }, el("span", { style: `width:${100 * b}%` }), m === null ? "" : el("i", { style: `left:${Math.min(100 * m, 99.5)}%` }));
 
 function cell(value, column) {
-  const made = el("td", { class: column.n ? "n" : null });
-  if (value === null || value?.t === undefined) made.append(...(value === null ? ["–"] : words(value)));
-  else if ("b" in value) made.append(bar(value));
-  else made.append(value.t);
   const tip = data.sources[value?.s] ?? value?.tip;
-  if (tip) Object.assign(made.dataset, { tip }), (made.tabIndex = 0);
-  if (value?.o !== undefined) made.dataset.o = value.o;
-  if (value?.h !== undefined) made.style.background = `color-mix(in srgb, #2994ff ${Math.round(70 * Math.min(value.h ?? 0, 1))}%, var(--paper))`;
-  return made;
+  const shade = value?.h === undefined ? null : `background:color-mix(in srgb, #2994ff ${Math.round(70 * Math.min(value.h ?? 0, 1))}%, var(--paper))`;
+  const shown = value === null ? "–" : typeof value === "string" ? breakable(value) : Array.isArray(value) ? words(value) : "b" in value ? bar(value) : value.t;
+  return el("td", { class: column.n ? "n" : null, "data-tip": tip, tabindex: tip ? 0 : null, "data-o": value?.o, style: shade }, shown);
 }
 
 function table(view) {
@@ -104,59 +92,39 @@ async function copy(event) {
   setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
-// Sorting: numbers by their full value, what was not measured last.
-function sortBody(head, index) {
+// Sorting: numbers by their full value, the largest first; what was not measured last.
+function sortBody(head, index, order = null) {
   const body = head.closest("table").tBodies[0];
-  const down = head.ariaSort === "ascending";
-  const key = (row) => row.cells[index].dataset.o ?? row.cells[index].textContent;
   const numeric = head.matches(".n");
-  const value = (row) => (numeric && (key(row) === "–" || key(row) === "") ? null : numeric ? Number(String(key(row)).replaceAll(",", "")) : key(row));
-  const sorted = [...body.rows].map((row) => [value(row), row]);
-  sorted.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : (down ? -1 : 1) * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }))));
-  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
-  head.ariaSort = down ? "descending" : "ascending";
+  const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+  head.ariaSort = order ?? orders[head.ariaSort === orders[0] ? 1 : 0];
+  const sign = head.ariaSort === "ascending" ? 1 : -1;
+  const value = ({ dataset, textContent }) => (!numeric ? textContent : ["–", ""].includes(textContent) ? null : Number(dataset.o ?? textContent.replaceAll(",", "")));
+  const sorted = [...body.rows].map((row) => [value(row.cells[index]), row]);
+  sorted.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }))));
+  for (const other of head.parentElement.cells) if (other !== head) other.removeAttribute("aria-sort");
   body.append(...sorted.map(([, row]) => row));
 }
 
 // The table of what takes the time
 
+// Key, heading, whether it is of numbers, and what it means.
 const COLUMNS = [
-  ["run", "run", true],
-  ["name", "what", false],
-  ["share", "share", true],
-  ["count", "runs", true],
-  ["time", "time", true],
-  ["limit", "limited by", false],
-  ["roof", "of roof", true],
-  ["saving", "gain", true],
+  ["run", "run", true, "Its place among the runs."],
+  ["name", "what", false, "What takes the time."],
+  ["share", "share", true, "Of the time of an iteration of every case; of a program, of its GPUs' wall time."],
+  ["count", "runs", true, "Executions in an iteration; of a program in all."],
+  ["time", "time", true, "Of one execution: the median under nsys; where nsys has none, of ncu's launches."],
+  ["limit", "limited by", false, "What limits it, how far that is from its limit, and how sure that is."],
+  ["roof", "of roof", true, "Of what the lowest roof allows: of a memory's, bytes a second of its peak. The busy time of its unit, under «limited by», is more: it counts what is no data."],
+  ["saving", "gain", true, "What the first step saves, measured, or at most. Sorted by the share of the run's time."],
 ];
-const HINTS = {
-  share: "Of the time of an iteration of every case; of a program, of its GPUs' wall time.",
-  count: "Executions in an iteration; of a program in all.",
-  time: "Of one execution: the median under nsys; where nsys has none, of ncu's launches.",
-  roof: "Of what the lowest roof allows: of a memory's, bytes a second of its peak. The busy time of its unit, under «limited by», is more: it counts what is no data.",
-  limit: "What limits it, how far that is from its limit, and how sure that is.",
-  saving: "What the first step saves, measured, or at most. Sorted by the share of the run's time.",
-};
-
-const sortKey = (row, key) => {
-  if (key === "time") return row.time?.o ?? null;
-  if (key === "roof") return row.roof?.[0] ?? null;
-  return key === "run" ? row.number : row[key];
-};
 
 function shownRows() {
-  const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = rows.filter((row) => {
+  const words = wordsOf(state.words);
+  return rows.filter((row) => {
     const text = `${row.name} ${row.label} ${row.full} ${row.limit} ${row.family}`.toLowerCase();
     return (!state.family || row.family === state.family) && (!state.run || row.number === state.run) && words.every((word) => text.includes(word));
-  });
-  const [key, sign] = state.sort;
-  if (!key) return several ? found.sort((a, b) => a.number - b.number || a.index - b.index) : found;
-  return found.sort((a, b) => {
-    const [x, y] = [sortKey(a, key), sortKey(b, key)];
-    if (x === null || y === null) return (x === null) - (y === null);
-    return sign * (typeof x === "number" ? x - y : String(x).localeCompare(String(y)));
   });
 }
 
@@ -167,15 +135,14 @@ function drawRows() {
   const shown = shownRows();
   const filled = { count: (row) => row.count > 1, saving: (row) => plain(row.gain) };
   const columns = COLUMNS.filter(([key]) => key === "name" || (key === "run" ? several : shown.some(filled[key] ?? ((row) => row[key]))));
-  const heads = columns.map(([key, title, number]) => {
-    const [first, second] = number ? [-1, 1] : [1, -1];
+  const heads = columns.map(([key, title, number, hint], index) => {
+    const head = el("th", { scope: "col", class: number ? "n" : null, title: hint });
     const sort = () => {
-      state.sort = state.sort[0] !== key ? [key, first] : state.sort[1] === first ? [key, second] : ["", 1];
-      drawRows();
-      mark();
+      sortBody(head, index);
+      state.sort = [key, head.ariaSort];
     };
-    const order = state.sort[0] === key ? (state.sort[1] > 0 ? "ascending" : "descending") : null;
-    return el("th", { scope: "col", class: number ? "n" : null, title: HINTS[key], "aria-sort": order }, el("button", { type: "button", onclick: sort }, title));
+    head.append(el("button", { type: "button", onclick: sort }, title));
+    return head;
   });
   const most = Math.max(...rows.map((row) => row.share), 1e-9);
   const cells = {
@@ -189,26 +156,32 @@ function drawRows() {
     saving: (row) => el("span", { title: plain(row.step) || null }, words(row.gain)),
   };
   const body = shown.map((row) => {
-    const made = el("tr", {}, columns.map(([key, , number]) => el("td", { class: number ? `n ${key}` : key }, cells[key](row))));
+    const full = { share: row.share, count: row.count, time: row.time?.o, roof: row.roof?.[0], saving: row.saving };
+    const made = el("tr", {}, columns.map(([key, title, number]) => el("td", { class: number ? `n ${key}` : key, "data-o": full[key], "data-title": title }, cells[key](row))));
     made.dataset.id = row.id;
     made.onclick = (event) => event.target.closest("a, .fact, .mark") || choose(row.id);
     return made;
   });
   get("rows").replaceChildren(el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
+  const by = columns.findIndex(([key]) => key === state.sort[0]);
+  if (by >= 0) sortBody(heads[by], by, state.sort[1]);
   const shares = shown.reduce((sum, row) => sum + row.share, 0) / (several && !state.run ? data.runs.length : 1);
   const hidden = data.runs.reduce((sum, run) => sum + run.left_out, 0);
   get("rows-note").textContent = `${shown.length} of ${rows.length} rows, ${percent(shares, 1)} of the time.` + (hidden ? ` ${hidden} more of less time are left out: fiprof top and fiprof show have them.` : "");
+  mark();
 }
 
 function drawChips() {
-  const families = new Map(rows.map((row) => [row.family, row.colour]));
-  const press = (pressed, onclick, ...words) => el("button", { type: "button", "aria-pressed": String(pressed), onclick }, words);
-  const again = () => (drawChips(), drawRows(), mark());
+  const chip = (key, value, ...words) => {
+    const press = () => ((state[key] = state[key] === value ? null : value), drawChips(), drawRows());
+    return el("button", { type: "button", "aria-pressed": String(state[key] === value), onclick: press }, words);
+  };
   const search = el("input", { type: "search", id: "search", placeholder: "Filter ( / )", "aria-label": "Filter the rows", value: state.words });
-  search.oninput = () => ((state.words = search.value), drawRows(), mark());
-  const kinds = [...families].slice(0, 12).map(([name, colour]) => press(state.family === name, () => ((state.family = state.family === name ? "" : name), again()), el("span", { class: "swatch", style: `background:${colour}` }), name));
-  const runs = several ? data.runs.map((run, place) => press(state.run === place + 1, () => ((state.run = state.run === place + 1 ? 0 : place + 1), again()), `run ${place + 1}: ${run.name}`)) : [];
-  get("chips").replaceChildren(search, ...(families.size > 1 ? kinds : []), ...runs);
+  search.oninput = () => ((state.words = search.value), drawRows());
+  const families = [...new Map(rows.map((row) => [row.family, row.colour]))].slice(0, 12);
+  const kinds = families.map(([name, colour]) => chip("family", name, el("span", { class: "swatch", style: `background:${colour}` }), name));
+  const runs = data.runs.map((run, place) => chip("run", place + 1, `run ${place + 1}: ${run.name}`));
+  get("chips").replaceChildren(search, ...(kinds.length > 1 ? kinds : []), ...(several ? runs : []));
 }
 
 function drawWall() {
@@ -252,8 +225,7 @@ function mark() {
 
 function step(by) {
   const shown = all("#rows tbody tr");
-  const at = shown.findIndex((line) => line.dataset.id === state.row?.id);
-  const next = shown[Math.min(Math.max(at + by, 0), shown.length - 1)];
+  const next = shown[shown.findIndex((line) => line.dataset.id === state.row?.id) + by];
   if (!next) return;
   choose(next.dataset.id);
   next.scrollIntoView({ block: "nearest" });
@@ -287,7 +259,14 @@ addEventListener("keydown", (event) => {
 
 // Panes
 
-const PANES = [["why", "Why", paneWhy], ["source", "Source", paneSource], ["roofline", "Roofline", paneRoofline], ["stalls", "Stalls", paneStalls], ["occupancy", "Occupancy", paneOccupancy], ["counters", "Counters", paneCounters]];
+const PANES = [
+  ["why", "Why", paneWhy],
+  ["source", "Source", paneSource],
+  ["roofline", "Roofline", paneRoofline],
+  ["stalls", "Stalls", (row, { stalls }) => (stalls ? table(stalls) : nothing("The stall mix"))],
+  ["occupancy", "Occupancy", (row, { occupancy }) => (occupancy ? [bar(occupancy.bar), ...table(occupancy.table)] : nothing("Occupancy"))],
+  ["counters", "Counters", paneCounters],
+];
 
 function showPane(key, focus = false) {
   state.pane = key;
@@ -347,9 +326,8 @@ function heatOf(source) {
   return place ? source.samples.map((count, at) => (source.reason[at] === place ? count : 0)) : source.samples;
 }
 
-function offset(code, place) {
-  return `0x${(Array.isArray(code.offsets) ? code.offsets[place] : place * code.offsets).toString(16)}`;
-}
+const hotOf = (heat, total) => heat.map((_, place) => place).filter((place) => heat[place] >= Math.max(HOT * total, 1));
+const offset = (code, place) => `0x${(Array.isArray(code.offsets) ? code.offsets[place] : place * code.offsets).toString(16)}`;
 
 function paneSource(row, launch) {
   const source = launch?.source;
@@ -359,7 +337,7 @@ function paneSource(row, launch) {
   const heat = heatOf(source);
   const total = source.total || 1;
   const hottest = Math.max(...heat, 1);
-  const hot = heat.map((count, place) => place).filter((place) => heat[place] >= Math.max(HOT * total, 1));
+  const hot = hotOf(heat, total);
   const open = state.open.get(launch) ?? new Set();
   state.open.set(launch, open);
   const visible = new Set(open);
@@ -400,7 +378,7 @@ function paneSource(row, launch) {
     el("button", { type: "button", onclick: () => nextHot(1), title: "Key n" }, "next hot spot →"),
     el("label", {}, "heat by ", choices),
     el("span", { class: "note" }, `${grouped(lines.length)} instructions, ${grouped(source.total)} samples`));
-  return [tools, el("div", { class: "source", tabindex: 0, role: "group", "aria-label": "SASS" }, el("table", {}, heading(columns), el("tbody", {}, body)))];
+  return [tools, el("div", { class: "source", tabindex: 0, role: "group", "aria-label": "SASS" }, el("table", {}, el("thead", {}, el("tr", {}, columns.map((title) => el("th", { scope: "col" }, title)))), el("tbody", {}, body)))];
 }
 
 // The hot spots in the order of their heat.
@@ -408,7 +386,7 @@ function nextHot(by) {
   const source = state.launch?.source;
   if (!source) return;
   const heat = heatOf(source);
-  const order = heat.map((_, place) => place).filter((place) => heat[place] >= Math.max(HOT * source.total, 1)).sort((a, b) => heat[b] - heat[a]);
+  const order = hotOf(heat, source.total).sort((a, b) => heat[b] - heat[a]);
   if (!order.length) return;
   const at = state.hotAt?.launch === state.launch ? state.hotAt.place : -1;
   const place = (at + by + order.length) % order.length;
@@ -441,9 +419,8 @@ function paneRoofline(row, launch) {
     const memory = found?.memories.find(([level]) => level === "DRAM") ?? found?.memories[0];
     return found?.work && memory?.[2] ? { row: each, x: memory[2], y: found.work[1] } : null;
   }).filter(Boolean);
-  const peaks = roof.memories;
   const top = roof.work?.[2] ?? Math.max(...points.map((point) => point.y), 1e12);
-  const xs = [...points.map((point) => point.x), ...peaks.map(([, peak]) => top / peak), ...roof.memories.map((memory) => memory[2]).filter(Boolean)];
+  const xs = [...points.map((point) => point.x), ...roof.memories.map(([, peak]) => top / peak), ...roof.memories.map((memory) => memory[2]).filter(Boolean)];
   const [x0, x1] = [10 ** Math.floor(Math.log10(Math.min(...xs) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...xs) * 1.5))];
   const ys = [...points.map((point) => point.y), top];
   const [y0, y1] = [10 ** Math.floor(Math.log10(Math.min(...ys) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...ys) * 1.3))];
@@ -455,7 +432,7 @@ function paneRoofline(row, launch) {
   for (const value of decades(y0, y1)) parts.push(el("line", { class: "grid", x1: start, x2: wide - right, y1: y(value), y2: y(value) }), el("text", { x: start - 6, y: y(value) + 4, "text-anchor": "end" }, Number((value / 1e12).toPrecision(1)).toString()));
   parts.push(el("text", { x: (start + wide) / 2, y: high - 8, "text-anchor": "middle" }, "FLOP per byte"), el("text", { x: 14, y: (high - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(high - bottom) / 2})` }, "TFLOP/s"));
   const names = new Map();
-  for (const [level, peak] of peaks) {
+  for (const [level, peak] of roof.memories) {
     const from = Math.max(x0, y0 / peak);
     const to = Math.min(top / peak, x1);
     if (from >= to) continue;
@@ -464,7 +441,7 @@ function paneRoofline(row, launch) {
     names.set(level, el("text", { x: x(at) - 5, y: y(at * peak) - 5, "text-anchor": "end" }, level));
   }
   if (roof.work?.[2]) {
-    parts.push(el("path", { class: `roof${peaks.some(([level]) => level === roof.roof) ? "" : " binds"}`, d: `M${x(Math.min(...peaks.map(([, peak]) => top / peak)))},${y(top)} L${wide - right},${y(top)}` }));
+    parts.push(el("path", { class: `roof${roof.memories.some(([level]) => level === roof.roof) ? "" : " binds"}`, d: `M${x(Math.min(...roof.memories.map(([, peak]) => top / peak)))},${y(top)} L${wide - right},${y(top)}` }));
     names.set("work", el("text", { x: wide - right - 2, y: y(top) - 5, "text-anchor": "end" }, `${roof.work[0]} ${Number((top / 1e12).toPrecision(3))} TFLOP/s`));
   }
   for (const point of points.sort((a, b) => (a.row === row) - (b.row === row))) {
@@ -479,49 +456,45 @@ function paneRoofline(row, launch) {
   ];
 }
 
-function paneStalls(row, launch) {
-  return launch?.stalls ? table(launch.stalls) : nothing("The stall mix");
-}
-
-function paneOccupancy(row, launch) {
-  const found = launch?.occupancy;
-  return found ? [bar(found.bar), ...table(found.table)] : nothing("Occupancy");
-}
 
 const MOST_COUNTERS = 300;
+const COUNTERS = { title: "", warnings: [], notes: [], columns: [{ t: "counter" }, { t: "value", n: true }, { t: "meaning or unit" }] };
 
 function paneCounters(row, launch) {
-  if (!launch) return nothing("A counter");
   const { keys, raw } = launch.run.details;
+  const from = `ncu, launch ${launch.launch}`;
   const every = [
-    ...launch.counters.map(([key, value, text, formula]) => [keys[key][0], text, value, `ncu, launch ${launch.launch}: ${formula}`, keys[key][1]]),
-    ...launch.raw.map(([key, value]) => [raw[key][0], typeof value === "number" ? grouped(value) : value, value, `ncu, launch ${launch.launch}`, raw[key][1]]),
+    ...launch.counters.map(([key, value, text, formula]) => [keys[key][0], { t: text, o: value, tip: `${from}: ${formula}` }, keys[key][1]]),
+    ...launch.raw.map(([key, value]) => [raw[key][0], { t: typeof value === "number" ? grouped(value) : value, o: value, tip: from }, raw[key][1]]),
   ];
   const search = el("input", { type: "search", placeholder: `Filter ${every.length} counters`, "aria-label": "Filter the counters", value: state.counters });
-  const body = el("tbody");
-  const note = el("p", { class: "note" });
-  const fill = () => {
+  const shown = el("div");
+  search.oninput = () => {
     state.counters = search.value;
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = every.filter(([name, , , , meaning]) => words.every((word) => `${name} ${meaning}`.toLowerCase().includes(word)));
-    body.replaceChildren(...found.slice(0, MOST_COUNTERS).map(([name, text, , tip, meaning]) => el("tr", {}, el("td", { class: "key" }, breakable(name)), el("td", { class: "n", tabindex: 0, "data-tip": tip }, text), el("td", { class: "meaning" }, meaning))));
-    note.textContent = found.length > MOST_COUNTERS ? `The first ${MOST_COUNTERS} of ${found.length}: type to find others.` : `${found.length} counters.`;
+    const found = every.filter(([name, , meaning]) => wordsOf(search.value).every((word) => `${name} ${meaning}`.toLowerCase().includes(word)));
+    const note = found.length > MOST_COUNTERS ? `The first ${MOST_COUNTERS} of ${found.length}: type to find others.` : `${found.length} counters.`;
+    shown.replaceChildren(...table({ ...COUNTERS, summary: [note], rows: found.slice(0, MOST_COUNTERS) }));
   };
-  search.oninput = fill;
-  fill();
-  return [el("p", { class: "chips" }, search), note, scrolled("Counters", el("table", {}, heading(["counter", "value", "meaning or unit"], (place) => place === 1), body), "long")];
+  search.oninput();
+  return [el("p", { class: "chips" }, search), shown];
 }
 
 // Timeline: a canvas of pieces; a click selects, the selection lights up
 
 const time = { run: 0, window: 0, from: 0, to: 1 };
 const TRACK = 22;
-const NAMES_PX = 150;
 
 function makeTimeline() {
   const there = data.runs.map((run, place) => place).filter((place) => data.runs[place].timeline.windows.length);
   if (!there.length) return;
   time.run = there[0];
+  for (const track of data.runs.flatMap((run) => run.timeline.windows.flatMap((window) => window.tracks))) {
+    track.pieces = [];
+    for (let at = 0, start = 0; at < (track.iv ?? []).length; at += 4) {
+      start += track.iv[at];
+      track.pieces.push([start / 1e5, (start + track.iv[at + 1]) / 1e5, track.iv[at + 2], track.iv[at + 3]]);
+    }
+  }
   const section = get("timeline");
   section.hidden = false;
   const windows = el("select", { "aria-label": "Part of the trace" }, there.flatMap((run) => data.runs[run].timeline.windows.map((window, place) => el("option", { value: `${run} ${place}` }, `${several ? `${data.runs[run].name}: ` : ""}${window.name}, ${duration(window.length_us)}`))));
@@ -531,9 +504,8 @@ function makeTimeline() {
     zoom(middle - half, middle + half);
   };
   const button = (text, name, onclick) => el("button", { type: "button", "aria-label": name, title: name, onclick }, text);
-  const perfetto = el("code", {}, data.runs[there[0]].perfetto);
   const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": "Timeline: streams, ranges and calls over time. Plus and minus zoom, arrows move." });
-  section.append(el("p", { class: "chips" }, windows, button("+", "Zoom in", by(0.5)), button("−", "Zoom out", by(2)), button("←", "Earlier", by(1, -0.4)), button("→", "Later", by(1, 0.4)), button("all", "All of it", () => zoom(0, 1)), el("span", { class: "note" }, "all pieces: open in Perfetto what ", perfetto, " writes")), el("div", { class: "timeline" }, canvas), ...data.runs.flatMap((run) => run.timeline.notes.map((text) => el("p", { class: "note" }, text))));
+  section.append(el("p", { class: "chips" }, windows, button("+", "Zoom in", by(0.5)), button("−", "Zoom out", by(2)), button("←", "Earlier", by(1, -0.4)), button("→", "Later", by(1, 0.4)), button("all", "All of it", () => zoom(0, 1)), el("span", { class: "note" }, "all pieces: open in Perfetto what ", el("code", {}, data.runs[there[0]].perfetto), " writes")), el("div", { class: "timeline" }, canvas), ...data.runs.flatMap((run) => run.timeline.notes.map((text) => el("p", { class: "note" }, text))));
   canvas.onkeydown = (event) => {
     const act = { "+": by(0.5), "-": by(2), ArrowLeft: by(1, -0.2), ArrowRight: by(1, 0.2), Home: () => zoom(0, 1) }[event.key];
     if (act) act(), event.preventDefault(), event.stopPropagation();
@@ -541,14 +513,26 @@ function makeTimeline() {
   canvas.onwheel = (event) => {
     if (!event.ctrlKey) return;
     event.preventDefault();
-    const at = time.from + ((event.offsetX - NAMES_PX) / (canvas.clientWidth - NAMES_PX)) * (time.to - time.from);
+    const at = timeAt(event);
     const factor = event.deltaY > 0 ? 1.3 : 0.77;
     zoom(at - (at - time.from) * factor, at + (time.to - at) * factor);
   };
   canvas.onpointermove = (event) => { const hit = hitOf(event); showTip(hit ? hit.words : "", event.clientX, event.clientY); };
   canvas.onpointerleave = hideTip;
-  canvas.onclick = (event) => { const hit = hitOf(event); if (hit?.row) choose(hit.row.id), all("tr.chosen")[0]?.scrollIntoView({ block: "nearest" }); };
+  canvas.onclick = (event) => {
+    const hit = hitOf(event);
+    if (!hit?.id) return;
+    choose(hit.id);
+    all("tr.chosen")[0]?.scrollIntoView({ block: "nearest" });
+  };
   new ResizeObserver(drawTimeline).observe(canvas.parentElement);
+}
+
+const namesWidth = (wide) => Math.min(150, wide * 0.3);
+
+function timeAt({ offsetX, currentTarget: { clientWidth } }) {
+  const names = namesWidth(clientWidth);
+  return time.from + ((offsetX - names) / (clientWidth - names)) * (time.to - time.from);
 }
 
 function zoom(from, to) {
@@ -556,16 +540,6 @@ function zoom(from, to) {
   time.from = Math.min(Math.max(from, 0), 1 - span);
   time.to = time.from + span;
   drawTimeline();
-}
-
-function unpacked(track) {
-  if (track.pieces) return track.pieces;
-  track.pieces = [];
-  for (let at = 0, start = 0; at < (track.iv ?? []).length; at += 4) {
-    start += track.iv[at];
-    track.pieces.push([start / 1e5, (start + track.iv[at + 1]) / 1e5, track.iv[at + 2], track.iv[at + 3]]);
-  }
-  return track.pieces;
 }
 
 function drawTimeline() {
@@ -584,7 +558,7 @@ function drawTimeline() {
   const [inkColour, muted, line, bar, paper] = [style.color, ...["muted", "line", "bar", "paper"].map(colour)];
   ctx.font = `12px ${style.fontFamily}`;
   ctx.textBaseline = "middle";
-  const names = Math.min(NAMES_PX, wide * 0.3);
+  const names = namesWidth(wide);
   const x = (at) => names + ((at - time.from) / (time.to - time.from)) * (wide - names);
   const span = (time.to - time.from) * window_.length_us;
   const raw = span / Math.max((wide - names) / 110, 1);
@@ -599,7 +573,7 @@ function drawTimeline() {
     if (place + ctx.measureText(words).width < wide) ctx.fillText(words, place + 3, TRACK / 2);
   }
   const chosen = state.row?.run === run ? state.row.index : null;
-  const any = window_.tracks.some((track) => track.kind === "kernel" && unpacked(track).some((piece) => piece[2] === chosen));
+  const any = window_.tracks.some((track) => track.kind === "kernel" && track.pieces.some((piece) => piece[2] === chosen));
   window_.tracks.forEach((track, index) => {
     const top = (index + 1) * TRACK + 3;
     ctx.fillStyle = muted;
@@ -618,7 +592,7 @@ function drawTimeline() {
       ctx.fillStyle = muted;
       ctx.fillText(track.full, wide - room - 3, top + 7);
     } else if (track.cut) ctx.fillText("too much for the page", names + 6, top + TRACK / 2);
-    for (const [from, to, who, level] of unpacked(track)) {
+    for (const [from, to, who, level] of track.pieces) {
       if (to < time.from || from > time.to) continue;
       const [a, b] = [x(from), Math.max(x(to), x(from) + 1)];
       const kernel = track.kind === "kernel";
@@ -627,7 +601,7 @@ function drawTimeline() {
       ctx.fillStyle = lit ? inkColour : kernel ? (who >= 0 ? run.rows[who].colour : "#7f8790") : track.kind === "copy" ? "#0099cc" : track.kind === "range" ? "#5b8c5a" : "#9a7fb8";
       if (lit) { ctx.globalAlpha = 1; ctx.fillRect(a, top - 1, b - a, TRACK - 1); ctx.fillStyle = run.rows[who].colour; }
       ctx.fillRect(a, top + 1, b - a, TRACK - 5);
-      if (b - a > 46 && !lit && track.kind !== "kernel" || (b - a > 46 && kernel)) {
+      if (b - a > 46 && (kernel || !lit)) {
         ctx.globalAlpha = 1;
         ctx.fillStyle = kernel && who >= 0 ? ink(run.rows[who].colour) : "#000000";
         ctx.fillText(shortened(ctx, nameOf(run, who), b - Math.max(a, names) - 6), Math.max(a, names) + 3, top + TRACK / 2 - 1);
@@ -652,40 +626,34 @@ function hitOf(event) {
   const run = data.runs[time.run];
   const window_ = run.timeline.windows[time.window];
   const track = window_.tracks[Math.floor((event.offsetY - 3) / TRACK) - 1];
-  const names = Math.min(NAMES_PX, canvas.clientWidth * 0.3);
-  const at = time.from + ((event.offsetX - names) / (canvas.clientWidth - names)) * (time.to - time.from);
+  const at = timeAt(event);
   if (!track) return null;
-  if (event.offsetX < names) return { words: track.name };
+  if (at < time.from) return { words: track.name };
   if (track.levels) {
     const level = track.levels[Math.floor(at * track.levels.length)];
     return level === undefined || level < 0 ? null : { words: `${track.name}: ${level}% of ${track.full}` };
   }
   const slack = (2 * (time.to - time.from)) / canvas.clientWidth;
-  const piece = unpacked(track).findLast(([from, to]) => from - slack <= at && to + slack >= at);
+  const piece = track.pieces.findLast(([from, to]) => from - slack <= at && to + slack >= at);
   if (!piece) return null;
   const [from, to, who, level] = piece;
   const words = `${nameOf(run, who)}: ${duration((to - from) * window_.length_us)} at ${duration(from * window_.length_us + 1e-9)}${level < 8 ? `, busy ${Math.round(level * 12.5)}% of it` : ""}`;
-  return { words, row: who >= 0 ? { id: run.rows[who].id } : null };
+  return { words, id: run.rows[who]?.id };
 }
 
 // Parts below, and the appendix
 
 function drawParts() {
   for (const section of data.sections) {
-    const blocks = () => section.blocks.flatMap(block);
-    if (!section.folded) {
-      get("parts").append(el("section", { class: "part", id: section.anchor }, el("h2", {}, section.title), ...blocks()));
-      continue;
-    }
-    const folded = el("details", { id: section.anchor }, el("summary", {}, el("h2", {}, section.title), section.anchor === "sure" ? el("span", { class: "note" }, ` ${data.runs.map((run) => run.checked).join(" ")}`) : ""));
-    const fill = () => folded.childElementCount < 2 && folded.append(...blocks());
-    folded.addEventListener("toggle", () => folded.open && fill());
-    folded.fill = fill;
-    get("appendix").append(folded);
+    const title = el("h2", {}, section.title);
+    const checked = section.anchor === "sure" ? el("span", { class: "note" }, ` ${data.runs.map((run) => run.checked).join(" ")}`) : "";
+    const blocks = section.blocks.flatMap(block);
+    if (section.folded) get("appendix").append(el("details", { id: section.anchor }, el("summary", {}, title, checked), blocks));
+    else get("parts").append(el("section", { class: "part", id: section.anchor }, title, blocks));
   }
 }
 
-addEventListener("beforeprint", () => all("#appendix > details").forEach((folded) => (folded.fill(), (folded.open = true))));
+addEventListener("beforeprint", () => all("#appendix > details").forEach((folded) => (folded.open = true)));
 
 // What the pointer, the keyboard or a finger rests on says where it comes from
 
@@ -708,7 +676,10 @@ addEventListener("focusout", hideTip);
 // Colour scheme: the system's, or the reader's choice, kept where the browser allows it
 
 const scheme = get("scheme");
-const paint = (value) => { if (value) document.documentElement.dataset.scheme = value; else delete document.documentElement.dataset.scheme; drawTimeline(); };
+const paint = (value) => {
+  document.documentElement.dataset.scheme = value;
+  drawTimeline();
+};
 const probe = document.body.appendChild(el("span", { hidden: true }));
 try { scheme.value = localStorage.getItem("fiprof-scheme") ?? ""; } catch {}
 scheme.addEventListener("change", () => { paint(scheme.value); try { localStorage.setItem("fiprof-scheme", scheme.value); } catch {} });
@@ -724,5 +695,4 @@ paint(scheme.value);
 const asked = decodeURIComponent(location.hash.slice(1));
 if (rows.length) choose(find(asked) ? asked : rows[0].id, { quiet: true });
 else document.querySelector(".work").hidden = true;
-performance.mark("ready");
 document.documentElement.dataset.ready = "";
