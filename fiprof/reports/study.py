@@ -416,6 +416,10 @@ class StudyTables:
         chart = scaling_chart(series, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
         return vega_block("Roofline: each model shape at its largest size", chart)
 
+    def absence(self, workload: str) -> str:
+        """Why a workload has no measured case."""
+        return worded(study.absence(self.study, workload))
+
     # The developers' guide
 
     def parameters(self, workload: str) -> list[Row]:
