@@ -12,7 +12,7 @@ import pytest
 
 from fiprof.analysis.comparison.measured_result import MeasuredComparison, read_comparison
 from fiprof.model.manifest import Manifest, read_manifest
-from fiprof.orchestrator.compare.checkouts import pairs_of, parse_side
+from fiprof.orchestrator.compare import pairs_of, parse_side
 from fiprof.workloads.case import make_cases
 from tests.conftest import Completed, Fiprof
 from tests.recorded_runs import invoke

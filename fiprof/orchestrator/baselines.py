@@ -14,7 +14,7 @@ from fiprof.analysis.comparison.measured_result import Decision, GatedCase, read
 from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
-from fiprof.orchestrator.compare.checkouts import SideSpec
+from fiprof.orchestrator.compare import SideSpec
 from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.workloads.base import format_value

@@ -16,7 +16,7 @@ from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.runs import ArchivedSide
-    from fiprof.orchestrator.compare.checkouts import CompareRequest
+    from fiprof.orchestrator.compare import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
     from fiprof.reports.view import Document, Format
@@ -94,8 +94,8 @@ def command(
         if a or b:
             raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
         from fiprof.cli.progress import supervised
-        from fiprof.orchestrator.compare import explain as explaining
-        from fiprof.orchestrator.compare.checkouts import CompareRequest, pairs_of, parse_side
+        from fiprof.orchestrator import compare as comparing
+        from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
         side_a, side_b = map(parse_side, sides)
         own, cases = settings_and_cases(kernels, workloads, words)
@@ -104,11 +104,11 @@ def command(
             print_processes(request, archive)
             return
         if explain:
-            explaining.require_tools(request)
+            comparing.require_tools(request)
         result = measure(request, archive, wait=wait, quiet=quiet)
         if explain and result.problem is None:
             with supervised(quiet=quiet) as (progress, supervisor):
-                profiled = explaining.explain(request, result.path, archive, progress, supervisor, wait=wait)
+                profiled = comparing.explain(request, result.path, archive, progress, supervisor, wait=wait)
             if profiled.problem is not None:
                 conclude(profiled, (), to_stderr=True)
         interrupts.settle()
@@ -214,16 +214,16 @@ def settings_and_cases(
 
 def print_processes(request: CompareRequest, archive: Archive) -> None:
     """Print the processes in the order of time; nothing is started."""
-    from fiprof.orchestrator.compare.checkouts import Commands
+    from fiprof.orchestrator.compare import Commands
 
     path = archive.root / f"DATE-{request.label}"
     print_commands(Commands(request, path, Path("SCRATCH"), {"A": None, "B": None}).all())
 
 
 def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Result:
-    """Measure; the progress goes to standard error. Raises as ``orchestrator.compare.measure.compare``."""
+    """Measure; the progress goes to standard error. Raises as ``orchestrator.compare.compare``."""
     from fiprof.cli.progress import supervised
-    from fiprof.orchestrator.compare.measure import compare
+    from fiprof.orchestrator.compare import compare
 
     with supervised(quiet=quiet) as (progress, supervisor):
         return compare(request, archive, progress, supervisor, wait=wait)

@@ -19,7 +19,7 @@ from fiprof.files import file_errors, write_whole
 
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.measured_result import GatedCase
-    from fiprof.orchestrator.compare.checkouts import CompareRequest
+    from fiprof.orchestrator.compare import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
     from fiprof.workloads.case import Case
@@ -157,7 +157,7 @@ def _request(
     """What is to be measured, and the cases that only one side has. asked: settings and cases."""
     from fiprof.model.baselines import read_baseline
     from fiprof.orchestrator.baselines import pairs_against
-    from fiprof.orchestrator.compare.checkouts import CompareRequest, pairs_of, parse_side
+    from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
     settings, cases = asked
     baseline = read_baseline(archive.root, against) if against else None

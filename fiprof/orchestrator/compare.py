@@ -1,0 +1,726 @@
+"""Two sides measured beside each other: what is typed (``git:HEAD~1``, ``env:NAME=VALUE``, …), the files and processes
+of both, which are kept warm and measured in turns, and a profile of each that explains the difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import random
+import re
+import shlex
+import statistics
+import subprocess
+import tarfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor as Threads
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import fiprof.workloads
+from fiprof.analysis.comparison.measured_result import (
+    HERE,
+    FailedCase,
+    MeasuredComparison,
+    Side,
+    compared,
+    read_comparison,
+)
+from fiprof.errors import FiprofError
+from fiprof.files import file_errors, scratch, write_whole
+from fiprof.model import json_file, redaction
+from fiprof.model.layout import COMPARISON, MEASUREMENTS
+from fiprof.model.manifest import VARIABLE
+from fiprof.model.records import read_jsonl
+from fiprof.model.settings import CompareSettings, recorded
+from fiprof.orchestrator import collect, profile
+from fiprof.orchestrator.environment import collect_facts, program_facts, program_name, run_environment, run_git
+from fiprof.orchestrator.locks import gpu_lock
+from fiprof.orchestrator.process import Command, Supervisor, end_orphans
+from fiprof.orchestrator.request import CollectRequest, ProfileRequest
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_session import Executor, Progress, Result, RunSession, Started, require_success
+from fiprof.orchestrator.tools import gpu_state, visible_gpu
+from fiprof.workloads.base import format_value
+from fiprof.workloads.case import Case, make_cases, parse_case, short_name
+from fiprof.workloads.nvtx import RANGES_VARIABLE
+from fiprof.workloads.runner import Record
+from fiprof.workloads.timing import SmClock
+
+KINDS = ("git", "python", "env", "params", "case", "program")
+NEXT_ITEM = re.compile(rf",(?=(?:{'|'.join(KINDS)}):)")
+ARCHIVE_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class SideSpec:
+    """One side, as asked for."""
+
+    text: str
+    """As typed."""
+    ref: str | None = None
+    """Commit of a checkout whose files are imported."""
+    folder: Path = Path()
+    """Folder of that checkout: what is imported lies in it, in the commit too."""
+    python: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+    """Parameters of the workloads, with other values than on the other side."""
+    case: Case | None = None
+    """Instead of the comparison's cases."""
+    program: tuple[str, ...] = ()
+    """Measured instead of cases."""
+
+    def cases(self, common: Sequence[Case]) -> list[Case]:
+        """This side's cases, in the order of those of both sides. Raises FiprofError (exit status 2)."""
+        if self.case is not None:
+            return [self.case]
+        given = {name: [value] for name, value in self.params}
+        found = []
+        for case in common:
+            values = {name: [format_value(value)] for name, value in case.params}
+            found += make_cases(case.workload, {**values, **given}) if given else [case]
+        return found
+
+
+def parse_side(text: str) -> SideSpec:
+    """The side that a text means: items with commas between them, a program last.
+
+    Raises FiprofError (exit status 2) for one that is none.
+    """
+
+    def wrong(what: str) -> FiprofError:
+        example = "for example: fiprof compare --measure git:HEAD~1 here --kernel decode"
+        return FiprofError(f"side {text!r}: {what}", example, exit_code=2)
+
+    def pair(item: str) -> tuple[str, str]:
+        name, equals, value = item.partition("=")
+        if not equals or not VARIABLE.fullmatch(name := name.strip().replace("-", "_")):
+            raise wrong(f"{item!r} is no NAME=VALUE")
+        return name, value
+
+    before, program, command = f",{text}".partition(",program:")
+    found: dict[str, list[str]] = {}
+    for item in NEXT_ITEM.split(before.removeprefix(",")) if before or not program else ():
+        if item == HERE:
+            continue
+        kind, colon, value = item.partition(":")
+        if kind not in KINDS or not colon or not value:
+            raise wrong(f"{item!r} is none of {HERE}, {', '.join(f'{kind}:…' for kind in KINDS)}")
+        if kind in found and kind != "env":
+            raise wrong(f"{kind}: stands there twice")
+        found.setdefault(kind, []).append(value)
+    ref, _, folder = found.get("git", [""])[0].partition(":")
+    words = tuple(shlex.split(command)) if program else ()
+    if program and (not words or {"params", "case"} & found.keys()):
+        raise wrong("a program has a command, and no params: or case:")
+    if "case" in found and "params" in found:
+        raise wrong("case: has its parameters itself: case:decode[batch=8]")
+    return SideSpec(
+        text=text,
+        ref=ref or None,
+        folder=Path(folder),
+        python=found.get("python", [None])[0],
+        env=tuple(map(pair, found.get("env", ()))),
+        params=tuple(pair(item) for item in found.get("params", [""])[0].split(",") if item),
+        case=parse_case(found["case"][0]) if "case" in found else None,
+        program=words,
+    )
+
+
+def pairs_of(a: SideSpec, b: SideSpec, common: Sequence[Case]) -> tuple[tuple[Case, Case], ...]:
+    """The cases of both sides, each pair once; none of two programs.
+
+    common: the cases that the sides change parameters of.
+    Raises FiprofError (exit status 2) where there are none, or the sides do not go together.
+    """
+    if bool(a.program) != bool(b.program) or bool(a.case) != bool(b.case):
+        what = "program" if a.program or b.program else "case"
+        raise FiprofError(f"{what}: on one side only", f"{what}:… on both, or --kernel and params:", exit_code=2)
+    if a.program:
+        return ()
+    found = tuple(dict.fromkeys(zip(a.cases(common), b.cases(common), strict=True)))
+    if not found:
+        raise FiprofError("which kernel?", "--kernel decode, or case:… on both sides", exit_code=2)
+    return found
+
+
+@dataclass(frozen=True)
+class CompareRequest(CompareSettings):
+    """Two sides, and how they are to be measured."""
+
+    a: SideSpec = field(kw_only=True)
+    b: SideSpec = field(kw_only=True)
+    pairs: tuple[tuple[Case, Case], ...] = field(kw_only=True)
+    """The cases of side A and side B; none of programs."""
+
+    def side(self, letter: str) -> SideSpec:
+        """letter: A or B."""
+        return self.a if letter == "A" else self.b
+
+    def cases(self, letter: str) -> tuple[Case, ...]:
+        return tuple(pair[letter == "B"] for pair in self.pairs)
+
+    def interpreter(self, letter: str) -> str:
+        """The Python of a side."""
+        return self.side(letter).python or self.python
+
+    @property
+    def schedule(self) -> str:
+        """``ABBAABBAAB`` for five a side: a drift over time falls on both alike, but for one place in five."""
+        return ("ABBA" * self.processes)[: 2 * self.processes]
+
+    @property
+    def label(self) -> str:
+        """What the run folder's name ends in."""
+        names = list(dict.fromkeys(short_name(case.workload) for pair in self.pairs for case in pair))
+        names = names or [program_name(self.a.program)]
+        return f"compare-{'-'.join(names) if len(names) <= 3 else f'{names[0]}-and-{len(names) - 1}-more'}"
+
+
+# Commits
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The files of a side's commit, in a folder of their own."""
+
+    commit: str
+    top: Path
+    """The checkout that it is of."""
+    files: Path
+    folder: Path
+    """In files, what is imported."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where its packages are looked for: in ``src`` first, where there is one."""
+        return tuple(path for path in (self.folder / "src", self.folder) if path.is_dir())
+
+    def workload(self, name: str) -> str:
+        """A workload's name; of one from a file of the checkout, that file as the commit has it."""
+        path, colon, bare = name.rpartition(":")
+        if not path.endswith(".py") or not Path(path).resolve().is_relative_to(self.top):
+            return name
+        return f"{self.files / Path(path).resolve().relative_to(self.top)}{colon}{bare}"
+
+
+def check_out(side: SideSpec, target: Path) -> Checkout | None:
+    """The commit of a side in a folder; None for a side without one.
+
+    ``git archive`` writes it: the checkout itself, its index and its list of worktrees stay as they are. Submodules are
+    left empty.
+    Raises FiprofError where the folder is in no checkout or git knows no such commit.
+    """
+
+    def git(folder: Path, *words: str) -> str:
+        try:
+            done = run_git(folder, *words, timeout_s=ARCHIVE_TIMEOUT_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FiprofError(
+                f"side {side.text}: git: {error}", "git:REF:FOLDER names a folder of a checkout"
+            ) from error
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["it failed"])[0]
+            raise FiprofError(f"side {side.text}: {reason}", "git:REF, or git:REF:FOLDER for a checkout elsewhere")
+        return done.stdout.strip()
+
+    if side.ref is None:
+        return None
+    top = Path(git(side.folder, "rev-parse", "--show-toplevel")).resolve()
+    commit = git(side.folder, "rev-parse", "--verify", "--end-of-options", f"{side.ref}^{{commit}}")
+    archive = target.with_suffix(".tar")
+    git(top, "archive", f"--output={archive}", commit)
+    with tarfile.open(archive) as packed:
+        packed.extractall(target, filter="data")
+    archive.unlink()
+    return Checkout(commit, top, target, target / side.folder.resolve().relative_to(top))
+
+
+# Processes
+
+
+@dataclass(frozen=True)
+class Commands:
+    """The command of each process, for one request and one run folder."""
+
+    request: CompareRequest
+    path: Path
+    """The run folder."""
+    scratch: Path
+    """Folder for what does not outlive the run."""
+    checkouts: Mapping[str, Checkout | None]
+    """A and B; None for a side that is no commit."""
+
+    def all(self) -> list[Command]:
+        """A1, B1, B2, A2, …"""
+        schedule = self.request.schedule
+        numbers = [schedule[: place + 1].count(letter) for place, letter in enumerate(schedule)]
+        return [self._command(letter, f"{letter}{number}") for letter, number in zip(schedule, numbers, strict=True)]
+
+    def first(self) -> list[Command]:
+        """A0 and B0 of two programs, which do not count: what they compile and read from disk is there after them."""
+        return [self._command(letter, f"{letter}0") for letter in "AB" if self.request.side(letter).program]
+
+    def orders(self, name: str) -> Path:
+        """The FIFO that a process takes its orders from."""
+        return self.scratch / f"{name}.orders"
+
+    def environment(self, letter: str) -> dict[str, str]:
+        """What a side's processes have set."""
+        env = dict(self.request.side(letter).env)
+        if self.request.gpu is not None:
+            # nvidia-smi counts in PCI order; CUDA by default does not.
+            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
+        if checkout := self.checkouts[letter]:
+            before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (*map(str, checkout.paths), before)))
+        return env
+
+    def cases(self, letter: str) -> list[str]:
+        """A side's cases, as the runner takes them; those of a file in a checkout, of the commit's file."""
+        checkout = self.checkouts[letter]
+        return [
+            f"{checkout.workload(case.workload) if checkout else case.workload}[{case.argument.partition('[')[2]}"
+            for case in self.request.cases(letter)
+        ]
+
+    def _command(self, letter: str, name: str) -> Command:
+        request, out = self.request, self.path / MEASUREMENTS / f"{name}.jsonl"
+        env, argv = self.environment(letter), request.side(letter).program
+        if argv:
+            env[RANGES_VARIABLE] = str(out)
+        else:
+            checkout = self.checkouts[letter]
+            argv = (
+                request.interpreter(letter),
+                # By path: what a side imports may have a fiprof of its own.
+                str(Path(fiprof.workloads.__path__[0]) / "__main__.py"),
+                "rounds",
+                *(word for case in self.cases(letter) for word in ("--case", case)),
+                f"--measure-iterations={request.iterations}",
+                f"--budget-ms={request.budget_ms:g}",
+                f"--warmup={request.warmup}",
+                f"--seed={request.seed}",
+                *((f"--imports-from={checkout.files}",) if checkout else ()),
+                f"--orders={self.orders(name)}",
+                f"--out={out}",
+            )
+        return Command(name, argv, self.path / "logs" / f"{name}.log", env, request.timeout_s, makes=(out,))
+
+
+# Measuring
+
+MOST_REPEATED = 3
+"""Rounds that are measured again because the clock was not back in one."""
+WALL = "wall"
+"""The case that is a program's own time, from its start to its end."""
+POLL_S = 0.002
+"""Interval at which a file is read that a process writes while it measures: on one of the host's cores, which takes no
+part in that."""
+
+
+def compare(
+    request: CompareRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool = True
+) -> Result:
+    """Measure both sides in turns on this machine, into a run folder with ``result.json``.
+
+    wait: wait for another fiprof on the same GPU to end, instead of failing.
+    Raises FiprofError before anything is made for a side that is not there or a GPU that is taken; what goes wrong
+    later stands in the result and in the manifest.
+    """
+    gpu = visible_gpu(request.gpu)
+    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
+        for process in end_orphans():
+            progress.say(f"ended what a killed fiprof had left running: {process}")
+        with file_errors(archive.root):
+            archive.root.mkdir(parents=True, exist_ok=True)
+        with scratch(archive.root.resolve()) as files:
+            checkouts = {letter: check_out(request.side(letter), files / letter) for letter in "AB"}
+            cases = tuple(dict.fromkeys(case for letter in "AB" for case in request.cases(letter)))
+            facts = collect_facts(cases) if cases else program_facts(request.a.program)
+            facts["command"] = [_masked(request, word) for word in facts["command"]]
+            entries = collect.case_entries(CollectRequest(cases=cases))
+            before = gpu_state(gpu)
+            folder = archive.create(request.label)
+            sides = {letter.lower(): _masked(request, request.side(letter).text) for letter in "AB"}
+            folder.set(
+                kind="comparison",
+                cases=entries,
+                settings={**recorded(request), **sides},
+                environment={**run_environment({}, facts), "gpu_state": {"before": before}},
+            )
+            folder.save()
+            commands = Commands(request, folder.path, files, checkouts)
+            comparison = Comparison(request, commands, folder, supervisor, progress)
+            comparison.measure()
+            return comparison.finish()
+
+
+def _masked(request: CompareRequest, text: str) -> str:
+    """A text without the secrets that variables hold."""
+    return redaction.mask(text, redaction.secrets({**os.environ, **dict(request.a.env), **dict(request.b.env)}))
+
+
+class Comparison(RunSession):
+    """A comparison under way: call :meth:`measure`, then :meth:`finish`."""
+
+    def __init__(self, request: CompareRequest, commands: Commands, *session: Any) -> None:
+        super().__init__(*session)
+        self.request, self.commands = request, commands
+
+    def measure(self) -> None:
+        """Everything: the processes, their rounds, what they decide, ``result.json``."""
+        with self.ending_in_order(), self.collecting():
+            result = self._programs() if self.request.a.program else self._cases()
+            write_whole(self.path / COMPARISON, json_file.encode(result))
+            self.note_gpu()
+
+    def _cases(self) -> MeasuredComparison:
+        request = self.request
+        with ThreadPoolExecutor(len(request.schedule)) as threads:
+            processes: list[WarmProcess] = []
+            try:
+                with self.progress.step("setup"):
+                    for command in self.commands.all():
+                        orders = self.commands.orders(command.step)
+                        processes.append(WarmProcess(self, command, orders, threads))
+                    answers = [(each, each.answer()) for each in processes]
+
+                def of_kind(records: Sequence[Record], kind: str) -> Record:
+                    return next(record for record in records if record["kind"] == kind)
+
+                environments = [of_kind(records, "environment") for _, records in answers]
+                _require_one("gpu", [str(each["gpu"].get("uuid")) for each in environments])
+                self.folder.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
+                rounds = Rounds(request, processes, self.progress)
+                for process, records in answers:
+                    rounds.note_failures(process, records)
+                clocks = [of_kind(each.ask("clock"), "clock")["idle_mhz"] for each in processes]
+                if max(clocks) * (1 - SmClock.TOLERANCE) > min(clocks):
+                    _require_one("clocks", [f"{mhz:.0f} MHz" for mhz in clocks])
+                with self.progress.step("rounds"):
+                    rounds.measure()
+                # Before they end the first of each side compares its cases with their references.
+                checking = [processes[request.schedule.index(letter)] for letter in "AB"] if request.check else []
+                for each in processes:
+                    if each not in checking:
+                        each.end()
+                with self.progress.step("check"):
+                    for each in checking:
+                        rounds.note_failures(each, each.ask("check", cases=rounds.measured))
+                        each.end()
+            except BaseException:
+                for each in processes:
+                    each.close(now=True)
+                raise
+        for failed in rounds.failed.values():
+            self.folder.warn(f"{failed.b if failed.side == 'b' else failed.a}: {failed.reason}")
+        if not rounds.measured:
+            first = next(iter(rounds.failed.values()))
+            raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
+        names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
+        cases = compared(names, rounds.times("A"), rounds.times("B"))
+        return MeasuredComparison(
+            a=self._side("A", environments[request.schedule.index("A")]),
+            b=self._side("B", environments[request.schedule.index("B")]),
+            cases=tuple(
+                dataclasses.replace(case, slow_clock_rounds=rounds.slow(place))
+                for case, place in zip(cases, rounds.measured, strict=True)
+            ),
+            schedule=request.schedule,
+            rounds=request.rounds,
+            repeated_rounds=rounds.repeated,
+            kept_warm=True,
+            failed=tuple(rounds.failed.values()),
+        )
+
+    def _programs(self) -> MeasuredComparison:
+        """Each program from its start to its end, one after the other."""
+        found: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
+        for command in (*self.commands.first(), *self.commands.all()):
+            results = command.makes[0]
+            with self.run(command) as (finished, log):
+                require_success(f"process {command.step}", finished, log)
+                with file_errors(results), open(results, "a") as out:
+                    out.write(json.dumps({"kind": "range", "name": WALL, "us": finished.duration_s * 1e6}) + "\n")
+            if command.step not in ("A0", "B0"):
+                times: dict[str, list[float]] = defaultdict(list)
+                for record in read_jsonl(results):
+                    if record.get("kind") == "range" and record["us"] > 0:
+                        times[record["name"]].append(record["us"])
+                found[command.step[0]].append({name: statistics.median(each) for name, each in times.items()})
+        names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
+        a, b = ([[each[name] for name in names] for each in found[letter]] for letter in "AB")
+        return MeasuredComparison(
+            a=self._side("A", {}),
+            b=self._side("B", {}),
+            cases=compared([(name, name) for name in names], a, b),
+            schedule=self.request.schedule,
+            rounds=1,
+            repeated_rounds=0,
+            kept_warm=False,
+        )
+
+    def _side(self, letter: str, environment: Record) -> Side:
+        checkout = self.commands.checkouts[letter]
+        facts: dict[str, Any] = {key: environment[key] for key in ("packages", "gpu") if key in environment}
+        spec = _masked(self.request, self.request.side(letter).text)
+        return Side(spec, checkout.commit if checkout else None, facts)
+
+
+class WarmProcess:
+    """A process of ``fiprof.workloads rounds``: :meth:`ask` it one thing after the other, then :meth:`end` it."""
+
+    def __init__(self, session: RunSession, command: Command, orders: Path, threads: Threads) -> None:
+        """orders: the FIFO that the command reads. Raises FiprofError where it cannot be started."""
+        self.name = command.step
+        self._results = command.makes[0]
+        self._over = threading.Event()
+        self._read, self._tail = 0, b""
+        os.mkfifo(orders, 0o600)
+        # For reading too: it can be opened before the process does, which sees its end when fiprof ends.
+        self._orders = os.open(orders, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        started = session.executor.start(command)
+
+        def follow() -> None:
+            with session.ended(started, lambda _: self._over.is_set()) as (finished, log):
+                require_success(f"process {command.step}", finished, log)
+
+        self.ended: Future[None] = threads.submit(follow)
+
+    def ask(self, do: str, **order: object) -> list[Record]:
+        """What the process answers to an order. Raises FiprofError where it ends instead, Interrupted."""
+        line = json.dumps({"do": do, **order}).encode() + b"\n"
+        while line and not self.ended.done():
+            try:
+                line = line[os.write(self._orders, line) :]
+            except BlockingIOError:
+                # A longer line than a pipe holds, of thousands of cases.
+                time.sleep(POLL_S)
+        return self.answer()
+
+    def answer(self) -> list[Record]:
+        """The records up to the next ``done``."""
+        found: list[Record] = []
+        while True:
+            ended = self.ended.done()
+            if self._results.exists():
+                with open(self._results, "rb") as results:
+                    results.seek(self._read)
+                    new = results.read()
+                self._read += len(new)
+                *lines, self._tail = (self._tail + new).split(b"\n")
+                for record in map(json.loads, lines):
+                    if record["kind"] == "done":
+                        return found
+                    found.append(record)
+            if ended:
+                self.ended.result()
+                raise FiprofError(f"{self.name} ended before it was asked to", f"see logs/{self.name}.log")
+            time.sleep(POLL_S)
+
+    def end(self) -> None:
+        """Have no more orders, and wait for its end. Raises FiprofError where it fails in that."""
+        self.close()
+        self.ended.result()
+
+    def close(self, *, now: bool = False) -> None:
+        """Have no more orders. now: end it in the middle of one."""
+        if now:
+            self._over.set()
+        if self._orders >= 0:
+            os.close(self._orders)
+            self._orders = -1
+
+
+class Rounds:
+    """The rounds of warm processes."""
+
+    def __init__(self, request: CompareRequest, processes: Sequence[WarmProcess], progress: Progress) -> None:
+        self._request = request
+        self._processes = processes
+        self._progress = progress
+        self._found: dict[int, list[dict[str, Record]]] = defaultdict(list)
+        """Case -> each of its rounds, by process."""
+        self.failed: dict[int, FailedCase] = {}
+        self.repeated = 0
+
+    @property
+    def measured(self) -> list[int]:
+        """The cases that did not fail."""
+        return [case for case in range(len(self._request.pairs)) if case not in self.failed]
+
+    def note_failures(self, process: WarmProcess, records: Iterable[Record]) -> None:
+        """Leave the cases out that failed in a process."""
+        for record in records:
+            if record["kind"] == "error":
+                a, b = self._request.pairs[record["place"]]
+                side: Literal["a", "b"] = "a" if process.name[0] == "A" else "b"
+                self.failed.setdefault(record["place"], FailedCase(a.id, b.id, side, record["error"]))
+
+    def measure(self) -> None:
+        """Every case in every process, until each has as many rounds as wanted in which the clock was back."""
+        wanted, first = self._request.rounds, self._processes[0]
+        chosen = first.ask("plan", cases=self.measured)
+        self.note_failures(first, chosen)
+        plan = {
+            each["place"]: (each["iterations"], each["launches_per_time"]) for each in chosen if "iterations" in each
+        }
+        for number in range(wanted + MOST_REPEATED):
+            cases = [case for case in self.measured if sum(map(_has_clock, self._found[case])) < wanted]
+            if not cases:
+                break
+            self.repeated += number >= wanted
+            self._round(number, cases, plan)
+
+    def _round(self, number: int, cases: Sequence[int], plan: Mapping[int, tuple[int, int]]) -> None:
+        """One round, its cases in another order each time, the same in all processes; every second round backwards
+        through these, so that a drift falls on both sides alike."""
+        shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
+        order = [(case, *plan[case]) for case in shuffled]
+        again = " again" if number >= self._request.rounds else ""
+        records: dict[int, dict[str, Record]] = defaultdict(dict)
+        for process in self._processes[:: -1 if number % 2 else 1]:
+            self._progress.detail("rounds", f"{number + 1} of {self._request.rounds}{again}, {process.name}")
+            answer = process.ask("measure", round=number, cases=order)
+            self.note_failures(process, answer)
+            for record in answer:
+                records[record["place"]][process.name] = record
+        for case, by_process in records.items():
+            if case not in self.failed:
+                self._found[case].append(by_process)
+
+    def times(self, letter: str) -> list[list[float]]:
+        """Each process of a side: its time of each measured case, µs, the geometric median of its rounds' medians."""
+
+        def time_us(process: str, case: int) -> float:
+            rounds = (math.log(statistics.median(each[process]["gpu_us"])) for each in self._chosen(case))
+            return math.exp(statistics.median(rounds))
+
+        names = [process.name for process in self._processes if process.name[0] == letter]
+        return [[time_us(name, case) for case in self.measured] for name in names]
+
+    def slow(self, case: int) -> int:
+        """Process rounds of a case that count although the clock was not back."""
+        return sum(not record["clock_recovered"] for each in self._chosen(case) for record in each.values())
+
+    def _chosen(self, case: int) -> list[dict[str, Record]]:
+        """As many rounds as wanted: those without the clock only where others lack."""
+        return sorted(self._found[case], key=_has_clock, reverse=True)[: self._request.rounds]
+
+
+def _has_clock(by_process: dict[str, Record]) -> bool:
+    return all(record["clock_recovered"] for record in by_process.values())
+
+
+def _require_one(what: str, values: Iterable[str]) -> None:
+    """Raise FiprofError where the processes do not have this in common. what: gpu (boards of a kind differ by about
+    1%), or clocks (of the multiprocessors of the idle GPU)."""
+    if len(unique := list(dict.fromkeys(values))) > 1:
+        raise FiprofError(
+            f"the processes have different {what}: {', '.join(unique)}",
+            "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
+        )
+
+
+# Explaining
+
+
+class InEnvironment:
+    """Starts commands with variables set."""
+
+    def __init__(self, executor: Executor, env: Mapping[str, str]) -> None:
+        self._executor = executor
+        self._env = env
+
+    @property
+    def stopping(self) -> threading.Event:
+        return self._executor.stopping
+
+    def start(self, command: Command) -> Started:
+        return self._executor.start(dataclasses.replace(command, env={**self._env, **command.env}))
+
+
+def require_tools(request: CompareRequest) -> None:
+    """Raises FiprofError where the sides cannot be profiled: before they are measured."""
+    if request.a.program:
+        for letter in "AB":
+            profile.find_tools(_program(request, letter))
+    else:
+        collect.require_tools(_cases(request))
+
+
+def explain(
+    request: CompareRequest,
+    folder: Path,
+    archive: Archive,
+    progress: Progress,
+    supervisor: Supervisor,
+    *,
+    wait: bool = True,
+) -> Result:
+    """Profile both sides of a measured comparison, and note their runs in its result. folder: of the comparison.
+
+    Returns how the first one ended that did not complete, else the second. Raises as ``collect`` and ``profile``.
+    """
+    found = read_comparison(folder)
+    names = []
+    gpu = visible_gpu(request.gpu)
+    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping), scratch(archive.root) as files:
+        for letter in "AB":
+            checkout = check_out(request.side(letter), files / letter)
+            commands = Commands(request, folder, files, {"A": None, "B": None, letter: checkout})
+            executor = InEnvironment(supervisor, commands.environment(letter))
+            git = {"git": checkout.commit} if checkout else {}
+            if request.a.program:
+                program = _program(request, letter)
+                tools = profile.find_tools(program)
+                run = profile.new_run(program, tools, archive, gpu, program_facts(program.program))
+                run.note_environment(git)
+                # Nobody is shown the program's output.
+                quiet = lambda _piece, _of_stderr: None  # noqa: E731
+                profiling = profile.Profiling(program, run, executor, progress, tools, quiet)
+                profiling.measure()
+                assert profiling.result is not None
+                result = profiling.result
+            else:
+                both = {getattr(case, letter.lower()) for case in found.cases}
+                cases = zip(commands.cases(letter), request.cases(letter), strict=True)
+                wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
+                collection = collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
+                collection.folder.note_environment(git)
+                collection.measure()
+                result = collection.conclude()
+            if result.problem is not None:
+                return result
+            names.append(result.path.name)
+    explained = dataclasses.replace(found, explained=(names[0], names[1]))
+    write_whole(folder / COMPARISON, json_file.encode(explained))
+    return result
+
+
+def _program(request: CompareRequest, letter: str) -> ProfileRequest:
+    return ProfileRequest(program=request.side(letter).program, timeout_s=request.timeout_s)
+
+
+def _cases(request: CompareRequest, letter: str = "A", cases: Sequence[str] = ()) -> CollectRequest:
+    """cases: those that both sides could run, as the runner takes them."""
+    return CollectRequest(
+        cases=tuple(map(parse_case, cases)),
+        iterations=request.iterations,
+        warmup=request.warmup,
+        seed=request.seed,
+        check=False,
+        timeout_s=request.timeout_s,
+        gpu=request.gpu,
+        gpu_metrics_hz=0,
+        keep_going=True,
+        python=request.interpreter(letter),
+    )

@@ -1,1 +1,0 @@
-"""Two sides measured beside each other: what they are, in which order, and the run that measures them."""
