@@ -14,8 +14,8 @@ pytest.importorskip("vl_convert")
 
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
+from fiprof.reports import colours
 from fiprof.reports.notebook import VEGALITE, OpenedRun
-from fiprof.reports.pages import colours
 from tests.reports_fixture import make_run
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fiprof.reports.pages import colours
+from fiprof.reports import colours
 from fiprof.text import escape_control, shorten
 
 if TYPE_CHECKING:

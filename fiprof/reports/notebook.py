@@ -14,12 +14,11 @@ from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
+from fiprof.reports import colours, timeline_text, verdict_tables, writers
 from fiprof.reports import roofline as roofline_report
 from fiprof.reports import show as show_report
 from fiprof.reports import stalls as stalls_report
-from fiprof.reports import timeline_text, verdict_tables, writers
 from fiprof.reports.charts import SCHEMA
-from fiprof.reports.pages import colours
 from fiprof.reports.view import Document, View
 from fiprof.text import escape_control, short_kernel, shorten
 

@@ -387,8 +387,8 @@ class StudyTables:
     @property
     def roofline(self) -> Markdown:
         """Each model shape's largest case under the roofs that follow from its shares of them; empty without any."""
+        from fiprof.reports import colours
         from fiprof.reports.charts import Point, Series, scaling_chart
-        from fiprof.reports.pages import colours
 
         placed = [(case, self.row(case)["intensity"], case.tflops) for case in self.study.largest]
         series, bandwidths, xs = [], [], []

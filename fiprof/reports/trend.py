@@ -11,9 +11,8 @@ from typing import Any
 from fiprof.analysis.trend import FEWEST, Level, Line, Trend
 from fiprof.model.labels import Labels
 from fiprof.model.wording import say
-from fiprof.reports import charts
+from fiprof.reports import charts, colours
 from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
-from fiprof.reports.pages import colours
 from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when
 from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of
 from fiprof.text import short_kernel

@@ -23,8 +23,8 @@ from fiprof.model.provenance import Provenance, TracedNumber, TracedText
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.wording import say, worded
+from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
-from fiprof.reports.pages import colours
 from fiprof.reports.top import together
 from fiprof.text import kernel_identity, short_kernel, shorten
 

@@ -1,1 +1,0 @@
-"""A page as data, and how it is written: Markdown, HTML, charts."""
