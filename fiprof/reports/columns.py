@@ -1,27 +1,23 @@
-"""Columns with what stands in them: one list makes a table for people and the flat rows for programs."""
+"""Tables of launches: columns with what stands in them, which make a table for people and the flat rows for programs,
+headings, and what is said of launches that are left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from fiprof.model.formula import Row, ratio
+from fiprof.model.formula import ratio
 from fiprof.model.labels import NO_CASE
+from fiprof.model.provenance import TracedText
 from fiprof.model.quantities import DURATION, QUANTITIES, Quantity
 from fiprof.model.selection import Alike
-from fiprof.reports.headings import time_range
+from fiprof.model.wording import say
 from fiprof.reports.view import Column, Narrow, Value, View
+from fiprof.text import escape_control
 
 Cell = tuple[Column, Callable[[Any], Value]]
 Cells = Sequence[Cell]
 T = TypeVar("T")
-
-
-class HasRow(Protocol):
-    """Something about a launch."""
-
-    @property
-    def row(self) -> Row: ...
 
 
 def attribute(
@@ -55,14 +51,11 @@ def tera(key: str, of: str, title: str = "") -> Cell:
 
 
 def measured(quantity: Quantity | str, title: str = "", unit: str = "", spec: str = "") -> Cell:
-    """A column of a quantity of the launch, or of that with a key. unit, spec: where people read it not as usual."""
+    """A column of a quantity of what has a launch as its ``row``, or of the quantity with a key. unit, spec: where
+    people read it not as usual."""
     quantity = QUANTITIES[quantity] if isinstance(quantity, str) else quantity
     column = Column(quantity.key, title, unit or quantity.unit, spec or quantity.spec, quantity.meaning)
-
-    def value(item: HasRow) -> Value:
-        return quantity.of(item.row)
-
-    return column, value
+    return column, lambda item: quantity.of(item.row)
 
 
 NAMES: Cells = (
@@ -88,7 +81,7 @@ def grouped(cells: Cells, groups: Sequence[Alike[Any]]) -> Cells:
         found.insert(len(NAMES), (Column("count", "x", spec=",d"), lambda group: group.count))
         place = next((place for place, (column, _) in enumerate(found) if column.key == DURATION.key), None)
         if place is not None:
-            found.insert(place + 1, (Column("range_us", "range", narrow=Narrow.BELOW), time_range))
+            found.insert(place + 1, (Column("range_us", "range", narrow=Narrow.BELOW), _time_range))
     if all(group.shown.label == NO_CASE for group in groups):
         found = [cell for cell in found if cell[0].key != "label"]
     return found
@@ -103,3 +96,40 @@ def filled(cells: Cells, items: Iterable[object], **texts: Any) -> View:
 def for_programs(*cells: Cell) -> Cells:
     """The columns that have a key, each once."""
     return tuple({column.key: (column, value) for column, value in cells if column.key}.values())
+
+
+def heading(item: Any, like: Alike[Any] | None = None) -> str:
+    """``launch 3 · prefill · PrefillWithKVCacheKernel · 307.87 µs``.
+
+    item: has launch, label, kernel, iteration, duration_us, and whether its case launched the kernel in several
+    iterations (repeated). like: the launches that it stands for.
+    """
+    of_case = [] if item.label == NO_CASE else [escape_control(item.label)]
+    parts = [f"launch {item.launch}", *of_case, escape_control(item.kernel)]
+    alone = like is None or like.count == 1
+    if alone and item.repeated and item.iteration is not None:
+        parts.append(f"iteration {item.iteration}")
+    if item.duration_us is not None:
+        parts.append(f"{item.duration_us:,.2f} µs")
+    if like is not None and not alone:
+        parts.append(say("median of {count} alike, {range}", count=like.count, range=_time_range(like)))
+    return " · ".join(parts)
+
+
+def _time_range(of: Alike[T]) -> str | None:
+    """``85.10–92.30 µs``; None of a single launch."""
+    return None if of.range_us is None else "–".join(f"{us:,.2f}" for us in of.range_us) + " µs"
+
+
+def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alike[T]], tuple[TracedText, ...]]:
+    """At most so many groups of launches, and the sentence about the rest; all of them where most is None."""
+    rest = groups[most:] if most is not None else ()
+    if not rest:
+        return groups, ()
+    share = sum(each.total_us for each in rest) / (sum(each.total_us for each in groups) or 1.0)
+    said = say(
+        "{count:launch|launches} left out, {share:.1%} of the time: --top N, --launch, --kernel or --all shows them.",
+        count=sum(each.count for each in rest),
+        share=share,
+    )
+    return groups[:most], (said,)

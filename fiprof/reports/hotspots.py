@@ -6,7 +6,7 @@ from fiprof.analysis.frames import OfRun
 from fiprof.analysis.hotspots import LaunchHotspots, Line
 from fiprof.analysis.sass import brief
 from fiprof.model.selection import Alike, alike, longest_first
-from fiprof.reports.headings import bounded, heading
+from fiprof.reports.columns import bounded, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (

@@ -22,8 +22,7 @@ from fiprof.model.formula import ratio
 from fiprof.model.quantities import QUANTITIES
 from fiprof.model.selection import alike, longest_first
 from fiprof.model.wording import say, worded
-from fiprof.reports.columns import NAMES, Cell, Cells, filled, grouped
-from fiprof.reports.headings import bounded
+from fiprof.reports.columns import NAMES, Cell, Cells, bounded, filled, grouped
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 from fiprof.text import wrap
 

@@ -21,8 +21,7 @@ from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Run
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.model.wording import say, worded
-from fiprof.reports.columns import NAMES, Cell, Cells, attribute, filled, for_programs, grouped, measured, tera
-from fiprof.reports.headings import bounded
+from fiprof.reports.columns import NAMES, Cell, Cells, attribute, bounded, filled, for_programs, grouped, measured, tera
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 MOST_ROWS = 20

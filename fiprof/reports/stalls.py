@@ -6,7 +6,7 @@ from fiprof.analysis.frames import OfRun
 from fiprof.analysis.stalls import LaunchStalls, Stall, disagreements, findings
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.model.wording import say, worded
-from fiprof.reports.headings import bounded, heading
+from fiprof.reports.columns import bounded, heading
 from fiprof.reports.view import Column, Document, View
 
 MOST_LAUNCHES = 5

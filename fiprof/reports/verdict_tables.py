@@ -11,8 +11,7 @@ from fiprof.model.labels import title
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.model.wording import say
 from fiprof.reports import verdict_words as words
-from fiprof.reports.columns import NAMES, Cells, attribute, filled, grouped
-from fiprof.reports.headings import bounded, heading
+from fiprof.reports.columns import NAMES, Cells, attribute, bounded, filled, grouped, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (
