@@ -214,7 +214,7 @@ def environment() -> jinja2.Environment:
     import jinja2
     from markupsafe import Markup
 
-    from fiprof.reports.writers import markdown
+    from fiprof.reports.writers import markdown_text, view_blocks
 
     def file(*names: str) -> Markup:
         folder = importlib.resources.files("fiprof.reports").joinpath("templates")
@@ -225,8 +225,8 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
     )  # fmt: skip
     made.filters.update(
-        md=lambda text: markdown.markdown_text(str(text)),
-        view=lambda view: "\n\n".join(markdown.view_blocks(view)),
+        md=lambda text: markdown_text(str(text)),
+        view=lambda view: "\n\n".join(view_blocks(view)),
     )
     made.globals.update(file=file, escape_control=escape_control)
     return made

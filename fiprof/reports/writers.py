@@ -1,0 +1,329 @@
+"""A report written down: for a terminal, where no line is longer than the width and no value is cut, as Markdown,
+as JSON and CSV with every column in full precision."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+import fiprof
+from fiprof.model.finding import Finding, plain
+from fiprof.model.wording import worded
+from fiprof.reports.view import (
+    About,
+    Column,
+    Document,
+    Format,
+    Narrow,
+    Sayable,
+    Value,
+    View,
+    is_number,
+    shown_columns,
+    word,
+)
+from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
+
+NARROWEST = 20
+"""Columns of a terminal that are used at least."""
+NARROWEST_CELL, LONGEST_WORD = 18, 40
+"""Cells that a column keeps where it wraps, and those of a word that it keeps together, where there is room."""
+LONGEST_CELL = 1000
+"""Characters of a value, which is another's and may be of any length."""
+BAR_CELLS, LEAST_BAR = 40, 16
+"""Of a full bar, where there is room and where there is none."""
+_GAP = 2
+_EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
+_STYLES = {"bold": 1, "dim": 2, "cyan": 36, "yellow": 33}
+
+
+def render(
+    what: View | Document,
+    format: Format,
+    *,
+    width: int = 120,
+    colour: bool = False,
+    bars: bool = False,
+    about: About | None = None,
+) -> str:
+    """A report as text, without a newline at its end.
+
+    width: cells of the terminal; names are shortened to fit, numbers never are. colour: ANSI escapes. bars: Unicode
+    blocks. All three are for ``table`` only. about: for JSON.
+    """
+    document = what if isinstance(what, Document) else Document(programs=what, shown=(what,))
+    if format == "json":
+        return _json(document, about or About())
+    if format == "csv":
+        return _csv(document.data)
+    if format == "md":
+        return _markdown(document)
+    pen = _Pen(max(width, NARROWEST), colour, bars)
+    blocks = [pen.said(document.warnings, "yellow", "! ")]
+    blocks += [_view(view, pen) for view in document.shown]
+    blocks.append(pen.said(document.notes))
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+# For a terminal
+
+
+@dataclass(frozen=True)
+class _Pen:
+    """How lines are written."""
+
+    width: int
+    colour: bool = False
+    bars: bool = True
+
+    def style(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colour and text else text
+
+    def said(self, texts: Iterable[Sayable], style: str = "", before: str = "") -> list[str]:
+        """Sentences, each wrapped."""
+        lines = [line for said in texts for line in wrap(escape_control(before + worded(said)), self.width)]
+        return [self.style(line, style) for line in lines] if style else lines
+
+
+def _view(view: View, pen: _Pen) -> list[str]:
+    title = shorten(escape_control(view.title), LONGEST_CELL)
+    lines = [pen.style(line, "bold") for line in wrap(title, pen.width)]
+    lines += [*pen.said(view.warnings, "yellow", "! "), *pen.said(view.summary)]
+    if view.rows and (shown := shown_columns(view, bars=pen.bars)):
+        lines += [line for table in _tables(shown, pen) for line in table]
+    return lines + pen.said(view.notes)
+
+
+@dataclass
+class _Cells:
+    """A column as text."""
+
+    column: Column
+    values: list[str]
+    right: bool
+    width: int
+    """Cells that it takes: as many as it wants at first."""
+    narrowest: int
+    """Cells that it keeps where there is no room."""
+
+    @classmethod
+    def of(cls, column: Column, values: Sequence[Value], room: int) -> _Cells:
+        """room: cells of the line."""
+        if column.bar:
+            most = column.least or BAR_CELLS
+            numbers = (value if isinstance(value, int | float) and math.isfinite(value) else 0.0 for value in values)
+            shares = [str(min(max(number, 0.0), 1.0)) for number in numbers]
+            return cls(column, shares, False, most, min(most, LEAST_BAR))
+        cells = [shorten(word(value, column.spec), LONGEST_CELL) for value in values]
+        right = is_number(column, values)
+        width = max(column.least, *map(cell_width, (*_heads(column), *cells)))
+        keeps = right or column.narrow is not Narrow.WRAP
+        words = (word for text in (*_heads(column), *cells) for word in text.split())
+        kept = max(min(max(map(cell_width, words), default=0), LONGEST_WORD, room // 2), min(NARROWEST_CELL, room // 4))
+        return cls(column, cells, right, width, width if keeps else min(width, kept))
+
+    def lines(self, text: str, last: bool) -> list[str]:
+        """A cell's lines, padded but for the last column's; a bar in blocks."""
+        if self.column.bar:
+            eighths = round(float(text or 0) * self.width * 8)
+            text = "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
+        found = [text] if cell_width(text) <= self.width else wrap(text, self.width, "") or [""]
+        empty = [" " * (self.width - cell_width(line)) for line in found]
+        return [
+            space + line if self.right else line if last else line + space
+            for space, line in zip(empty, found, strict=True)
+        ]
+
+
+def _heads(column: Column) -> tuple[str, str]:
+    return "" if column.bar else column.title, column.unit
+
+
+def _tables(shown: Sequence[tuple[Column, list[Value]]], pen: _Pen) -> Iterator[list[str]]:
+    """The lines of a table that is as wide as there is room; of several, where the numbers alone are too wide."""
+    columns = [_Cells.of(*item, pen.width) for item in shown]
+    above = _taken(columns, Narrow.ABOVE, pen.width, together=True)
+    below = _taken(columns, Narrow.BELOW, pen.width)
+    _taken(columns, Narrow.DROP, pen.width)
+    for number, group in enumerate(_split(columns, pen.width)):
+        while _width(group) > pen.width and (wide := [each for each in group if each.width > each.narrowest]):
+            max(wide, key=lambda each: each.width).width -= 1
+        yield _lines(group, above, below if not number else [], pen)
+
+
+def _taken(columns: list[_Cells], way: Narrow, width: int, *, together: bool = False) -> list[_Cells]:
+    """The columns that leave the table so that it fits, the last one first, or all of them together."""
+    found: list[_Cells] = []
+    for each in reversed([each for each in columns if each.column.narrow is way]):
+        if _width(columns) <= width and not (found and together):
+            break
+        columns.remove(each)
+        found.insert(0, each)
+    return found
+
+
+def _width(columns: Sequence[_Cells]) -> int:
+    return sum(each.width + _GAP for each in columns) - _GAP
+
+
+def _split(columns: list[_Cells], width: int) -> list[list[_Cells]]:
+    """The columns in groups that can be made to fit, each with the first one; what is wider than a line is narrowed."""
+    first, *rest = columns
+    for each, room in ((first, width // 2 if rest else width), *((each, width // 2 - _GAP) for each in rest)):
+        each.narrowest = min(each.narrowest, room)
+    groups = [[first]]
+    used = first.narrowest
+    for each in rest:
+        used += _GAP + each.narrowest
+        if used > width and len(groups[-1]) > 1:
+            groups.append([dataclasses.replace(first)])
+            used = first.narrowest + _GAP + each.narrowest
+        groups[-1].append(each)
+    return groups
+
+
+def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_Cells], pen: _Pen) -> list[str]:
+    lasts = [False] * (len(columns) - 1) + [True]
+    lines = [
+        pen.style(line, style)
+        for place, style in enumerate(("bold", "dim"))
+        if any(heads := [_heads(each.column)[place] for each in columns])
+        for line in _row(columns, lasts, heads, pen)
+    ]
+    named = ""
+    for place in range(len(columns[0].values) if columns else 0):
+        name = " · ".join(dict.fromkeys(each.values[place] for each in above if each.values[place] not in ("", "–")))
+        if name != named:
+            lines += wrap(name, pen.width)
+        named = name
+        lines += _row(columns, lasts, [each.values[place] for each in columns], pen)
+        for each in below:
+            if each.values[place] not in ("", "–"):
+                text = f"{each.column.title}: {each.values[place]}"
+                lines += [INDENT + line for line in wrap(text, pen.width - len(INDENT))]
+    return lines
+
+
+def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str], pen: _Pen) -> list[str]:
+    """The lines of a row, as many as its cells have."""
+    cells = [each.lines(text, last) for each, text, last in zip(columns, texts, lasts, strict=True)]
+    lines = []
+    for line in zip_longest(*cells):
+        parts = []
+        for each, part in zip(columns, line, strict=True):
+            shown = " " * each.width if part is None else part
+            parts.append(pen.style(shown, "cyan") if each.column.bar and part is not None else shown)
+        lines.append((" " * _GAP).join(parts).rstrip())
+    return lines
+
+
+# Markdown
+
+LONGEST_TEXT, LONGEST_PROSE = 80, 400
+"""Characters of a name, and of prose, in Markdown."""
+_ESCAPES = str.maketrans({char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+def markdown_text(text: str) -> str:
+    """Text that GitHub shows as it is. An underscore inside a word is one there."""
+    escaped = escape_control(text).translate(_ESCAPES)
+    return re.sub(r"(?<!\w)_+|_+(?!\w)", lambda run: "\\_" * len(run[0]), escaped)
+
+
+def _markdown(document: Document) -> str:
+    """The report as text."""
+    blocks = _warnings(document.warnings)
+    for view in document.shown:
+        if not view.folded:
+            blocks += view_blocks(view)
+            continue
+        if view.title:
+            blocks += [f"<details>\n<summary>{markdown_text(view.title)}</summary>", "</details>"]
+        blocks[-1:] = [*view_blocks(replace(view, title="")), "</details>"]
+    return "\n\n".join(blocks + _said(document.notes))
+
+
+def _said(texts: Iterable[Sayable]) -> list[str]:
+    return [markdown_text(worded(text)) for text in texts]
+
+
+def _warnings(texts: Iterable[Sayable]) -> list[str]:
+    return [f"> **Warning:** {text}" for text in _said(texts)]
+
+
+def view_blocks(view: View) -> list[str]:
+    """A table with its title and sentences, as paragraphs."""
+    blocks = [f"### {markdown_text(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
+    blocks += _warnings(view.warnings) + _said(view.summary)
+    shown = shown_columns(view, bars=False)
+    if view.rows and shown:
+        heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
+        rules = ["---:" if is_number(column, values) else "---" for column, values in shown]
+        cells = [
+            [
+                markdown_text(shorten(word(value, column.spec), LONGEST_PROSE if column.wrap else LONGEST_TEXT))
+                for value in values
+            ]
+            for column, values in shown
+        ]
+        rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
+        blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return blocks + _said(view.notes)
+
+
+# For programs
+
+
+def _json(document: Document, about: About) -> str:
+    """One object: what the rows are, of which run and GPU, what makes them doubtful, and the rows."""
+    view = document.data
+    found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
+    content = {
+        "schema": about.schema,
+        "fiprof": fiprof.__version__,
+        "run": about.run,
+        "gpu": about.gpu,
+        "warnings": [each.fields() for each in found if isinstance(each, Finding)],
+        "rows": [{column.key: value for column, value in zip(view.columns, row, strict=True)} for row in view.rows],
+    }
+    return json.dumps(_json_value(content), indent=1, allow_nan=False)
+
+
+def _json_value(value: Any) -> Any:
+    """Without what JSON does not have: findings as their fields, enums as their values, no infinities."""
+    if isinstance(value, dict):
+        return {key: _json_value(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json_value(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else plain(value)
+
+
+def _csv(view: View) -> str:
+    """The rows under their keys."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in view.columns])
+    writer.writerows([_csv_value(value) for value in row] for row in view.rows)
+    return out.getvalue().removesuffix("\n")
+
+
+def _csv_value(value: Value) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Finding):
+        value = str(value.kind)
+    if isinstance(value, dict) or (isinstance(value, tuple) and any(isinstance(each, dict) for each in value)):
+        value = json.dumps(_json_value(value))
+    if isinstance(value, tuple):
+        value = "; ".join(str(str(each.kind) if isinstance(each, Finding) else each) for each in value)
+    return csv_cell(value) if isinstance(value, str) else repr(value)
