@@ -19,7 +19,8 @@ setup: $(VENV)/.installed ## Install fiprof and its tools into .venv (no torch)
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fiprof needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	uv pip install --quiet --python $(BIN)/python --editable '.[dev]' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 ifeq ($(HAS_GPU),0)
@@ -37,7 +38,7 @@ collect: setup
 endif
 
 test: setup ## Run the tests, side by side
-	$(BIN)/python -m pytest -n auto --dist loadscope $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 lint: setup ## Check style and who imports whom
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ wants a reason in the commit that makes it.
 
 from __future__ import annotations
 
+import functools
 import json
 import lzma
 import math
@@ -133,6 +134,7 @@ def report_numbers(name: str, path: Path) -> Answer:
     return {source: value for source, value in traced_numbers(Run(path)).items() if source in held or not held}
 
 
+@functools.cache
 def questions() -> dict[str, Callable[[], Answer]]:
     """Name -> what gives the answer."""
     reports = {
@@ -172,6 +174,7 @@ def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
         yield f"{at}: {before!r}, now {after!r}"
 
 
+@functools.cache
 def read() -> dict[str, Answer]:
     found: dict[str, Answer] = json.loads(lzma.decompress(GOLDEN.read_bytes()))
     return found

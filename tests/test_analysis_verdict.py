@@ -21,7 +21,7 @@ from fiprof.model.formula import number
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.reports import verdict_words
-from tests.recorded_runs import RUNS, parsed, study_runs
+from tests.recorded_runs import RUNS, parsed
 
 # The recorded runs
 
@@ -224,7 +224,7 @@ def test_the_runner_up_and_its_distance(columns: dict[str, float], runner_up: st
 
 def test_a_verdict_that_one_percent_of_one_counter_turns_is_not_sure() -> None:
     turned = 0
-    for run in [*map(parsed, RUNS), *study_runs()]:
+    for run in map(parsed, RUNS):
         waits_of = {case.case: case.waiting for case in verdicts(run).cases}
         for row in run.launches:
             waiting = waits_of.get(row.case or "")

@@ -34,20 +34,17 @@ def rows(done: Completed) -> list[list[object]]:
     return [[row["outcome"], round(row["difference_pct"])] for row in json.loads(done.stdout)["rows"]]
 
 
-@pytest.mark.parametrize(
-    ("side", "expected"), [("here", ["same", 0]), ("python:{python},env:FAKE_SLOWER=0.95", ["faster", -5])]
-)
-def test_two_sides(side: str, expected: list[object], fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    side = side.format(python=fakes["FIPROF_PYTHON"])
-    done = fiprof("compare", "--measure", "here", side, *CASES, "--format", "json", env=fakes)
+def test_two_sides(faked: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    side, expected = f"python:{fakes['FIPROF_PYTHON']},env:FAKE_SLOWER=0.95", ["faster", -5]
+    done = faked("compare", "--measure", "here", side, *CASES, "--format", "json")
     assert rows(done) == [expected] * 2
     manifest, found = measured(done, tmp_path)
     assert (manifest.kind, manifest.status, found.schedule) == ("comparison", "complete", "ABBAABBAAB")
     assert (manifest.settings["a"], manifest.settings["b"]) == ("here", side)
     made = {action.step: [file.path for file in action.files] for action in manifest.actions}
     assert made == {name: [f"measurements/{name}.jsonl"] for name in PROCESSES}
-    assert rows(fiprof("compare", "latest", "--format", "json")) == [expected] * 2
-    assert fiprof("verify").returncode == fiprof("publish", "site").returncode == 0
+    assert rows(faked("compare", "latest", "--format", "json")) == [expected] * 2
+    assert faked("verify").returncode == faked("publish", "site").returncode == 0
     assert f"<h1>here against {side}</h1>" in (tmp_path / f"site/runs/{manifest.name}.html").read_text()
 
 

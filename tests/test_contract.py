@@ -5,69 +5,53 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from fiprof.reports.measured import baselines as baselines_document
 from fiprof.reports.measured import document as measured_document
 from fiprof.reports.measured import gate_document
 from fiprof.reports.view import About
 from fiprof.reports.writers import render
-from tests import docs_faults, docs_keys
-from tests.recorded_runs import RUNS, invoke, parsed, session_folder, two_ranks
+from tests import docs_faults, docs_keys, golden
+from tests.recorded_runs import RUNS, invoke, parsed, session_folder
 from tests.test_gate import MAIN, STEADY, gated
-
-READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
 
 MEASURED = gated(STEADY, STEADY)
 
-Outputs = dict[tuple[str, str], tuple[int, str]]
 
-
-def read_all() -> Outputs:
-    """(Command, run) -> what each reading command prints of each recorded run as JSON."""
-    found = {
-        (command, name): invoke(command, str(parsed(name).path), "--format", "json")
-        for name in RUNS
-        for command in READERS
-    }
-    for by in ("collective", "rank", "cause"):
-        found["comm", by] = invoke("comm", str(two_ranks().path), "--by", by, "--format", "json")
-    sides = [f"{parsed('decode').path}:tensor_cores={value}" for value in ("false", "true")]
-    found["compare", ""] = invoke("compare", *sides, "--format", "json")
+def test_one_envelope() -> None:
     archive = str(session_folder())
-    others = {(command, ""): invoke(command, "--format", "json") for command in ("env", "kernels")}
-    kept = {
-        (command, ""): invoke(command, "--artifacts", archive, "--format", "json")
-        for command in ("runs", "trend", "verify")
-    }
-    pruned = invoke("prune", "--older-than", "90d", "--dry-run", "--artifacts", archive, "--format", "json")
+    for command in ("show", "stalls", "top", "runs", "env", "kernels"):
+        of_run = command in ("show", "stalls", "top")
+        words = [str(parsed("all").path)] if of_run else ["--artifacts", archive] if command == "runs" else []
+        found = json.loads(invoke(command, *words, "--format", "json")[1])
+        assert list(found) == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
+        assert found["schema"].startswith(f"{command}/") and found["run"] == (RUNS["all"].name if of_run else None)
+        assert all("id" in warning for warning in found["warnings"])
+
+
+def printed_rows() -> list[dict[str, Any]]:
+    """What the golden net holds of every reading command and run, and what it does not ask."""
+    answers = ((name, answer) for name, answer in golden.read().items() if not name.startswith(("top ", "study ")))
+    held = [row for _, answer in answers for row in answer.get("rows", ())]
+    archive = ("--artifacts", str(session_folder()))
+    parsed("all")
+    asked = (
+        ("env",),
+        ("runs", *archive),
+        ("verify", *archive),
+        ("prune", "--older-than", "90d", "--dry-run", *archive),
+    )
     measured = {
         "compare": measured_document(MEASURED.comparison, MEASURED.run.cases),
         "gate": gate_document(MEASURED),
         "baseline": baselines_document([(MAIN, MEASURED.run.cases)]),
     }
-    made = {(name, "made-up"): (0, render(what, "json", about=About(f"{name}/1"))) for name, what in measured.items()}
-    return {**found, **others, **kept, **made, ("prune", ""): pruned}
+    texts = [invoke(*words, "--format", "json")[1] for words in asked]
+    texts += [render(what, "json", about=About(f"{name}/1")) for name, what in measured.items()]
+    return held + [row for text in texts for row in json.loads(text)["rows"]]
 
 
-@pytest.fixture(scope="module")
-def outputs() -> Outputs:
-    return read_all()
-
-
-def test_one_envelope(outputs: Outputs) -> None:
-    for (command, name), (_, text) in outputs.items():
-        if text:
-            found = json.loads(text)
-            assert list(found) == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
-            assert found["schema"].startswith(f"{command}/")
-            run = two_ranks().path if command == "comm" else RUNS.get(name)
-            assert found["run"] == (run and run.name)
-            assert all("id" in warning for warning in found["warnings"])
-
-
-def test_every_key_is_documented_and_every_documented_key_is_printed(outputs: Outputs) -> None:
-    rows = [row for _, text in outputs.values() if text for row in json.loads(text)["rows"]]
+def test_every_key_is_documented_and_every_documented_key_is_printed() -> None:
+    rows = printed_rows()
     printed = {key for row in rows for key in row}
     documented = set(docs_keys.documented())
     assert printed - documented == set()
@@ -82,14 +66,3 @@ def test_the_page_of_keys_is_made_from_the_code() -> None:
 
 def test_the_page_of_faults_is_made_from_the_tests() -> None:
     assert docs_faults.PAGE.read_text(encoding="utf-8") == docs_faults.page(), "python -m tests.docs_faults writes it"
-
-
-# The word test
-
-
-def _strings(value: Any) -> set[str]:
-    if isinstance(value, dict):
-        return {text for each in value.values() for text in _strings(each)}
-    if isinstance(value, list):
-        return {text for each in value for text in _strings(each)}
-    return {value} if isinstance(value, str) else set()

@@ -97,13 +97,13 @@ def test_json_is_read_or_refused(source: Path, name: str, read: Callable[[Path],
     folder = Path(shutil.copytree(source, tmp_path / "copy", ignore=shutil.ignore_patterns("2*", "*.xz", "reports")))
     whole, seed = (folder / name).read_bytes(), random.Random(10)
     lines = []
-    for turn in range(300):
+    for turn in range(160):
         (folder / name).write_bytes((flipped, other_type)[turn % 2](whole, seed))
         try:
             read(folder)
         except FiprofError as error:
             lines.append(error.message)
-    assert len(lines) > 50
+    assert len(lines) > 25
     assert all(str(folder) in line and "\n" not in line for line in lines)
 
 
@@ -112,12 +112,12 @@ def test_results_of_jit_are_shown_or_refused(tmp_path: Path) -> None:
     whole, seed = (STUDY / "results/jit_analysis.json").read_bytes(), random.Random(10)
     formats = ("table", "md", "json", "csv")
     refused = 0
-    for turn in range(160):
+    for turn in range(80):
         (tmp_path / "jit.json").write_bytes((flipped, other_type)[turn % 2](whole, seed))
         printed = ends_well("jit", "--read", str(tmp_path / "jit.json"), "--format", formats[turn // 2 % 4])
         refused += printed.startswith(str(tmp_path))
         assert printed.replace("\n", "").isprintable()
-    assert 40 < refused < 140
+    assert 20 < refused < 70
 
 
 @pytest.mark.fault("any byte of FlashInfer's cache changed: ninja's logs and build files", "read, or one line")
@@ -260,7 +260,7 @@ def test_tables_are_read_or_refused(table: str, tmp_path: Path) -> None:
     folder, seed = copied("all", tmp_path), random.Random(table)
     path = folder / f"tables/{table}.parquet"
     whole, rows = path.read_bytes(), pq.read_table(path)
-    for turn in range(6):
+    for turn in range(4):
         if turn % 3:
             pq.write_table(other_column(rows, seed), path)
         else:
