@@ -52,6 +52,8 @@ SPREAD_ALLOWANCE_US = 1.0
 """(p90 - p10) that is always allowed."""
 CLOCK_LOW = 0.8
 """Multiprocessor clock during a launch over the highest."""
+TRACE_CLOCK_HIGH_US = 1000.0
+"""What a trace's clock may be off. Session starts of one H200 machine lay 0.1 ms apart; NTP holds machines to 1 ms."""
 
 
 class CheckName(StrEnum):
@@ -328,9 +330,75 @@ def sm_clock(run: Run, launch: Row) -> Check:
     return judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
 
 
+# About the traces of a run that was imported from several: whether they lie on one axis of time
+
+
+def traces(run: Run) -> list[dict[str, Any]]:
+    """Traces with kernels of a run of several, by their files; none of one.
+
+    ``file``, ``host``, ``session_start_ns``, by which it is placed, None where it does not say; ``first_ns`` and
+    ``last_ns`` of its kernels, on the run's axis.
+    """
+    return run.once(_traces)
+
+
+def _traces(run: Run) -> list[dict[str, Any]]:
+    said = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
+    # Tables of an older fiprof do not have it.
+    if len(said) < 2 or "session_start_ns" not in run.columns("processes"):
+        return []
+    for piece in run.pieces("kernels", ("file", "start_ns", "end_ns")):
+        of_files = piece.group_by("file", use_threads=False).aggregate([("start_ns", "min"), ("end_ns", "max")])
+        for row in of_files.to_pylist():
+            trace, first, last = said.get(row["file"], {}), row["start_ns_min"], row["end_ns_max"]
+            trace["first_ns"] = min(trace.get("first_ns", first), first)
+            trace["last_ns"] = max(trace.get("last_ns", last), last)
+    return [trace for _, trace in sorted(said.items()) if "first_ns" in trace]
+
+
+def trace_starts(run: Run) -> Check:
+    """Traces that do not say when their session began: with one of them the times of all are since their own start."""
+    undated = tuple(trace["file"] for trace in traces(run) if trace["session_start_ns"] is None)
+    return judge(CheckName.TRACE_STARTS, len(undated), high=0, unit="traces", files=undated)
+
+
+def trace_gap(run: Run) -> Check:
+    """The longest time between the kernels of one trace and those of the next, in which no trace has any."""
+    found = sorted(traces(run), key=lambda trace: trace["first_ns"])
+    if any(trace["session_start_ns"] is None for trace in found):
+        return unknown(CheckName.TRACE_GAP, "no_session_start")
+    gap_ns, reached = 0, found[0]["last_ns"]
+    for trace in found[1:]:
+        gap_ns = max(gap_ns, trace["first_ns"] - reached)
+        reached = max(reached, trace["last_ns"])
+    return judge(CheckName.TRACE_GAP, gap_ns / 1e9, high=0, unit="s")
+
+
+def trace_hosts(run: Run) -> Check:
+    """Machines whose clocks no collective ties together. hosts: all machines."""
+    from fiprof.analysis.comm_match import trace_clocks
+
+    tied = {traces(run)[0]["file"], *(clock.file for clock in trace_clocks(run))}
+    hosts = {trace["host"] for trace in traces(run)}
+    together = {trace["host"] for trace in traces(run) if trace["file"] in tied}
+    names = tuple(sorted(host for host in hosts if host is not None))
+    return judge(CheckName.TRACE_HOSTS, 1 + len(hosts - together), high=1, unit="hosts", hosts=names)
+
+
+def trace_clocks_agree(run: Run) -> Check:
+    """How far the times of the traces may be off one another, by their collectives."""
+    from fiprof.analysis.comm_match import trace_clocks
+
+    off_ns = [abs(clock.shift_ns) + clock.error_ns for clock in trace_clocks(run)]
+    if not off_ns:
+        return unknown(CheckName.TRACE_CLOCKS, "no_collectives")
+    return judge(CheckName.TRACE_CLOCKS, max(off_ns) / 1e3, high=TRACE_CLOCK_HIGH_US, unit="µs")
+
+
 RUN_CHECKS = (other_processes,)
 CASE_CHECKS = (reference, plain_against_nsys, spread, profiled, flops, dram_reads, dram_writes)
 LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
+TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks_agree)
 
 
 # All of a run
@@ -338,8 +406,6 @@ LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_cl
 
 def evaluate(run: Run) -> list[Check]:
     """Every check: those about the run, then about each case, then about each launch."""
-    from fiprof.analysis.trace_checks import TRACE_CHECKS, traces
-
     of_run: tuple[Callable[[Run], Check], ...] = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
     return [
         *(check(run) for check in of_run),
@@ -432,6 +498,12 @@ def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
         if check.launch is not None:
             found[check.launch] += (check.finding,)
     return dict(found)
+
+
+def trace_doubts(run: Run) -> tuple[Finding, ...]:
+    """The findings of those that failed, TRACE_CLOCKS aside, which ``fiprof comm`` sets right."""
+    made = [check(run) for check in (trace_starts, trace_gap, trace_hosts)] if traces(run) else []
+    return tuple(check.finding for check in made if check.passed is False)
 
 
 def subject(run: Run, check: Check) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.comm_match import (
     OPS,
     UNKNOWN,
@@ -25,7 +26,6 @@ from fiprof.analysis.comm_match import (
 )
 from fiprof.analysis.frames import Column
 from fiprof.analysis.trace import SEPARATOR, calls, phases, thread_keys
-from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model.arrays import numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import NCCL_DOMAIN, Rank, Ranks, ranks_of

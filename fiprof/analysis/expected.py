@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 
 from fiprof.analysis import alternatives, checks
 from fiprof.analysis.frames import Column, Frame
-from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.roofline import mma_remark
+from fiprof.analysis.stalls import REASONS
 from fiprof.analysis.verdict.steps import Step, measured
 from fiprof.errors import FiprofError
 from fiprof.model import packs

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.instructions import Listing, listings
-from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.sass import parse
+from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.trace import weights
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, finding

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 
 from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
-from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
 from fiprof.analysis.trace import weights
 from fiprof.model.finding import Finding, finding
@@ -20,6 +22,45 @@ DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
 FEW_SAMPLES_ERROR = 0.03
 """Uncertainty of sampled shares from which it gets a note."""
+
+
+class ReasonKind(StrEnum):
+    """What a warp in a state does."""
+
+    STALL = "stall"
+    """It waits."""
+    READY = "ready"
+    """It waits for nothing but its turn."""
+    ISSUE = "issue"
+
+
+class WarpState(str):
+    """A state's name, e.g. ``long_scoreboard``, with what is known of it."""
+
+    kind: ReasonKind
+    short: str
+    """What they wait for, in two or three words."""
+    meaning: str
+    """What the warps do, after «warps»."""
+    helps: str
+    """What usually makes it less."""
+
+
+def state(name: str) -> WarpState:
+    """What is known of a state; one that only a later ncu has is a stall."""
+    unknown = ("stall", "unknown", "are in a state that this fiprof does not know", "unknown")
+    return REASONS.get(name) or _state(name, *unknown)
+
+
+def _state(name: str, kind: str, short: str, meaning: str, helps: str) -> WarpState:
+    state = WarpState(name)
+    state.kind, state.short, state.meaning, state.helps = ReasonKind(kind), short, meaning, helps
+    return state
+
+
+with Path(__file__).with_name("warp_states.csv").open(encoding="utf-8", newline="") as _file:
+    REASONS = {row[0]: _state(*row) for row in list(csv.reader(_file))[1:]}
+"""ncu's warp states under our names."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples
+from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.trace import thread_keys
-from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model import tables
 from fiprof.model.arrays import MISSING, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding

@@ -17,7 +17,7 @@ from fiprof.analysis.comparison.programs import (
 )
 from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison, different, reasons, summary
 from fiprof.analysis.comparison.statistics import Outcome
-from fiprof.analysis.reasons import state
+from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding

@@ -19,7 +19,7 @@ from fiprof.analysis.claims import Bound, Outcome
 from fiprof.analysis.expected import combined
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
-from fiprof.analysis.reasons import ReasonKind, state
+from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.study import (
     COLUMNS,
     Params,

@@ -21,7 +21,7 @@ from fiprof.analysis.comparison.kernels import (
 )
 from fiprof.analysis.comparison.programs import LEADS, ProgramComparison, compare_programs, program_summary
 from fiprof.analysis.comparison.statistics import Outcome
-from fiprof.analysis.reasons import state
+from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import named
 from fiprof.errors import FiprofError

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fiprof.analysis.alternatives import Alternative
 from fiprof.analysis.instructions import Family, HotInstruction, Listing
 from fiprof.analysis.occupancy import WARP_THREADS, occupancy
-from fiprof.analysis.reasons import state
+from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import (
     CONFLICTS,
     DOMINANT_STALL,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.frames import OfLaunch, OfRun
-from fiprof.analysis.reasons import ReasonKind, state
+from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict

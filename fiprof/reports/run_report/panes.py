@@ -12,10 +12,9 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.instructions import Listing
 from fiprof.analysis.occupancy import findings as occupancy_findings
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.reasons import state
 from fiprof.analysis.roofline import Basis, LaunchRoofline
 from fiprof.analysis.sass import brief, parse
-from fiprof.analysis.stalls import LaunchStalls, disagreements
+from fiprof.analysis.stalls import LaunchStalls, disagreements, state
 from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
