@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.manifest import Action, Manifest
+from fiprof.model.manifest import Manifest
 
 MASK = "***"
 SECRET_NAME = re.compile(
@@ -75,9 +75,19 @@ def masked(manifest: Manifest) -> Manifest:
     """A manifest without secrets in what was started, set and said."""
     values = secrets(os.environ)
     text = functools.partial(mask, values=values)
+    actions = [
+        dataclasses.replace(
+            action,
+            argv=mask_words(action.argv, values),
+            env={name: MASK if _secret(name, value) else text(value) for name, value in action.env.items()},
+            message=text(action.message),
+            remedy=text(action.remedy),
+        )
+        for action in manifest.actions
+    ]
     return dataclasses.replace(
         manifest,
-        actions=[_masked_action(action, values) for action in manifest.actions],
+        actions=actions,
         settings=_deep(manifest.settings, text),
         environment=_deep(manifest.environment, text),
         reason=text(manifest.reason),
@@ -100,17 +110,6 @@ def _secret(name: str, value: str) -> bool:
         return False
     mixed = re.search("[A-Za-z]", value) and re.search("[0-9]", value) and not re.search(r"[\s/,]", value)
     return bool(SECRET_NAME.search(name) or (mixed and len(value) >= SHORTEST_UNNAMED))
-
-
-def _masked_action(action: Action, values: Sequence[str]) -> Action:
-    text = functools.partial(mask, values=values)
-    return dataclasses.replace(
-        action,
-        argv=mask_words(action.argv, values),
-        env={name: MASK if _secret(name, value) else text(value) for name, value in action.env.items()},
-        message=text(action.message),
-        remedy=text(action.remedy),
-    )
 
 
 def _deep(value: Any, text: Callable[[str], str]) -> Any:

@@ -104,21 +104,19 @@ def alike(
         key = item.case, item.kernel, item.kernel_full, item.grid, item.block, also(item)
         us, launch = time(item) or 0.0, NO_LAUNCH if item.launch is None else item.launch
         found[key].append((item, us, weights.get(launch, 0.0) if weights else us))
-    return [each for group in found.values() for each in _split(group)]
-
-
-def _split(group: Sequence[tuple[T, float, float]]) -> Iterable[Alike[T]]:
-    part, low = 0, 0.0
-    part_of: dict[float, int] = {}
-    for us in sorted({us for _, us, _ in group}):
-        if us > low * WIDE:
-            part, low = part + 1, us
-        part_of[us] = part
-    split: dict[int, list[tuple[T, float, float]]] = defaultdict(list)
-    for each in group:
-        split[part_of[each[1]]].append(each)
-    for items, times, weights in (zip(*each, strict=True) for each in split.values()):
-        yield Alike(items, times, weights)
+    parts: list[Alike[N]] = []
+    for group in found.values():
+        part, low = 0, 0.0
+        split: dict[int, list[tuple[N, float, float]]] = defaultdict(list)
+        part_of: dict[float, int] = {}
+        for us in sorted({us for _, us, _ in group}):
+            if us > low * WIDE:
+                part, low = part + 1, us
+            part_of[us] = part
+        for each in group:
+            split[part_of[each[1]]].append(each)
+        parts += (Alike(*zip(*each, strict=True)) for each in split.values())
+    return parts
 
 
 def longest_first(groups: Iterable[Alike[T]]) -> list[Alike[T]]:
@@ -166,7 +164,14 @@ class Selection:
         if not found and (items or self):
             words = [f"with number {', '.join(map(str, self.launches))}"] if self.launches else []
             words += [f"with kernel {self.kernel!r}"] if self.kernel else []
-            raise FiprofError(f"{run} has no launch {' and '.join(words) or 'with what this shows'}", _there_is(items))
+            wanted_words = " and ".join(words) or "with what this shows"
+            numbers = [item.launch for item in items if item.launch is not None]
+            there = [f"launches {min(numbers)} to {max(numbers)}"] if numbers else []
+            kernels, cases = {short_kernel(item.kernel) for item in items}, {item.label for item in items if item.case}
+            for kind, names in (("kernels", sorted(kernels)), ("cases", sorted(cases))):
+                rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+                there += [f"the {kind} {', '.join(names[:MOST_NAMES])}{rest}"] if names else []
+            raise FiprofError(f"{run} has no launch {wanted_words}", f"it has {join_words(there) or 'none at all'}")
         if self.top is not None:
             most = longest_first(alike(found, time, weights=weights))[: self.top]
             kept = {id(item) for group in most for item in group.items}
@@ -205,15 +210,3 @@ def _tokens(text: str) -> set[str]:
 
 def _names(item: HasNames) -> Names:
     return item.kernel, item.kernel_full or "", item.case or "", item.label
-
-
-def _there_is(items: Sequence[HasNames]) -> str:
-    if not items:
-        return "it has none at all"
-    numbers = [item.launch for item in items if item.launch is not None]
-    words = [f"launches {min(numbers)} to {max(numbers)}"] if numbers else []
-    kernels, cases = {short_kernel(item.kernel) for item in items}, {item.label for item in items if item.case}
-    for kind, names in (("kernels", sorted(kernels)), ("cases", sorted(cases))):
-        rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        words += [f"the {kind} {', '.join(names[:MOST_NAMES])}{rest}"] if names else []
-    return f"it has {join_words(words)}"

@@ -109,43 +109,39 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "processes": _write_processes(export, folder, session_start_ns),
         "diagnostics": len(diagnostics),
     }
-    incompatible = any(tables.NVTX_INCOMPATIBLE in event["text"] for event in diagnostics)
-    schema = export.about.get("EXPORT_SCHEMA_VERSION", "")
-    return NsysSummary(
-        schema_version=schema,
-        rows=rows,
-        missing=(*_absent_tables(export, ranges, declared), *export.absent_columns),
-        warnings=tuple(_warnings(schema, incompatible, export.has(GRAPH_TRACE))),
-        session_start_ns=session_start_ns,
-        nvtx_incompatible=incompatible,
-    )
 
-
-def _absent_tables(export: Export, ranges: list[Range], declared: Sequence[str]) -> Iterator[str]:
-    for table, consequence in CONSEQUENCES.items():
-        if not export.has(table):
-            yield f"no {table}: {consequence}"
+    missing = [f"no {table}: {consequence}" for table, consequence in CONSEQUENCES.items() if not export.has(table)]
     if ranges and not declared and not any(found.domain == FIPROF_DOMAIN for found in ranges):
-        yield f"no NVTX domain {FIPROF_DOMAIN}: {WITHOUT_RANGES}"
+        missing.append(f"no NVTX domain {FIPROF_DOMAIN}: {WITHOUT_RANGES}")
     for name in declared:
         kinds = {found.kind for found in ranges if case_of(found.domain, found.name, [name])}
         if kinds and "push_pop" not in kinds:
-            yield f"the range {name} is of start and end, not of push and pop: it belongs to no thread and is no case"
+            of_no_thread = "it belongs to no thread and is no case"
+            missing.append(f"the range {name} is of start and end, not of push and pop: {of_no_thread}")
 
-
-def _warnings(schema: str, nvtx_incompatible: bool, whole_graphs: bool) -> Iterator[str]:
-    version = re.match(r"(\d+)\.(\d+)", schema)
-    newest = ".".join(map(str, NEWEST_SCHEMA))
+    incompatible = any(tables.NVTX_INCOMPATIBLE in event["text"] for event in diagnostics)
+    schema, warnings = export.about.get("EXPORT_SCHEMA_VERSION", ""), []
+    version, newest = re.match(r"(\d+)\.(\d+)", schema), ".".join(map(str, NEWEST_SCHEMA))
     if not version:
-        yield "the export does not say which schema it has: columns may mean something else"
+        warnings.append("the export does not say which schema it has: columns may mean something else")
     elif int(version[1]) != NEWEST_SCHEMA[0]:
-        yield f"schema {schema} is not of the kind that this fiprof was tested with (3.0 to {newest})"
+        warnings.append(f"schema {schema} is not of the kind that this fiprof was tested with (3.0 to {newest})")
     elif (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
-        yield f"schema {schema} is newer than any this fiprof was tested with ({newest})"
-    if nvtx_incompatible:
-        yield "nsys could not read the program's NVTX ranges: use nsys 2024.4 or later, or pip install nvtx==0.2.11"
-    if whole_graphs:
-        yield f"CUDA graphs were traced whole ({GRAPH_TRACE}), without their kernels: use nsys --cuda-graph-trace=node"
+        warnings.append(f"schema {schema} is newer than any this fiprof was tested with ({newest})")
+    if incompatible:
+        remedy = "use nsys 2024.4 or later, or pip install nvtx==0.2.11"
+        warnings.append(f"nsys could not read the program's NVTX ranges: {remedy}")
+    if export.has(GRAPH_TRACE):
+        remedy = "use nsys --cuda-graph-trace=node"
+        warnings.append(f"CUDA graphs were traced whole ({GRAPH_TRACE}), without their kernels: {remedy}")
+    return NsysSummary(
+        schema_version=schema,
+        rows=rows,
+        missing=(*missing, *export.absent_columns),
+        warnings=tuple(warnings),
+        session_start_ns=session_start_ns,
+        nvtx_incompatible=incompatible,
+    )
 
 
 # Columns of nsys as columns of ours

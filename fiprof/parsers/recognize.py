@@ -101,7 +101,17 @@ def recognize(path: Path) -> FileKind:
     if head.startswith(NCU_MAGIC):
         return "ncu-rep"
     if head.startswith(SQLITE_MAGIC):
-        return _sqlite(path)
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        try:
+            with closing(sqlite3.connect(uri, uri=True)) as connection:
+                names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except (sqlite3.Error, UnicodeError):
+            return "nsys-sqlite"  # a damaged one is left to its reader
+        if "StringIds" not in names:
+            some = json.dumps(", ".join(sorted(names)[:3]), ensure_ascii=True)[1:-1]
+            what = f"{path} is an SQLite file of another program than nsys: it has no table StringIds"
+            raise FiprofError(what + (f", but {some}" if names else ""), REMEDY)
+        return "nsys-sqlite"
     text = as_utf8(head)
     for pattern, kind in _PAGES:
         if pattern.search(text):
@@ -113,25 +123,6 @@ def recognize(path: Path) -> FileKind:
         what = "a Chrome trace, as of torch.profiler" if b'"traceEvents"' in text else "JSON"
         raise FiprofError(f"{path} is {what}, which fiprof does not import", REMEDY)
     raise FiprofError(f"{path} is no file of nsys or ncu that fiprof knows", REMEDY)
-
-
-def _sqlite(path: Path) -> FileKind:
-    """Raises FiprofError for an SQLite file of another program. A damaged one is left to its reader."""
-    try:
-        with closing(
-            sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
-        ) as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except (sqlite3.Error, UnicodeError):
-        return "nsys-sqlite"
-    if "StringIds" not in names:
-        some = ", ".join(sorted(names)[:3])
-        raise FiprofError(
-            f"{path} is an SQLite file of another program than nsys: it has no table StringIds"
-            + (f", but {json.dumps(some, ensure_ascii=True)[1:-1]}" if names else ""),
-            REMEDY,
-        )
-    return "nsys-sqlite"
 
 
 def tool_version(path: Path, kind: FileKind) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,11 +78,26 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """The key quantities of a run, of what it has. Raises FiprofError where a table cannot be read."""
+
+    def result(case: str | None, kernel: str | None, values: Iterable[tuple[str, float | None]]) -> Result:
+        known = {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
+        return Result(case, kernel, known)
+
     cases = dict.fromkeys(case.id for case in run.cases)
-    of_cases = (
-        Result(case, None, _finite((each.key, each.of(run, case)) for each in CASE_QUANTITIES)) for case in cases
-    )
-    return Summary([*of_cases, *_kernels(run)])
+    found = [result(case, None, ((each.key, each.of(run, case)) for each in CASE_QUANTITIES)) for case in cases]
+    # Kernels under ncu, each as its launch of median time, and those under nsys.
+    launches: dict[tuple[str | None, str], list[Launch]] = defaultdict(list)
+    for launch in run.launches:
+        launches[launch.case, launch.kernel].append(launch)
+    program = _program(run)
+    for case, kernel in dict.fromkeys([*launches, *run.trace.kernels, *((None, kernel) for kernel in program)]):
+        alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)
+        shown = alike[(len(alike) - 1) // 2] if alike else None
+        counted = ((each.key, each.of(shown) if shown else None) for each in LAUNCH_QUANTITIES)
+        traced = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel))
+        values = (*(number and number.value for number in traced), *program.get(kernel, ()))
+        found.append(result(case, kernel, [*counted, *zip(TRACED, values, strict=False)]))
+    return Summary(found)
 
 
 def write(run: Run, found: Summary) -> None:
@@ -97,25 +112,6 @@ def read(folder: Path) -> Summary | None:
     except (OSError, MisfitError):
         return None
     return found if found.schema_version == Summary.schema_version else None
-
-
-def _finite(values: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    return {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
-
-
-def _kernels(run: Run) -> Iterator[Result]:
-    """Kernels under ncu, each as its launch of median time, and those under nsys."""
-    launches: dict[tuple[str | None, str], list[Launch]] = defaultdict(list)
-    for launch in run.launches:
-        launches[launch.case, launch.kernel].append(launch)
-    program = _program(run)
-    for case, kernel in dict.fromkeys([*launches, *run.trace.kernels, *((None, kernel) for kernel in program)]):
-        alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)
-        shown = alike[(len(alike) - 1) // 2] if alike else None
-        counted = ((each.key, each.of(shown) if shown else None) for each in LAUNCH_QUANTITIES)
-        traced = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel))
-        values = (*(number and number.value for number in traced), *program.get(kernel, ()))
-        yield Result(case, kernel, _finite([*counted, *zip(TRACED, values, strict=False)]))
 
 
 def _program(run: Run) -> dict[str, tuple[float, int]]:
