@@ -34,7 +34,18 @@ quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` i
 _NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
 
 
-ELSEWHERE = tuple(f"fiprof.{name}" for name in ("workloads.", "__main__", "model.", "flashinfer", "analysis.study"))
+ELSEWHERE = tuple(
+    f"fiprof.{name}"
+    for name in (
+        "workloads.",
+        "__main__",
+        "model.",
+        "flashinfer",
+        "analysis.study",
+        "reports.study",
+        "reports.run_report",
+    )
+)
 """Modules without columns, and those whose tables are documents that no command prints as JSON."""
 
 
