@@ -36,7 +36,7 @@ from fiprof.orchestrator.collect import replay
 from fiprof.orchestrator.importing import ImportRequest, import_files
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.run_folder import Archive
-from fiprof.orchestrator.run_session import Result
+from fiprof.orchestrator.run_session import Bench, Result
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.fakes.nsys import record_environment
@@ -72,7 +72,7 @@ def no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def importing(folder: Path, *files: Path, ranges: tuple[str, ...] = (), link: bool = False) -> tuple[Result, Manifest]:
     archive = Archive(folder / "artifacts")
-    result = import_files(ImportRequest(files, ranges, link=link), archive, Silent(), Supervisor())
+    result = import_files(ImportRequest(files, ranges, link=link), Bench(archive, Silent(), Supervisor()))
     return result, read_manifest(result.path)
 
 
@@ -387,7 +387,7 @@ def test_every_command_reads_what_there_is_and_says_what_is_not(
 def test_an_imported_run_is_not_replayed(tmp_path: Path) -> None:
     result, _ = importing(tmp_path, NCU / "full.raw.csv")
     with pytest.raises(FiprofError, match="was imported"):
-        replay(result.path, Archive(tmp_path / "artifacts"), Silent(), Supervisor())
+        replay(result.path, Bench(Archive(tmp_path / "artifacts"), Silent(), Supervisor()))
 
 
 # Recognition

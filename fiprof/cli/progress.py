@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.run_folder import Archive
+    from fiprof.orchestrator.run_session import Bench
 
 REFRESHES_PER_S = 8
 
@@ -96,6 +98,15 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     progress.detail(what, "")
     with progress.shown():
         yield lambda text: progress.detail(what, text)
+
+
+@contextmanager
+def measuring(archive: Archive, *, quiet: bool, wait: bool = True, live: bool = True) -> Iterator[Bench]:
+    """What runs of an archive are measured with for the length of a block; see :func:`supervised`."""
+    from fiprof.orchestrator.run_session import Bench
+
+    with supervised(quiet=quiet, live=live) as (progress, supervisor):
+        yield Bench(archive, progress, supervisor, wait)
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from fiprof.orchestrator.environment import program_facts
 from fiprof.orchestrator.process import Command, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.request import ProfileRequest
-from fiprof.orchestrator.run_folder import Archive
-from fiprof.orchestrator.run_session import Progress, Result, RunSession
+from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
 from fiprof.orchestrator.tools import visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -42,7 +41,7 @@ class Served:
 def serve(
     request: ProfileRequest,
     name: str,
-    supervisor: Supervisor,
+    executor: Executor,
     pass_on: PassOn,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> int:
@@ -63,7 +62,7 @@ def serve(
     argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
     command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on))
     try:
-        finished = supervisor.start(command).wait(lambda _: meanwhile())
+        finished = executor.start(command).wait(lambda _: meanwhile())
     finally:
         record.unlink(missing_ok=True)
     if finished.outcome == "interrupted":
@@ -73,14 +72,7 @@ def serve(
     return finished.exit_status
 
 
-def capture(
-    name: str,
-    duration_s: float,
-    archive: Archive,
-    progress: Progress,
-    supervisor: Supervisor,
-    request: ProfileRequest | None = None,
-) -> Result:
+def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest | None = None) -> Result:
     """Trace a session's program for some seconds, into a new run folder.
 
     request: as what it is recorded, where it is known.
@@ -97,8 +89,8 @@ def capture(
     asked = request or ProfileRequest(program=served.program)
     asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
     tool = find_tools(asked)["nsys"]
-    folder = new_run(asked, {"nsys": tool}, archive, visible_gpus()[0], served.facts)
-    session, report = RunSession(folder, supervisor, progress), folder.path / NSYS_REPORT
+    folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served.facts)
+    session, report = RunSession(folder, bench), folder.path / NSYS_REPORT
     commands = Commands(folder.path, {"nsys": tool}, STOP_S)
     traced = False
     with session.ending_in_order():
@@ -112,8 +104,8 @@ def capture(
                     raise FiprofError(
                         f"nsys did not begin: {nsys.last_line(log)}", "another capture of the session may be going on"
                     )
-            with progress.step(f"{duration_s:g} s of {name}"):
-                if supervisor.stopping.wait(duration_s):
+            with bench.progress.step(f"{duration_s:g} s of {name}"):
+                if bench.executor.stopping.wait(duration_s):
                     # The session's own fiprof may go on, so that no trace may be left going.
                     Supervisor().start(stop).wait()
                     raise Interrupted

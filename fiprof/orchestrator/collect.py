@@ -18,14 +18,12 @@ from fiprof.model.settings import ToolName, from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse
 from fiprof.orchestrator.commands import CollectCommands
 from fiprof.orchestrator.environment import collect_facts, run_environment, workload_environment
-from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import Supervisor, end_orphans
+from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.orchestrator.run_folder import Archive, RunFolder
+from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import (
-    Executor,
+    Bench,
     Gate,
-    Progress,
     Replay,
     Result,
     RunSession,
@@ -40,21 +38,16 @@ if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
 
 
-def collect(
-    request: CollectRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool = True
-) -> Result:
+def collect(request: CollectRequest, bench: Bench) -> Result:
     """Collect a run on this machine.
 
-    wait: wait for another collect on the same GPU to end, instead of failing.
     Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
     taken; what goes wrong later stands in the result and in the manifest.
     """
     tools = require_tools(request)
     gpu = visible_gpu(request.gpu)
-    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
-        for process in end_orphans():
-            progress.say(f"ended what a killed fiprof had left running: {process}")
-        collection = start(request, tools, gpu, archive, progress, supervisor)
+    with bench.holding(gpu):
+        collection = start(request, tools, gpu, bench)
         collection.measure()
         return collection.conclude()
 
@@ -72,14 +65,7 @@ def require_tools(request: CollectRequest) -> dict[str, Tool]:
         ) from error
 
 
-def start(
-    request: CollectRequest,
-    tools: dict[str, Tool],
-    gpu: str,
-    archive: Archive,
-    progress: Progress,
-    executor: Executor,
-) -> Collection:
+def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench) -> Collection:
     """A run in a new folder of the archive, with nothing measured yet. The caller holds the lock of the GPU.
 
     Raises FiprofError where a cost model fails or the folder cannot be made.
@@ -87,27 +73,26 @@ def start(
     with ThreadPoolExecutor() as pool:
         facts, before = pool.submit(collect_facts, request.cases), pool.submit(gpu_state, gpu)
         cases = case_entries(request)
-    folder = archive.create(request.label)
+    folder = bench.archive.create(request.label)
     environment = {**run_environment(tools, facts.result()), "gpu_state": {"before": before.result()}}
     folder.set(cases=cases, settings=recorded(request), environment=environment)
     folder.save()
     if request.gpu_metrics_hz and counters_permitted() is False:
         folder.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
-    return Collection(request, folder, executor, progress, tools)
+    return Collection(request, folder, bench, tools)
 
 
-def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
+def replay(source: Path, bench: Bench) -> Result:
     """The same pipeline over an archived run's raw files, into a new run folder.
 
-    supervisor: told to stop, it ends the replay at its next step.
     Raises FiprofError when the source is no run.
     """
     archived = read_manifest(source)
     if archived.imported:
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
-    folder = archive.create(archived.name.split("-", 2)[-1])
+    folder = bench.archive.create(archived.name.split("-", 2)[-1])
     folder.set(
         cases=archived.cases,
         settings=archived.settings,
@@ -117,7 +102,8 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
     folder.save()
     # The archived commands stand in for these.
     tools = {name: Tool(Path(name), ()) for name in get_args(ToolName)}
-    collection = Collection(request, folder, Replay(source, folder.path, supervisor), progress, tools)
+    replaying = dataclasses.replace(bench, executor=Replay(source, folder.path, bench.executor.stopping))
+    collection = Collection(request, folder, replaying, tools)
     collection.measure()
     return collection.conclude()
 
@@ -140,15 +126,8 @@ def case_entries(request: CollectRequest) -> list[CaseEntry]:
 class Collection(RunSession):
     """A collect under way: call :meth:`measure`, then :meth:`conclude`."""
 
-    def __init__(
-        self,
-        request: CollectRequest,
-        folder: RunFolder,
-        executor: Executor,
-        progress: Progress,
-        tools: dict[str, Tool],
-    ) -> None:
-        super().__init__(folder, executor, progress)
+    def __init__(self, request: CollectRequest, folder: RunFolder, bench: Bench, tools: dict[str, Tool]) -> None:
+        super().__init__(folder, bench)
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
         self._traced: Future[int] | None = None
         """Kernels that one iteration of every case launched."""

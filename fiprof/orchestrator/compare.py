@@ -41,11 +41,10 @@ from fiprof.model.records import read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.environment import collect_facts, program_facts, program_name, run_environment, run_git
-from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import Command, Supervisor, end_orphans
+from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.request import CollectRequest, ProfileRequest
-from fiprof.orchestrator.run_folder import Archive
-from fiprof.orchestrator.run_session import Executor, Progress, Result, RunSession, Started, require_success
+from fiprof.orchestrator.run_folder import RunFolder
+from fiprof.orchestrator.run_session import Bench, Progress, Result, RunSession, require_success
 from fiprof.orchestrator.tools import gpu_state, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
@@ -326,29 +325,24 @@ POLL_S = 0.002
 part in that."""
 
 
-def compare(
-    request: CompareRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool = True
-) -> Result:
+def compare(request: CompareRequest, bench: Bench) -> Result:
     """Measure both sides in turns on this machine, into a run folder with ``result.json``.
 
-    wait: wait for another fiprof on the same GPU to end, instead of failing.
     Raises FiprofError before anything is made for a side that is not there or a GPU that is taken; what goes wrong
     later stands in the result and in the manifest.
     """
-    gpu = visible_gpu(request.gpu)
-    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
-        for process in end_orphans():
-            progress.say(f"ended what a killed fiprof had left running: {process}")
-        with file_errors(archive.root):
-            archive.root.mkdir(parents=True, exist_ok=True)
-        with scratch(archive.root.resolve()) as files:
+    gpu, root = visible_gpu(request.gpu), bench.archive.root
+    with bench.holding(gpu):
+        with file_errors(root):
+            root.mkdir(parents=True, exist_ok=True)
+        with scratch(root.resolve()) as files:
             checkouts = {letter: check_out(request.side(letter), files / letter) for letter in "AB"}
             cases = tuple(dict.fromkeys(case for letter in "AB" for case in request.cases(letter)))
             facts = collect_facts(cases) if cases else program_facts(request.a.program)
             facts["command"] = [_masked(request, word) for word in facts["command"]]
             entries = collect.case_entries(CollectRequest(cases=cases))
             before = gpu_state(gpu)
-            folder = archive.create(request.label)
+            folder = bench.archive.create(request.label)
             sides = {letter.lower(): _masked(request, request.side(letter).text) for letter in "AB"}
             folder.set(
                 kind="comparison",
@@ -358,7 +352,7 @@ def compare(
             )
             folder.save()
             commands = Commands(request, folder.path, files, checkouts)
-            comparison = Comparison(request, commands, folder, supervisor, progress)
+            comparison = Comparison(request, commands, folder, bench)
             comparison.measure()
             return comparison.finish()
 
@@ -371,8 +365,8 @@ def _masked(request: CompareRequest, text: str) -> str:
 class Comparison(RunSession):
     """A comparison under way: call :meth:`measure`, then :meth:`finish`."""
 
-    def __init__(self, request: CompareRequest, commands: Commands, *session: Any) -> None:
-        super().__init__(*session)
+    def __init__(self, request: CompareRequest, commands: Commands, folder: RunFolder, bench: Bench) -> None:
+        super().__init__(folder, bench)
         self.request, self.commands = request, commands
 
     def measure(self) -> None:
@@ -633,21 +627,6 @@ def _require_one(what: str, values: Iterable[str]) -> None:
 # Explaining
 
 
-class InEnvironment:
-    """Starts commands with variables set."""
-
-    def __init__(self, executor: Executor, env: Mapping[str, str]) -> None:
-        self._executor = executor
-        self._env = env
-
-    @property
-    def stopping(self) -> threading.Event:
-        return self._executor.stopping
-
-    def start(self, command: Command) -> Started:
-        return self._executor.start(dataclasses.replace(command, env={**self._env, **command.env}))
-
-
 def require_tools(request: CompareRequest) -> None:
     """Raises FiprofError where the sides cannot be profiled: before they are measured."""
     if request.a.program:
@@ -657,15 +636,7 @@ def require_tools(request: CompareRequest) -> None:
         collect.require_tools(_cases(request))
 
 
-def explain(
-    request: CompareRequest,
-    folder: Path,
-    archive: Archive,
-    progress: Progress,
-    supervisor: Supervisor,
-    *,
-    wait: bool = True,
-) -> Result:
+def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
     """Profile both sides of a measured comparison, and note their runs in its result. folder: of the comparison.
 
     Returns how the first one ended that did not complete, else the second. Raises as ``collect`` and ``profile``.
@@ -673,20 +644,21 @@ def explain(
     found = read_comparison(folder)
     names = []
     gpu = visible_gpu(request.gpu)
-    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping), scratch(archive.root) as files:
+    with bench.holding(gpu), scratch(bench.archive.root) as files:
         for letter in "AB":
             checkout = check_out(request.side(letter), files / letter)
             commands = Commands(request, folder, files, {"A": None, "B": None, letter: checkout})
-            executor = InEnvironment(supervisor, commands.environment(letter))
+            executor = Supervisor(commands.environment(letter), bench.executor.stopping)
+            of_side = dataclasses.replace(bench, executor=executor)
             git = {"git": checkout.commit} if checkout else {}
             if request.a.program:
                 program = _program(request, letter)
                 tools = profile.find_tools(program)
-                run = profile.new_run(program, tools, archive, gpu, program_facts(program.program))
+                run = profile.new_run(program, tools, bench.archive, gpu, program_facts(program.program))
                 run.note_environment(git)
                 # Nobody is shown the program's output.
                 quiet = lambda _piece, _of_stderr: None  # noqa: E731
-                profiling = profile.Profiling(program, run, executor, progress, tools, quiet)
+                profiling = profile.Profiling(program, run, of_side, tools, quiet)
                 profiling.measure()
                 assert profiling.result is not None
                 result = profiling.result
@@ -694,7 +666,7 @@ def explain(
                 both = {getattr(case, letter.lower()) for case in found.cases}
                 cases = zip(commands.cases(letter), request.cases(letter), strict=True)
                 wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
-                collection = collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
+                collection = collect.start(wanted, collect.require_tools(wanted), gpu, of_side)
                 collection.folder.note_environment(git)
                 collection.measure()
                 result = collection.conclude()

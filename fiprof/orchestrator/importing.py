@@ -24,9 +24,8 @@ from fiprof.model.manifest import Action, FileKind, ImportedFile
 from fiprof.model.redaction import secrets
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.commands import Commands
-from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.run_folder import Archive, file_entry
-from fiprof.orchestrator.run_session import Progress, Result, RunSession
+from fiprof.orchestrator.run_folder import file_entry
+from fiprof.orchestrator.run_session import Bench, Result, RunSession
 from fiprof.orchestrator.tools import Tool, find_tool
 from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus, used_gpu
 
@@ -73,7 +72,7 @@ class Incoming:
         return numbered(NAMES[self.kind], self.number)
 
 
-def import_files(request: ImportRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
+def import_files(request: ImportRequest, bench: Bench) -> Result:
     """Make a run of files of nsys and ncu, which are left as they are.
 
     Raises FiprofError before anything is made where a file is none of theirs, or cannot be read here; what goes wrong
@@ -82,10 +81,10 @@ def import_files(request: ImportRequest, archive: Archive, progress: Progress, s
     incoming = recognized(request.files)
     tools = _tools(incoming)
     label = re.sub("[^A-Za-z0-9._]", "-", request.name or request.files[0].stem)
-    folder = archive.create(label.strip("-._")[:60] or "imported")
+    folder = bench.archive.create(label.strip("-._")[:60] or "imported")
     folder.set(ranges=list(request.ranges))
     folder.save()
-    importing = _Importing(folder, supervisor, progress)
+    importing = _Importing(folder, bench)
     with importing.ending_in_order():
         importing.read(incoming, tools, link=request.link)
     return importing.finish()

@@ -8,6 +8,7 @@ fiprof is killed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import io
 import json
@@ -174,8 +175,10 @@ class Process:
 class Supervisor:
     """Starts commands and can stop all of them."""
 
-    def __init__(self) -> None:
-        self.stopping = threading.Event()
+    def __init__(self, env: Mapping[str, str] | None = None, stopping: threading.Event | None = None) -> None:
+        """env: set for every command that sets nothing else. stopping: another supervisor's, to stop with it."""
+        self.env = env or {}
+        self.stopping = stopping or threading.Event()
 
     def start(self, command: Command) -> Process:
         """Raises FiprofError when the log or the folders of its files cannot be made."""
@@ -184,7 +187,7 @@ class Supervisor:
                 path.parent.mkdir(parents=True, exist_ok=True)
         with file_errors(command.log):
             command.log.touch()
-        return Process(command, self)
+        return Process(dataclasses.replace(command, env={**self.env, **command.env}), self)
 
     def stop(self) -> None:
         """Have every process that is being waited for ended."""

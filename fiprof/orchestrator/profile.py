@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,11 +19,10 @@ from fiprof.model.settings import ProfileSettings, recorded
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.commands import ProgramCommands
 from fiprof.orchestrator.environment import program_facts, run_environment
-from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import ENOUGH, PassOn, Supervisor, describe_exit, end_orphans
+from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
 from fiprof.orchestrator.request import ProfileRequest
 from fiprof.orchestrator.run_folder import Archive, RunFolder
-from fiprof.orchestrator.run_session import Executor, Progress, Result, RunSession, read_log
+from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, visible_gpus
 from fiprof.text import count, kernel_identity, short_kernel
 
@@ -36,30 +34,17 @@ KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
 NEEDS_TERMINAL = "not a tty|not a terminal|Inappropriate ioctl|EOFError|EOF when reading"
 
 
-def profile(
-    request: ProfileRequest,
-    archive: Archive,
-    progress: Progress,
-    supervisor: Supervisor,
-    pass_on: PassOn,
-    *,
-    wait: bool = True,
-) -> Profiling:
+def profile(request: ProfileRequest, bench: Bench, pass_on: PassOn) -> Profiling:
     """Profile a program on this machine. What it prints under nsys is passed on.
 
-    wait: wait for another fiprof on the same GPUs to end, instead of failing.
     Raises FiprofError before anything is made when a tool or the program is missing or a GPU is taken; what goes wrong
     later stands in the result and in the manifest.
     """
     tools = find_tools(request)
-    with contextlib.ExitStack() as locks:
-        gpus = visible_gpus()
-        for gpu in gpus:
-            locks.enter_context(gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping))
-        for process in end_orphans():
-            progress.say(f"ended what a killed fiprof had left running: {process}")
-        folder = new_run(request, tools, archive, gpus[0], program_facts(request.program))
-        profiling = Profiling(request, folder, supervisor, progress, tools, pass_on)
+    gpus = visible_gpus()
+    with bench.holding(*gpus):
+        folder = new_run(request, tools, bench.archive, gpus[0], program_facts(request.program))
+        profiling = Profiling(request, folder, bench, tools, pass_on)
         profiling.measure()
         return profiling
 
@@ -88,15 +73,9 @@ class Profiling(RunSession):
     """A profile under way, and how it ended."""
 
     def __init__(
-        self,
-        request: ProfileRequest,
-        folder: RunFolder,
-        executor: Executor,
-        progress: Progress,
-        tools: dict[str, Tool],
-        pass_on: PassOn,
+        self, request: ProfileRequest, folder: RunFolder, bench: Bench, tools: dict[str, Tool], pass_on: PassOn
     ) -> None:
-        super().__init__(folder, executor, progress)
+        super().__init__(folder, bench)
         self.request = request
         self.commands = ProgramCommands(self.path, tools, request.timeout_s, request, pass_on)
         self.exit_status = 0

@@ -28,9 +28,10 @@ from fiprof.model.manifest import Action, CaseEntry, Status, read_manifest
 from fiprof.model.redaction import secrets
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
+from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.nsys import last_line
-from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, Supervisor
-from fiprof.orchestrator.run_folder import RunFolder, file_entry
+from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, end_orphans
+from fiprof.orchestrator.run_folder import Archive, RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
 
@@ -75,12 +76,39 @@ class Executor(Protocol):
         """Set by somebody who asks for the run to end."""
 
 
+@dataclass(frozen=True)
+class Bench:
+    """What runs are measured with: the archive that they go to, who is told what is going on, who runs the commands.
+
+    wait: while another fiprof has the GPU, instead of failing.
+    """
+
+    archive: Archive
+    progress: Progress
+    executor: Executor
+    wait: bool = True
+
+    @contextlib.contextmanager
+    def holding(self, *gpus: str) -> Iterator[None]:
+        """Hold the locks of GPUs around a block, once what killed fiprofs left running is ended.
+
+        Raises FiprofError where another has one and is not waited for, Interrupted.
+        """
+        with contextlib.ExitStack() as locks:
+            for gpu in gpus:
+                stopping = self.executor.stopping
+                locks.enter_context(gpu_lock(gpu, wait=self.wait, waiting=self.progress.say, stopping=stopping))
+            for process in end_orphans():
+                self.progress.say(f"ended what a killed fiprof had left running: {process}")
+            yield
+
+
 class Replay:
     """Stands in for the machine: a command «makes» what the same step of an archived run made."""
 
-    def __init__(self, source: Path, target: Path, supervisor: Supervisor) -> None:
+    def __init__(self, source: Path, target: Path, stopping: threading.Event) -> None:
         """Raises FiprofError when the source is no run."""
-        self.stopping = supervisor.stopping
+        self.stopping = stopping
         self.source = source
         self.target = target
         self.manifest = read_manifest(source)
@@ -173,12 +201,12 @@ class Result:
 class RunSession:
     """A run that is being made, with what went wrong so far."""
 
-    def __init__(self, folder: RunFolder, executor: Executor, progress: Progress) -> None:
+    def __init__(self, folder: RunFolder, bench: Bench) -> None:
         self.folder = folder
         self.path = folder.path
         self.tables = folder.path / TABLES
-        self.executor = executor
-        self.progress = progress
+        self.executor = bench.executor
+        self.progress = bench.progress
         self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)
         self._problems: list[FiprofError] = []
 

@@ -33,11 +33,12 @@ from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelRe
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings, settings_of, shared
 from fiprof.orchestrator import collect
-from fiprof.orchestrator.locks import folder_lock, gpu_lock
+from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.recovery import recover
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
@@ -527,7 +528,7 @@ def run_study(
         try:
             if cases:
                 gpu = visible_gpu(where.gpu)
-                with gpu_lock(gpu, wait=where.wait, waiting=progress.say, stopping=supervisor.stopping):
+                with Bench(folder.archive, progress, supervisor, where.wait).holding(gpu):
                     plan = plan_session(definition, only, folder.done(), gpu)
                     folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
                     _Batches(folder, request, tools, gpu, progress, supervisor, plan.cases).measure(plan)
@@ -601,9 +602,8 @@ class _Batches:
                     self.progress.detail("study", f"{what}{self._left()}")
                     began = time.monotonic()
                     request = dataclasses.replace(self.request, cases=batch)
-                    quiet = self.progress.without_lines()
-                    archive = self.folder.archive
-                    collection = collect.start(request, self.tools, self.gpu, archive, quiet, self.supervisor)
+                    quiet = Bench(self.folder.archive, self.progress.without_lines(), self.supervisor)
+                    collection = collect.start(request, self.tools, self.gpu, quiet)
                     collection.measure()
                     measuring_s = time.monotonic() - began
                     if collection.problem is not None:

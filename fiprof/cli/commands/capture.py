@@ -31,9 +31,9 @@ def command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None
     The program goes on, and can be captured again. The folder's path goes to standard output.
     """
     from fiprof.cli.commands.collect import conclude
-    from fiprof.cli.progress import supervised
+    from fiprof.cli.progress import measuring
     from fiprof.orchestrator.capture import capture
 
-    with supervised(quiet=quiet) as (progress, supervisor):
-        result = capture(name, duration_s, archive, progress, supervisor)
+    with measuring(archive, quiet=quiet) as bench:
+        result = capture(name, duration_s, bench)
     conclude(result, ("fiprof top",))

@@ -91,7 +91,7 @@ def command(
     The folder's path goes to standard output, progress to standard error. The parameters of the workloads take comma
     lists; every combination becomes a case, and all cases share one process per tool.
     """
-    from fiprof.cli.progress import supervised
+    from fiprof.cli.progress import measuring
     from fiprof.model.settings import settings_of
     from fiprof.orchestrator import collect
     from fiprof.orchestrator.commands import CollectCommands
@@ -102,8 +102,8 @@ def command(
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
         source = archive.find(replay)
-        with supervised(quiet=quiet) as (progress, supervisor):
-            result = collect.replay(source, archive, progress, supervisor)
+        with measuring(archive, quiet=quiet) as bench:
+            result = collect.replay(source, bench)
         return conclude(result, NEXT)
     given = {key: word for key, word in words.items() if word is not None}
     request = CollectRequest(cases=tuple(choose_cases([*split(kernels or ""), *workloads], given)), **own)
@@ -111,8 +111,8 @@ def command(
         folder = archive.root / f"DATE-{request.label}"
         commands = CollectCommands(folder, tools_for_show(request.tools), request.timeout_s, request)
         return print_commands(commands.all())
-    with supervised(quiet=quiet) as (progress, supervisor):
-        result = collect.collect(request, archive, progress, supervisor, wait=wait)
+    with measuring(archive, quiet=quiet, wait=wait) as bench:
+        result = collect.collect(request, bench)
     return conclude(result, NEXT)
 
 

@@ -93,7 +93,7 @@ def command(
     if sides:
         if a or b:
             raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
-        from fiprof.cli.progress import supervised
+        from fiprof.cli.progress import measuring
         from fiprof.orchestrator import compare as comparing
         from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
@@ -107,8 +107,8 @@ def command(
             comparing.require_tools(request)
         result = measure(request, archive, wait=wait, quiet=quiet)
         if explain and result.problem is None:
-            with supervised(quiet=quiet) as (progress, supervisor):
-                profiled = comparing.explain(request, result.path, archive, progress, supervisor, wait=wait)
+            with measuring(archive, quiet=quiet, wait=wait) as bench:
+                profiled = comparing.explain(request, result.path, bench)
             if profiled.problem is not None:
                 conclude(profiled, (), to_stderr=True)
         interrupts.settle()
@@ -138,14 +138,14 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
     if Path(text).is_file():
         import tempfile
 
-        from fiprof.cli.progress import supervised
+        from fiprof.cli.progress import measuring
         from fiprof.orchestrator.importing import ImportRequest, import_files
         from fiprof.orchestrator.run_folder import Archive
 
         folder = Path(until_shown.enter_context(tempfile.TemporaryDirectory(prefix="fiprof-compare-")))
         request = ImportRequest((Path(text),), ranges, link=True)
-        with supervised(quiet=True) as (progress, supervisor):
-            result = import_files(request, Archive(folder), progress, supervisor)
+        with measuring(Archive(folder), quiet=True) as bench:
+            result = import_files(request, bench)
         if result.problem is not None:
             raise result.problem
         return ArchivedSide(Run(result.path))
@@ -222,8 +222,8 @@ def print_processes(request: CompareRequest, archive: Archive) -> None:
 
 def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Result:
     """Measure; the progress goes to standard error. Raises as ``orchestrator.compare.compare``."""
-    from fiprof.cli.progress import supervised
+    from fiprof.cli.progress import measuring
     from fiprof.orchestrator.compare import compare
 
-    with supervised(quiet=quiet) as (progress, supervisor):
-        return compare(request, archive, progress, supervisor, wait=wait)
+    with measuring(archive, quiet=quiet, wait=wait) as bench:
+        return compare(request, bench)

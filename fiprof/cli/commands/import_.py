@@ -42,11 +42,11 @@ def command(
 
     The copy of an SQLite is cleared of environments, and secrets in it are masked. With --link nothing is.
     """
-    from fiprof.cli.progress import supervised
+    from fiprof.cli.progress import measuring
     from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.importing import ImportRequest, import_files
 
-    with supervised(quiet=quiet) as (progress, supervisor):
-        result = import_files(ImportRequest(files, ranges, name, link), archive, progress, supervisor)
+    with measuring(archive, quiet=quiet) as bench:
+        result = import_files(ImportRequest(files, ranges, name, link), bench)
     tools = {file.tool_name for file in read_manifest(result.path).imported}
     conclude(result, [command for tool, command in NEXT.items() if tool in tools])

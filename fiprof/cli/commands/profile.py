@@ -15,10 +15,9 @@ from fiprof.cli.options import SettingsCommand, archive_option, supervision_opti
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.process import Supervisor
     from fiprof.orchestrator.request import ProfileRequest
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.run_session import Progress, Result
+    from fiprof.orchestrator.run_session import Bench, Result
 
 
 SESSION_BEGINS_S = 2.0
@@ -53,7 +52,7 @@ def command(
     to standard error.
     """
     from fiprof.cli.commands.collect import conclude
-    from fiprof.cli.progress import supervised
+    from fiprof.cli.progress import measuring
     from fiprof.orchestrator.capture import serve
     from fiprof.orchestrator.profile import profile
     from fiprof.orchestrator.request import ProfileRequest
@@ -64,15 +63,15 @@ def command(
     _check(request)
     if dry_run:
         return _dry_run(request, archive)
-    with supervised(quiet=quiet, live=False) as (progress, supervisor):
+    with measuring(archive, quiet=quiet, wait=wait, live=False) as bench:
         if session is not None:
-            status = serve(request, session, supervisor, pass_on)
+            status = serve(request, session, bench.executor, pass_on)
         elif request.keep_running:
-            status = _keep_running(request, archive, progress, supervisor)
+            status = _keep_running(request, bench)
         else:
             if not sys.stdin.isatty() and not os.path.samestat(os.fstat(0), os.stat(os.devnull)):
-                progress.say("note: the program's standard input is empty, for it is started twice")
-            profiling = profile(request, archive, progress, supervisor, pass_on, wait=wait)
+                bench.progress.say("note: the program's standard input is empty, for it is started twice")
+            profiling = profile(request, bench, pass_on)
             assert profiling.result is not None
             status = profiling.exit_status
             conclude(profiling.result, ("fiprof top",), to_stderr=True, program_status=status)
@@ -108,7 +107,7 @@ def _check(request: ProfileRequest) -> None:
         raise FiprofError(f"--kernel {request.kernel} is no regular expression: {error}", exit_code=2) from error
 
 
-def _keep_running(request: ProfileRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> int:
+def _keep_running(request: ProfileRequest, bench: Bench) -> int:
     """Trace one window of a program, and let it go on to its end."""
     from fiprof.cli.commands.collect import conclude
     from fiprof.orchestrator.capture import capture, serve
@@ -118,11 +117,11 @@ def _keep_running(request: ProfileRequest, archive: Archive, progress: Progress,
 
     def meanwhile() -> None:
         if not results and time.monotonic() - begin >= (request.delay_s or SESSION_BEGINS_S):
-            results.append(capture(name, request.duration_s or 0, archive, progress, supervisor, request))
+            results.append(capture(name, request.duration_s or 0, bench, request))
             with contextlib.suppress(FiprofError):
                 conclude(results[0], ("fiprof top",), to_stderr=True)
 
-    status = serve(request, name, supervisor, pass_on, meanwhile)
+    status = serve(request, name, bench.executor, pass_on, meanwhile)
     if not results:
         raise FiprofError("the program ended before its window began", "see --delay")
     if results[0].problem is not None:
