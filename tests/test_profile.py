@@ -223,8 +223,9 @@ def test_ctrl_c_ends_the_program(fakes: dict[str, str], tmp_path: Path) -> None:
 def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: Path) -> None:
     env = {"FIPROF_NSYS": str(nsys_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
     name = f"test{os.getpid()}"
+    program = "echo up; for _ in $(seq 1200); do [ -e ended ] && break; sleep 0.1; done; exit 4"
     serving = subprocess.Popen(
-        [sys.executable, "-m", "fiprof", "profile", "--session", name, "--", "sh", "-c", "echo up; sleep 15; exit 4"],
+        [sys.executable, "-m", "fiprof", "profile", "--session", name, "--", "sh", "-c", program],
         stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **env},
     )  # fmt: skip
     assert serving.stdout is not None and serving.stdout.readline() == "up\n"
@@ -234,6 +235,7 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
         assert "the program started nothing on the GPU while it was traced" in done.stderr
     mistyped = fiprof("capture", f"{name}x", env=env)
     assert mistyped.returncode == 2 and f"running: {name}\n" in mistyped.stderr
+    (tmp_path / "ended").touch()
     assert serving.wait(30) == 4
     runs = sorted(tmp_path.glob("artifacts/*/run.json"))
     assert len(runs) == 2
