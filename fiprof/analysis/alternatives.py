@@ -18,7 +18,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.records import Baseline
 from fiprof.model.results import CaseResult, Times
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.wording import Worded
 
 Value = bool | int | float | str
@@ -194,15 +194,13 @@ def of_cases(cases: Iterable[CaseResult]) -> dict[str, Alternative]:
 # A run's
 
 
+@once
 def of_run(run: Run) -> Mapping[str, Alternative]:
     """Case id -> its fastest alternative in the run; only cases that have one."""
-    return run.once(_of_run)
+    return of_cases(timed(run))
 
 
-def _of_run(run: Run) -> Mapping[str, Alternative]:
-    return of_cases(run.once(timed))
-
-
+@once
 def timed(run: Run) -> list[CaseResult]:
     """A run's cases with their times."""
     found = []

@@ -26,7 +26,7 @@ from fiprof.model.formula import Formula, Row, number
 from fiprof.model.labels import title
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.wording import Phrase
 
 if TYPE_CHECKING:
@@ -333,16 +333,13 @@ def sm_clock(run: Run, launch: Row) -> Check:
 # About the traces of a run that was imported from several: whether they lie on one axis of time
 
 
+@once
 def traces(run: Run) -> list[dict[str, Any]]:
     """Traces with kernels of a run of several, by their files; none of one.
 
     ``file``, ``host``, ``session_start_ns``, by which it is placed, None where it does not say; ``first_ns`` and
     ``last_ns`` of its kernels, on the run's axis.
     """
-    return run.once(_traces)
-
-
-def _traces(run: Run) -> list[dict[str, Any]]:
     said = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
     # Tables of an older fiprof do not have it.
     if len(said) < 2 or "session_start_ns" not in run.columns("processes"):
@@ -433,25 +430,19 @@ def compute(run: Run) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=tables.schema("checks"))
 
 
+@once
 def every(run: Run) -> tuple[Check, ...]:
     """Every check: from the table ``checks`` where the run has one that is whole and of this version, else made now.
 
     Raises FiprofError for another table that cannot be read.
     """
-    return run.once(_every)
-
-
-def _every(run: Run) -> tuple[Check, ...]:
     found = _recorded(run)
     return tuple(evaluate(run)) if found is None else found
 
 
+@once
 def failed(run: Run) -> tuple[Check, ...]:
     """The checks that failed. Raises FiprofError for a table that cannot be read."""
-    return run.once(_failed)
-
-
-def _failed(run: Run) -> tuple[Check, ...]:
     found = _recorded(run, failed=True)
     return tuple(check for check in every(run) if check.passed is False) if found is None else found
 

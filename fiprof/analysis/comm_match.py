@@ -30,7 +30,7 @@ from fiprof.model.ranks import (
     payload,
     ranks_of,
 )
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.spans import NOTHING, split
 from fiprof.model.wording import Worded
 
@@ -108,12 +108,9 @@ class Kernels:
         return len(self.start)
 
 
+@once
 def communication(run: Run) -> tuple[Kernels, Bools]:
     """The communication kernels of the ranks, and which rows of the table ``kernels`` they are."""
-    return run.once(_communication)
-
-
-def _communication(run: Run) -> tuple[Kernels, Bools]:
     ranks = ranks_of(run)
     table = run.table("kernels", ["start_ns", "end_ns", "stream", "kernel", "grid"]).unify_dictionaries()
     rank = ranks.of("kernels")
@@ -358,12 +355,9 @@ class Clock(NamedTuple):
     """How far off its times may still be."""
 
 
+@once
 def trace_clocks(run: Run) -> tuple[Clock, ...]:
     """The clock of every trace that has collectives with the first; none in a run of one."""
-    return run.once(_trace_clocks)
-
-
-def _trace_clocks(run: Run) -> tuple[Clock, ...]:
     ranks, found = ranks_of(run), []
     if len(set(ranks.files.values())) < 2:
         return ()

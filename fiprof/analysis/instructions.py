@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.sass import Code, brief, parse
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
@@ -256,15 +256,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@once
 def by_launch(run: Run) -> Mapping[int, Listing]:
     """Launch -> its instructions; empty where the run has none.
 
     Raises FiprofError for a table that cannot be read.
     """
-    return run.once(_by_launch)
-
-
-def _by_launch(run: Run) -> dict[int, Listing]:
     return dict(listings(run.table("hotspots", COLUMNS))) if run.has("hotspots") else {}
 
 

@@ -298,7 +298,7 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     if FLOAT_OPS["fp32"].value(row) is not None and pipe is None:
         return None, None
     case, seconds = run.case(row.case) if row.case else None, Formula("seconds").value(row)
-    alone = case is not None and run.once(iterations)[row.case, row.iteration][0] == 1
+    alone = case is not None and iterations(run)[row.case, row.iteration][0] == 1
     if pipe is None and case is not None and not case.flops and case.bytes_read + case.bytes_written:
         return None, None
     work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None

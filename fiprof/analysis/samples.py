@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.spans import union, within
 
 if TYPE_CHECKING:
@@ -112,15 +112,12 @@ def key_of(metric: str) -> str | None:
     return next((key for key, starts in METRICS.items() if name.startswith(starts)), None)
 
 
+@once
 def read(run: Run) -> dict[int, Samples]:
     """GPU -> its samples; empty where the run has none.
 
     Raises FiprofError for a table that cannot be read.
     """
-    return run.once(_read)
-
-
-def _read(run: Run) -> dict[int, Samples]:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

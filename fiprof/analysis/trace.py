@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.model.arrays import arrow, coded, numbers
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.selection import Weights
 from fiprof.model.spans import NOTHING, Stretches, by_thread
 from fiprof.text import kernel_identity
@@ -61,12 +61,9 @@ class Phases:
         return None if label == NOTHING else self.paths[label]
 
 
+@once
 def phases(run: Run) -> Phases:
     """The program's ranges; none without nsys. Raises FiprofError for a table that cannot be read."""
-    return run.once(_phases)
-
-
-def _phases(run: Run) -> Phases:
     import numpy as np
 
     rows = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "kind", "pid", "tid"))
@@ -158,12 +155,9 @@ def calls(run: Run) -> Calls:
     return run.once(Calls)
 
 
+@once
 def kernel_calls(run: Run) -> Ints:
     """The call that started each kernel."""
-    return run.once(_kernel_calls)
-
-
-def _kernel_calls(run: Run) -> Ints:
     return calls(run).of("kernels")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fiprof.model.arrays import numbers
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.ranks import ranks_of
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 from fiprof.model.spans import side_by_side, split, union_by, within
 from fiprof.model.times import Times, summarize
 
@@ -18,15 +18,12 @@ DEVICE_BITS, STREAM_BITS = 8, 24
 """Of the number that names a stream of a GPU of a process, which has 31."""
 
 
+@once
 def busy_times(run: Run) -> dict[str, Times]:
     """Case id -> the working time of its iterations in the phase ``measure``, by nsys; empty without.
 
     Raises FiprofError for a table that cannot be read.
     """
-    return run.once(_busy_times)
-
-
-def _busy_times(run: Run) -> dict[str, Times]:
     import numpy as np
     import pyarrow as pa
 
@@ -68,6 +65,7 @@ def beside(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
     return None if share is None else TracedNumber(100 * share, source, ".0f", "%")
 
 
+@once
 def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     """(Case id, kernel) -> the share of its time under nsys in which a kernel of another stream of the same process
     ran on the same GPU, which ncu does not see; 0 to 1. Kernels of set-up and warm-up are left out.
@@ -75,10 +73,6 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     Kernels of one stream never count, though a programmatic dependent launch starts one before the other has ended.
     Empty without nsys. Raises FiprofError for a table that cannot be read.
     """
-    return run.once(_overlap_shares)
-
-
-def _overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     import numpy as np
     import pyarrow.compute as pc
 

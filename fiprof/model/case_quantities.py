@@ -18,7 +18,7 @@ from fiprof.model.formula import Formula, number, table
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import NAMES, RATIO, SUM, Provenance, TracedNumber
 from fiprof.model.quantities import BESIDE, DURATION, QUANTITIES, STALL_SHARE, Key, metric, unit_text
-from fiprof.model.run import Launch, Run
+from fiprof.model.run import Launch, Run, once
 from fiprof.model.times import Times
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, fastest_peak, main_work, peak_of
 
@@ -348,13 +348,14 @@ LARGEST_SAVING = _quantity(
 
 def is_main(run: Run, launch: Launch) -> bool:
     """Whether the launch takes MAIN_SHARE of its iteration's time under ncu or more."""
-    count, together_us = run.once(iterations)[launch.case, launch.iteration]
+    count, together_us = iterations(run)[launch.case, launch.iteration]
     traced = run.trace.cases.get(launch.case or "")
     if launch.duration_us is None or (traced is not None and traced.executions > count):
         return False  # ncu was asked for some of the kernels only
     return launch.duration_us >= MAIN_SHARE * together_us
 
 
+@once
 def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float]]:
     """Case and iteration -> how many launches ncu has of it, and their time, µs."""
     found: dict[tuple[str | None, int | None], tuple[int, float]] = {}

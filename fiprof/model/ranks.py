@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.model import tables
 from fiprof.model.arrays import numbers
-from fiprof.model.run import Run
+from fiprof.model.run import Run, once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,12 +99,9 @@ def rows_by_rank(run: Run, table: str, columns: Sequence[str]) -> list[dict[str,
     return rows
 
 
+@once
 def ranks_of(run: Run) -> Ranks:
     """The ranks of a run; none where it has no trace. Raises FiprofError for a table that cannot be read."""
-    return run.once(_ranks)
-
-
-def _ranks(run: Run) -> Ranks:
     declared = tables.schema("processes").names
     rows = run.rows("processes", [name for name in _WHO if name in declared])
     rows.sort(key=lambda row: (row.get("file") or 0, row["device"] or 0, row["pid"]))

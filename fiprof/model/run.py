@@ -416,3 +416,13 @@ class Run:
 def run_warning(status: str, run: str, reason: str) -> Finding:
     """That a run is not complete. run: its name. reason: the manifest's."""
     return finding(status, RUN_WARNINGS[status], run=run, reason=reason)
+
+
+def once(make: Callable[[Run], T]) -> Callable[[Run], T]:
+    """A function of a run that makes what it gives once for each run, when it is first asked for."""
+
+    @functools.wraps(make)
+    def made(run: Run) -> T:
+        return run.once(make)
+
+    return made

@@ -20,7 +20,7 @@ from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, flo
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
-from fiprof.model.run import Launch, Run
+from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Verdicts(OfRun[LaunchVerdict]):
 def limits(run: Run, launches: Sequence[Launch]) -> list[Verdict]:
     """What binds each of these launches, without what follows from it. Raises FiprofError for a table that cannot be
     read."""
-    return [_judged(run, launch, run.once(cases).get(launch.case or ""))[0] for launch in launches]
+    return [_judged(run, launch, cases(run).get(launch.case or ""))[0] for launch in launches]
 
 
 def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict, tuple[Comparison, ...]]:
@@ -105,6 +105,7 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
     return found, stalls
 
 
+@once
 def cases(run: Run) -> dict[str, CaseVerdict]:
     """Case id -> its verdict, of those that were measured. Raises FiprofError for a table that cannot be read."""
     calls = launch_calls(run)
@@ -227,7 +228,7 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False)
         launches=judged,
         weights=weights(run),
         groups=tuple(group.for_all(each) for group, each in zip(groups, judged, strict=False)),
-        cases=tuple(case for case in run.once(cases).values() if not kept or case.case in ids),
+        cases=tuple(case for case in cases(run).values() if not kept or case.case in ids),
         warnings=tuple(warnings),
     )
 
@@ -251,7 +252,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
     found = []
     for launch in launches:
         case_id = launch.case or ""
-        case = run.once(cases).get(case_id)
+        case = cases(run).get(case_id)
         verdict, stalls = _judged(run, launch, case)
         # The cost model is about the kernel that takes most of the case's time.
         costly = launch.duration_us and launch.duration_us >= longest_us[launch.case] / 2
@@ -279,7 +280,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
         share = None
         if launch.case is not None and launch.duration_us is not None:
-            _, together_us = run.once(iterations)[launch.case, launch.iteration]
+            _, together_us = iterations(run)[launch.case, launch.iteration]
             share = launch.duration_us / together_us if together_us else None
         found.append(
             LaunchVerdict(

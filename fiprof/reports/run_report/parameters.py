@@ -96,7 +96,7 @@ def _time(measured: Analyses, case: CaseEntry) -> TracedNumber:
 
 def _option(measured: Analyses, key: str, members: Sequence[CaseEntry]) -> tuple[tuple[bool, float], tuple[Value, ...]]:
     """The slowest and the fastest value of an option."""
-    timed = {each.id: each for each in measured.run.once(alternatives.timed)}
+    timed = {each.id: each for each in alternatives.timed(measured.run)}
     plain = {case.id: time for case in members if (time := alternatives.plain_time(timed[case.id])) is not None}
     times = plain if len(plain) == len(members) else {case.id: _time(measured, case) for case in members}
     fast, *_, slow = sorted(members, key=lambda case: times[case.id].value)
