@@ -100,7 +100,7 @@ def test_a_name_makes_a_file_of_the_folder_or_is_refused(tmp_path_factory: pytes
             replace(MAIN, name=name)
     else:
         assert write_baseline(root, replace(MAIN, name=name)).parent == root / "baselines"
-        assert baselines.baselines(root) == (replace(MAIN, name=name),)
+        assert baselines.names(root) == [name] and read_baseline(root, name) == replace(MAIN, name=name)
 
 
 @pytest.mark.fault("a link has the name of a baseline or of their folder", "no command follows it, exit status 1")

@@ -28,10 +28,7 @@ _TAKEN = {Path(name).stem for name in (FILE_NAME, STUDY_FILE)}
 
 @dataclass(frozen=True)
 class NamedBaseline:
-    """The whole of its file.
-
-    It names nothing that is executed but a commit, which is looked for in the user's own checkout.
-    """
+    """The whole of its file. It names nothing that is executed but a commit of the user's own checkout."""
 
     name: str
     run: str
@@ -69,13 +66,7 @@ def _valid(name: str) -> bool:
 
 def names(root: Path) -> list[str]:
     """The baselines of an archive by name. Raises OSError where their folder cannot be read."""
-    found = (root / FOLDER).glob(f"*{SUFFIX}")
-    return sorted(filter(_valid, (path.stem for path in found)))
-
-
-def baselines(root: Path) -> tuple[NamedBaseline, ...]:
-    """All baselines of an archive, by name. Raises FiprofError where one cannot be read."""
-    return tuple(read_baseline(root, name) for name in names(root))
+    return sorted(path.stem for path in (root / FOLDER).glob(f"*{SUFFIX}") if _valid(path.stem))
 
 
 def names_by_run(root: Path) -> dict[str, tuple[str, ...]]:

@@ -40,13 +40,25 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
             f"{folder.name} is no baseline: it names no case that could be measured again",
             "fiprof collect and fiprof compare --measure make runs with cases",
         )
-    baseline = NamedBaseline(
-        name=name,
-        run=folder.resolve().name,
-        commit=_commit(folder, manifest, commit),
-        set_at=clock.now_text("seconds"),
-        set_by=f"{_user()}@{platform.node()}",
-    )
+    if commit is not None:
+        stands_for = full_commit(Path.cwd(), commit)
+        if stands_for is None:
+            raise FiprofError(f"git knows no commit {commit} here", "git log --oneline lists them", exit_code=2)
+    else:
+        stands_for = read_comparison(folder).b.commit if manifest.kind == "comparison" else None
+        stands_for = stands_for or manifest.environment.get("git")
+        if stands_for and stands_for.endswith(DIRTY):
+            raise FiprofError(
+                f"{manifest.name} was made of {stands_for.removesuffix(DIRTY)} with changes that are in no commit",
+                "commit them and collect it again, or name the commit that it stands for: --commit REV",
+            )
+        # In full where this checkout has it.
+        stands_for = stands_for and (full_commit(Path.cwd(), stands_for) or stands_for)
+    user = str(os.getuid())
+    with contextlib.suppress(OSError, KeyError):
+        user = getpass.getuser()
+    run = folder.resolve().name
+    baseline = NamedBaseline(name, run, stands_for, clock.now_text("seconds"), f"{user}@{platform.node()}")
     return write_baseline(archive.root, baseline), baseline
 
 
@@ -72,8 +84,13 @@ def pairs_against(
     others = []
     for entry in measured_cases(folder, read_manifest(folder)):
         words = {name: [format_value(value)] for name, value in entry.params.items()}
-        if entry.workload not in vouched:
-            _require_own(entry.workload, baseline)
+        # The archive may be a stranger's: a file that it names has to be of this checkout.
+        file = Path(entry.workload.rpartition(":")[0])
+        if entry.workload not in vouched and file.suffix == ".py" and file.exists() and not is_tracked(file):
+            raise FiprofError(
+                f"the baseline {baseline.name} names the workload {entry.workload}, whose file git does not track",
+                f"look at it; --workload {entry.workload} measures it",
+            )
         try:
             (now,) = make_cases(entry.workload, words)
         except FiprofError as error:
@@ -89,37 +106,3 @@ def pairs_against(
             f"fiprof baseline show {baseline.name} lists them; a workload's file is looked for from this folder",
         )
     return kept, others
-
-
-def _require_own(workload: str, baseline: NamedBaseline) -> None:
-    """Raise FiprofError for a workload from a file that is not of this checkout: the archive may be a stranger's."""
-    path, _, _ = workload.rpartition(":")
-    if path.endswith(".py") and Path(path).exists() and not is_tracked(Path(path)):
-        raise FiprofError(
-            f"the baseline {baseline.name} names the workload {workload}, whose file git does not track",
-            f"look at it; --workload {workload} measures it",
-        )
-
-
-def _commit(folder: Path, manifest: Manifest, given: str | None) -> str | None:
-    """In full where this checkout has it."""
-    if given is not None:
-        if found := full_commit(Path.cwd(), given):
-            return found
-        raise FiprofError(f"git knows no commit {given} here", "git log --oneline lists them", exit_code=2)
-    found = read_comparison(folder).b.commit if manifest.kind == "comparison" else None
-    found = found or manifest.environment.get("git")
-    if not isinstance(found, str):
-        return None
-    if found.endswith(DIRTY):
-        raise FiprofError(
-            f"{manifest.name} was made of {found.removesuffix(DIRTY)} with changes that are in no commit",
-            "commit them and collect it again, or name the commit that it stands for: --commit REV",
-        )
-    return full_commit(Path.cwd(), found) or found
-
-
-def _user() -> str:
-    with contextlib.suppress(OSError, KeyError):
-        return getpass.getuser()
-    return str(os.getuid())

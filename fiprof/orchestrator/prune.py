@@ -12,9 +12,8 @@ from pathlib import Path
 from fiprof import clock, confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
-from fiprof.model import packing
+from fiprof.model import baselines, packing
 from fiprof.model.annotations import read_annotations
-from fiprof.model.baselines import baselines
 from fiprof.model.keeping import Kept, Pruned
 from fiprof.model.layout import RAW_FOLDERS, RECORDED
 from fiprof.model.manifest import FILE_NAME, Manifest, PrunedFile, read_manifest
@@ -36,7 +35,11 @@ def prune(
     First the manifest says what goes, then it goes: at whatever moment this ends, the manifest is right, and what is
     left goes the next time. Raises FiprofError where a baseline cannot be read, or nothing can be removed.
     """
-    kept = {each.run for each in baselines(archive.root)} if keep_baselines else set()
+    kept = (
+        {baselines.read_baseline(archive.root, name).run for name in baselines.names(archive.root)}
+        if keep_baselines
+        else set()
+    )
     before = clock.now() - older_than
     for folder in [archive.root / name for name in archive.by_time()]:
         try:
