@@ -197,18 +197,6 @@ class Checkout:
     folder: Path
     """In files, what is imported."""
 
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        """Where its packages are looked for: in ``src`` first, where there is one."""
-        return tuple(path for path in (self.folder / "src", self.folder) if path.is_dir())
-
-    def workload(self, name: str) -> str:
-        """A workload's name; of one from a file of the checkout, that file as the commit has it."""
-        path, colon, bare = name.rpartition(":")
-        if not path.endswith(".py") or not Path(path).resolve().is_relative_to(self.top):
-            return name
-        return f"{self.files / Path(path).resolve().relative_to(self.top)}{colon}{bare}"
-
 
 def check_out(side: SideSpec, target: Path) -> Checkout | None:
     """The commit of a side in a folder; None for a side without one.
@@ -278,17 +266,21 @@ class Commands:
             # nvidia-smi counts in PCI order; CUDA by default does not.
             env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
         if checkout := self.checkouts[letter]:
+            paths = [str(path) for path in (checkout.folder / "src", checkout.folder) if path.is_dir()]
             before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, (*map(str, checkout.paths), before)))
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (*paths, before)))
         return env
 
     def cases(self, letter: str) -> list[str]:
         """A side's cases, as the runner takes them; those of a file in a checkout, of the commit's file."""
-        checkout = self.checkouts[letter]
-        return [
-            f"{checkout.workload(case.workload) if checkout else case.workload}[{case.argument.partition('[')[2]}"
-            for case in self.request.cases(letter)
-        ]
+        checkout, words = self.checkouts[letter], []
+        for case in self.request.cases(letter):
+            name = case.workload
+            path, colon, bare = name.rpartition(":")
+            if checkout and path.endswith(".py") and (file := Path(path).resolve()).is_relative_to(checkout.top):
+                name = f"{checkout.files / file.relative_to(checkout.top)}{colon}{bare}"
+            words.append(f"{name}[{case.argument.partition('[')[2]}")
+        return words
 
     def _command(self, letter: str, name: str) -> Command:
         request, out = self.request, self.path / MEASUREMENTS / f"{name}.jsonl"

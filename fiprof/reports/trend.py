@@ -77,23 +77,19 @@ def document(found: Trend, *, most: int | None = None) -> Document:
     left = len(found.lines) - len(lines)
     notes = (say("{count:line|lines} left out that changed less: --all shows them.", count=left),) if left else ()
     keys = (*RESULT_KEYS, "conditions", found.metric, "level", "change_ratio", "change_p")
-    runs = [row for line in found.lines for row in _runs(line, found.metric)]
-    return Document(view_of(list(map(Column, keys)), runs), tuple(shown), notes=notes)
-
-
-def _runs(line: Line, metric: str) -> list[dict[str, Any]]:
-    """A run a row, for programs."""
-    return [
+    runs = [
         {
             **vars(line.rows[place]),
-            metric: line.values[place],
+            found.metric: line.values[place],
             "level": level.value,
             "change_ratio": level.ratio if place == level.start else None,
             "change_p": level.p_value if place == level.start else None,
         }
+        for line in found.lines
         for level in line.levels
         for place in range(level.start, level.end)
     ]
+    return Document(view_of(list(map(Column, keys)), runs), tuple(shown), notes=notes)
 
 
 def _change_columns(value: Column) -> tuple[Column, ...]:
@@ -115,15 +111,14 @@ def _changes(line: Line) -> list[dict[str, Any]]:
             "after": level.value,
             "ratio": level.ratio,
             "p": level.p_value,
-            "what": ", ".join(_update(*each) for each in level.updates),
+            "what": ", ".join(
+                f"{name} {(old or '–')[:cells]} → {(new or '–')[:cells]}"
+                for name, old, new in level.updates
+                for cells in [SHORT_COMMIT if name == "commit" else None]
+            ),
         }
         for before, level in zip(line.levels, line.changed, strict=False)
     ]
-
-
-def _update(name: str, before: str | None, after: str | None) -> str:
-    cells = SHORT_COMMIT if name == "commit" else None
-    return f"{name} {before[:cells] if before else '–'} → {after[:cells] if after else '–'}"
 
 
 def page(found: Trend, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:
