@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fiprof.reports.measured import baselines as baselines_document
-from fiprof.reports.measured import document as measured_document
-from fiprof.reports.measured import gate_document
+from fiprof.reports.measured_table import baselines as baselines_document
+from fiprof.reports.measured_table import document as measured_document
+from fiprof.reports.measured_table import gate_document
 from fiprof.reports.view import About
 from fiprof.reports.writers import render
 from tests import docs_faults, docs_keys, golden

@@ -30,7 +30,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import baselines
 from fiprof.model.baselines import NamedBaseline, read_baseline, write_baseline
 from fiprof.model.manifest import read_manifest
-from fiprof.reports import measured
+from fiprof.reports import measured_table
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS
 
@@ -200,9 +200,9 @@ def test_hostile_names_break_neither_junit_nor_annotations() -> None:
     ids = [f"{number}\n::error::%0A,:\x1b<&]]>" for number in range(12)]
     others = [GatedCase(each, Decision.GONE, reason=f"{each}\0") for each in ids]
     found = gate("main", RUN, comparison(STEADY, STEADY), max_slowdown_pct=3.0, strict=False, others=others)
-    (suite,) = JUnitXml.fromstring(measured.junit(found))
+    (suite,) = JUnitXml.fromstring(measured_table.junit(found))
     assert (suite.tests, suite.skipped) == (13, 12)
-    commands = measured.github_lines(found)
+    commands = measured_table.github_lines(found)
     # Ten of a level are shown: nine of the cases, and how many more there are.
     assert len(commands) == 10
     assert all(re.fullmatch(r"::warning title=[^,:\n]*::(?:[^%\n]|%25)*", each) for each in commands)

@@ -21,7 +21,7 @@ from fiprof.model import json_file
 from fiprof.model.annotations import read_annotations
 from fiprof.model.run import Run
 from fiprof.model.wording import say
-from fiprof.reports import measured, trend
+from fiprof.reports import measured_table, trend
 from fiprof.reports.markdown_html import SUFFIX, Markdown, escape_markdown, link, report_html, vega_js
 from fiprof.reports.report import report
 from fiprof.reports.view import Column, Document, View
@@ -84,7 +84,7 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
     if manifest.kind == "comparison":
         a, b = (escape_control(str(manifest.settings.get(side))) for side in "ab")
-        title, found = f"{a} against {b}", measured.document(read_comparison(run.path), run.cases)
+        title, found = f"{a} against {b}", measured_table.document(read_comparison(run.path), run.cases)
         lead = (link("All runs", f"../{INDEX}{SUFFIX}"), escape_markdown(manifest.name))
         text = report_html(found, title, lead=lead, library=f"../{LIBRARY}")
     else:

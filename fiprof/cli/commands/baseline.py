@@ -56,7 +56,7 @@ def set_(archive: Archive, name: str, run: str, commit: str | None) -> None:
 def list_(archive: Archive, format_: Format) -> None:
     """List the baselines of the archive."""
     from fiprof.model.baselines import names
-    from fiprof.reports.measured import baselines
+    from fiprof.reports.measured_table import baselines
 
     options.show(baselines([_found(archive, name) for name in names(archive.root)]), format_)
 
@@ -67,7 +67,7 @@ def list_(archive: Archive, format_: Format) -> None:
 @archive_option
 def show_(archive: Archive, name: str, format_: Format) -> None:
     """Show a baseline and its cases."""
-    from fiprof.reports.measured import baselines
+    from fiprof.reports.measured_table import baselines
 
     options.show(baselines([_found(archive, name)], with_cases=True), format_)
 

@@ -167,7 +167,7 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
     from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.compare_report import explained
-    from fiprof.reports.measured import document
+    from fiprof.reports.measured_table import document
 
     manifest = read_manifest(folder)
     if manifest.kind != "comparison":

@@ -100,7 +100,7 @@ def command(
     """
     from fiprof.analysis.comparison.measured_result import gate, read_comparison
     from fiprof.model.run import Run
-    from fiprof.reports import measured, writers
+    from fiprof.reports import measured_table, writers
 
     name = against or base or ""
     request, others = _request(archive, against, folder, base, now, settings_and_cases(kernels, workloads, words))
@@ -121,29 +121,29 @@ def command(
             raise FiprofError(ended, result.problem.remedy, exit_code=result.problem.exit_code)
     except FiprofError as error:
         if junit is not None:
-            write_whole(junit, measured.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+            write_whole(junit, measured_table.junit_error(name, error.message), ELSEWHERE.format("--junit"))
         if github:
-            output.message(measured.github_error(name, error.message))
+            output.message(measured_table.github_error(name, error.message))
         raise
     run = Run(result.path)
     comparison = read_comparison(result.path)
     found = gate(name, run.manifest, comparison, max_slowdown_pct=max_slowdown_pct, strict=strict, others=others)
-    shown = measured.gate_document(found, every=every)
+    shown = measured_table.gate_document(found, every=every)
     options.show(shown, format_, run=run)
     markdown = writers.render(shown, "md") + "\n"
     if junit is not None:
-        write_whole(junit, measured.junit(found), ELSEWHERE.format("--junit"))
+        write_whole(junit, measured_table.junit(found), ELSEWHERE.format("--junit"))
     if comment is not None:
         write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
     if github:
-        for each in measured.github_lines(found):
+        for each in measured_table.github_lines(found):
             output.message(each)
         if summary := os.environ.get(SUMMARY_VARIABLE):
             with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as out:
                 out.write(markdown)
     if found.failed:
         status = SLOWER_EXIT if found.slower else 1
-        raise FiprofError(measured.why(found), f"the times are in {result.path}", exit_code=status)
+        raise FiprofError(measured_table.why(found), f"the times are in {result.path}", exit_code=status)
 
 
 def _request(
