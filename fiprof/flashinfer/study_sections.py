@@ -239,17 +239,10 @@ def _first_calls(jit: JitResults) -> StudySection:
     # A statement or a call a line, for people.
     script = "\n".join(jit.warm_up).replace("; ", "\n").replace("), ", "),\n    ")
     warm_up = ("Fill the cache with:", code_block(script, "sh")) if script else ()
-    found = (learned, _calls_table(jit), *sentences(jit)[1:], *warm_up, *_warnings(jit))
-    return _report("serving", "First calls", learned, *found)
-
-
-def _warnings(jit: JitResults) -> list[Markdown]:
-    return [fill("> {text}", text=each) for each in jit.warnings]
-
-
-def _calls_table(jit: JitResults) -> Markdown:
     rows = [(code_span(each["label"]), each["cold_s"], each["disk_s"], each["memory_ms"]) for each in call_rows(jit)]
-    return grid("kernel;empty cache (s)|.2f;on disk (s)|.3f;in memory (ms)|.3f", rows)
+    table = grid("kernel;empty cache (s)|.2f;on disk (s)|.3f;in memory (ms)|.3f", rows)
+    warnings = (fill("> {text}", text=each) for each in jit.warnings)
+    return _report("serving", "First calls", learned, learned, table, *sentences(jit)[1:], *warm_up, *warnings)
 
 
 # Kernels
@@ -438,14 +431,13 @@ def _compilation(jit: JitResults | None, sources: SourceResults | None) -> Itera
         (step, what, _at(places.get(at.split()[1].rpartition(".")[2]))) for step, what, at in guide("jit")["steps"]
     ]
     variables = [(code_span(name), what) for name, what in guide("jit")["variables"].items()]
-    warm_up = "The final report has the command that fills the cache before serving." if jit else ""
-    body = paragraphs(grid("step;what happens;at", steps), grid("variable;what it does", variables), warm_up)
+    first = "The final report has the first calls, and the command that fills the cache before serving." if jit else ""
+    body = paragraphs(grid("step;what happens;at", steps), grid("variable;what it does", variables), first)
     yield StudySection("kernel-dev-guide", "all", title, body)
     if jit is not None:
         modules = [(code_span(each.name), each.compile_s, each.bytes / 2**20) for each in jit.modules]
         table = grid("module;compile + link (s)|.1f;library (MiB)|.1f", modules) if modules else ""
-        body = paragraphs(_calls_table(jit), bullets(sentences(jit)), table, *_warnings(jit))
-        yield StudySection("analysis", "all", title, body)
+        yield StudySection("analysis", "all", title, paragraphs(bullets(sentences(jit)), table))
 
 
 def _problems(study: Study) -> StudySection:

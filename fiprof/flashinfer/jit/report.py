@@ -14,8 +14,6 @@ from fiprof.text import duration
 
 SLOWEST_DOMINATES = 0.8
 """Part of a module's compile time: when its slowest source takes this much, more cores hardly help."""
-CACHE_DEPTH = 5
-"""Levels of folders of the cache that are shown: those below are the modules'."""
 
 CALL_COLUMNS = (
     Column("case", meaning="case id"),
@@ -65,12 +63,8 @@ def document(results: JitResults) -> Document:
     if modules:
         shown.append(view_of(MODULE_COLUMNS, modules, title="Modules", notes=("From ninja's log of the cold calls.",)))
     files = sum(not path.endswith("/") for path in results.cache_layout)
-    folders = [path for path in results.cache_layout if path.endswith("/") and path.count("/") <= CACHE_DEPTH]
-    leaves = [path for path in folders if not any(other != path and other.startswith(path) for other in folders)]
-    lines = [f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB in {files} files."]
-    if leaves:
-        lines.append(f"Below FLASHINFER_WORKSPACE_BASE (your home folder unless it is set): {', '.join(leaves)}.")
-    shown.append(View(columns=(), rows=(), title="The cache", summary=tuple(lines)))
+    held = f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB in {files} files."
+    shown.append(View(columns=(), rows=(), title="The cache", summary=(held,)))
     note = f"Measured with {known or 'an unknown environment'}."
     return Document(programs, tuple(shown), tuple(results.warnings), (note,))
 
