@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.flashinfer.results import JitResults
-from fiprof.model.results import (
-    CaseResult,
-    EnvironmentInfo,
-    KernelResults,
-    KernelVerdict,
-    Times,
-    read,
-    write,
-)
+from fiprof.model.results import CaseResult, EnvironmentInfo, KernelResults, KernelVerdict, Times, read, write
 from tests.recorded_runs import STUDY
 
 Change = Callable[[CaseResult], CaseResult]

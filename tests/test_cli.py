@@ -57,7 +57,7 @@ def test_the_example_of_compare(fiprof: Fiprof, tmp_path: Path) -> None:
 
 
 def test_the_example_of_kernels(fiprof: Fiprof, tmp_path: Path) -> None:
-    from tests.test_workloads_case import USERS_OWN
+    from tests.test_workloads import USERS_OWN
 
     (tmp_path / "my_kernels.py").write_text(USERS_OWN)
     done = fiprof(*shlex.split(epilog("kernels").removeprefix("Example: fiprof ")))

@@ -25,7 +25,7 @@ from fiprof.model.tables import TABLES
 from tests.conftest import Completed, Fiprof, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import parsed
-from tests.test_workloads_case import USERS_OWN
+from tests.test_workloads import USERS_OWN
 
 STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
 

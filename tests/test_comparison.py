@@ -1,11 +1,13 @@
-"""Two runs compared: pairs of cases and kernels, what explains a change, what is refused."""
+"""Two runs compared: pairs, what explains a change, what is refused; and comparisons measured on an H200."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import pytest
@@ -13,16 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.comparison.kernels import Match, SideKernel, factors, pair_kernels
+from fiprof.analysis.comparison.measured_result import ComparedCase, compared
 from fiprof.analysis.comparison.runs import ArchivedSide, compare, different, pair_cases, suggest_measure
+from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.model.manifest import CaseEntry
 from tests.nsys_exports import CUDA_GRAPHS, altered
-from tests.recorded_runs import copied, invoke, parsed, profiled
-from tests.test_top import kernel, made_run
+from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
+from tests.test_programs import kernel, made_run
+
+# Two runs compared: pairs of cases and kernels, what explains a change, what is refused.
+
 
 Rows = list[dict[str, Any]]
 
 
-def compared(*words: object) -> Rows:
+def answered(*words: object) -> Rows:
     """The rows that the command prints for programs."""
     status, printed = invoke("compare", *map(str, words), "--format", "json")
     assert status == 0
@@ -59,7 +66,7 @@ def test_suggested_measurements() -> None:
 
 @pytest.mark.parametrize("name", ["all", "decode", "prefill-decode-rope"])
 def test_a_run_against_itself_has_the_same_numbers(name: str) -> None:
-    rows = compared(parsed(name).path, parsed(name).path)
+    rows = answered(parsed(name).path, parsed(name).path)
     assert {row["accounts_us"] or 0.0 for row in rows} | {row["change"] or 0.0 for row in rows} == {0.0}
     assert {row["match"] for row in about(rows, "kernel")} == {"same"}
     assert [(row["item"], row["by"]) for row in about(rows, "outcome")] == [("same", "same_run")]
@@ -71,7 +78,7 @@ def test_b_against_a_is_a_against_b_the_other_way_round() -> None:
     forth, back = (
         {
             (row["about"], row["rank"], row["item"], row["a"], row["b"], row["match"]): round(row["accounts_us"], 6)
-            for row in compared(*both)
+            for row in answered(*both)
             if row["accounts_us"] is not None and row["about"] in ("outside_kernels", "kernel", "factor", "hot_code")
         }
         for both in (sides(*CORES), sides(*CORES[:2], *CORES[:1:-1]))
@@ -105,7 +112,7 @@ def parts(rows: Rows) -> dict[str, float]:
 @pytest.mark.parametrize("name", ["llama", "tworanks", "graph"])
 def test_a_program_against_itself_has_the_same_numbers(name: str) -> None:
     path = profiled(name).path
-    rows = compared(path, path)
+    rows = answered(path, path)
     assert {row["accounts_us"] or 0.0 for row in rows} == {0.0}
     assert any(about(rows, "part", item="waiting")) == (name == "tworanks")
     assert invoke("compare", str(path), str(path))[1].startswith("The same numbers: ")
@@ -132,7 +139,7 @@ def test_traces_of_unlike_length_are_compared_at_equal_work(tmp_path: Path) -> N
 def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
     half = "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start > (SELECT avg(start) FROM CUPTI_ACTIVITY_KIND_KERNEL)"
     other = altered(tmp_path, half, source=CUDA_GRAPHS)
-    assert compared(CUDA_GRAPHS, other)[0]["b"].endswith("-trace")
+    assert answered(CUDA_GRAPHS, other)[0]["b"].endswith("-trace")
     assert invoke("compare", str(CUDA_GRAPHS), str(tmp_path / "none.sqlite"))[0] == 2
     # A trace and a profile have no time in common; two profiles have that of their launches.
     counted = str(NCU_PAGE)
@@ -203,8 +210,8 @@ def test_another_gpu_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.fault("ncu's clock or cache control differs between two runs", "its numbers are left out, and it is said")
 def test_counters_under_other_conditions_are_not_compared(tmp_path: Path) -> None:
     both = parsed("all").path, changed("all", tmp_path, cache_control="none")
-    assert not list(about(compared(*both), "factor"))
-    assert list(about(compared(*both, "--anyway"), "factor"))
+    assert not list(about(answered(*both), "factor"))
+    assert list(about(answered(*both, "--anyway"), "factor"))
 
 
 # The command
@@ -213,7 +220,7 @@ def test_counters_under_other_conditions_are_not_compared(tmp_path: Path) -> Non
 def test_statuses() -> None:
     path = str(parsed("decode").path)
     both = f"{path}:tensor_cores=false,batch=32", f"{path}:tensor_cores=true"
-    assert len(list(about(compared(*both), "case", item="case_plain_us"))) == 1
+    assert len(list(about(answered(*both), "case", item="case_plain_us"))) == 1
     assert invoke("compare", path, f"{path}:batch=7")[0] == 2
     assert invoke("compare", path, str(parsed("single-purpose").path))[0] == 1
     assert [invoke("compare", *both, "--format", format_)[0] for format_ in ("table", "csv")] == [0, 0]
@@ -230,3 +237,78 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
     titles = ("prefill: where the change is", "what its time is made of", "Warp stalls of both sides")
     assert [re.search(f'data-title="[^"]*{title}"', page) is not None for title in titles] == [True] * 3
     assert page.endswith("</html>")
+
+
+# Comparisons measured on an H200, decided anew: how often they are wrong, and what they find. docs/compare.md has these.
+
+
+SLOWER, FASTER, SAME = Outcome.SLOWER, Outcome.FASTER, Outcome.SAME
+
+
+@pytest.fixture(scope="module")
+def comparisons() -> dict[str, list[tuple[ComparedCase, ...]]]:
+    """self, slow or the variant's name -> the comparisons of that."""
+    found = defaultdict(list)
+    for line in (RECORDED / "comparisons/h200.jsonl").read_text().splitlines():
+        record: dict[str, Any] = json.loads(line)
+        names = [(case["a"], case["b"]) for case in record["cases"]]
+        times = [zip(*(case[side] for case in record["cases"]), strict=True) for side in ("a_us", "b_us")]
+        name = record["comparison"].split()[0]
+        found[name if name in ("self", "slow") else record["comparison"]].append(compared(names, *map(list, times)))
+    return found
+
+
+def test_the_same_thing_twice_is_never_called_different(comparisons: dict[str, list[tuple[ComparedCase, ...]]]) -> None:
+    alarms = [any(case.difference.outcome is not SAME for case in each) for each in comparisons["self"]]
+    assert (len(alarms), sum(alarms)) == (30, 0)
+
+
+def test_a_kernel_that_is_slowed_by_a_known_part_is_found(
+    comparisons: dict[str, list[tuple[ComparedCase, ...]]],
+) -> None:
+    """By the kernel's time in µs and the part in percent, which is the mean of all its comparisons."""
+    found: dict[str, list[ComparedCase]] = defaultdict(list)
+    for each in comparisons["slow"]:
+        for case in each:
+            found[case.b].append(case)
+    rates = {}
+    for cases in found.values():
+        a_us, b_us = (geometric_mean(us for case in cases for us in getattr(case, f"{side}_us")) for side in "ab")
+        slower = sum(case.difference.outcome is SLOWER for case in cases)
+        rates[round(a_us), round(100 * (b_us / a_us - 1), 1)] = (slower, len(cases))
+    assert rates == {
+        # The loop's remainder: more than the 1, 2, 5 and 20 % that were meant.
+        (9, 2.9): (5, 5),
+        (9, 5.3): (5, 5),
+        (9, 8.8): (5, 5),
+        (9, 12.0): (5, 5),
+        (43, 1.0): (2, 10),
+        (43, 1.8): (10, 10),
+        (43, 4.5): (10, 10),
+        (43, 17.6): (10, 10),
+        (174, 1.0): (9, 10),
+        (174, 2.0): (10, 10),
+        (174, 4.9): (10, 10),
+        (174, 19.5): (10, 10),
+        (850, 1.0): (10, 10),
+        (850, 2.1): (10, 10),
+        (850, 5.0): (10, 10),
+        (850, 19.9): (10, 10),
+    }
+
+
+def test_variants(comparisons: dict[str, list[tuple[ComparedCase, ...]]]) -> None:
+    found = {
+        name: [(case.difference.outcome, round(case.difference.difference_pct, 1)) for case in each[0]]
+        for name, each in comparisons.items()
+        if name not in ("self", "slow")
+    }
+    assert found == {
+        "decode cores": [(FASTER, -4.0), (FASTER, -23.3), (FASTER, -22.4)],
+        "prefill fa2 fa3": [(FASTER, -17.5), (FASTER, -33.6)],
+        "page size": [(SLOWER, 1.4), (SAME, 0.1), (SLOWER, 2.5), (SAME, 0.5)],
+        "page size again": [(SLOWER, 1.6), (SAME, 0.5), (SLOWER, 2.0), (SAME, 0.5)],
+        "commits": [(SLOWER, 11.0), (SLOWER, 13.1), (SLOWER, 14.9)],
+        "a commit and its tree": [(SAME, 0.1)],
+        "programs": [(FASTER, -37.1)],
+    }

@@ -1,16 +1,19 @@
-"""What is printed: a run full of escapes, formulas and markup is text on the terminal and in CSV, whatever the command."""
+"""What is printed: text whatever a run holds, and never wider than the terminal."""
 
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +21,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyte
 import pytest
 
 from fiprof import interrupts
-from fiprof.cli.main import main
-from fiprof.text import csv_cell
+from fiprof.cli.main import cli, main
+from fiprof.text import cell_width, csv_cell
 from tests.conftest import Fiprof, python_path
-from tests.recorded_runs import RUNS, copied, parsed
+from tests.recorded_runs import PROGRAMS, RUNS, copied, invoke, parsed, profiled, session_folder
+
+# What is printed: a run full of escapes, formulas and markup is text on the terminal and in CSV, whatever the command.
+
 
 HOSTILE = "=cmd|' /C x'!A0\x1b]0;owned\x07\x1b[31m\x9b2J\x90\x9c\u202e\u2066[bold red]<script>x()</script>"
 TERMINAL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -191,3 +198,81 @@ def test_closed_streams(closed: str) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (closed == "2>&-")
+
+
+# What the commands print, on a terminal: no line is longer than it, no row wraps, no value is cut.
+
+
+AT_A_TERMINAL = (
+    ("verdict",), ("verdict", "--all"), ("show",), ("show", "--all"), ("stalls",), ("hotspots",), ("roofline",),
+    ("timeline",), ("expected",), ("top",),
+)  # fmt: skip
+OF_PROGRAMS = (
+    ("top",), ("top", "--all"), ("top", "--by", "range"), ("comm",), ("show",), ("show", "--all"), ("verdict", "--all"),
+    ("timeline",), ("roofline",),
+)  # fmt: skip
+OTHERS = (("runs",), ("env",), ("kernels",), *((name, "--help") for name in cli.list_commands(None) if name != "jit"))  # type: ignore[arg-type]
+CUT = re.compile(r"\S…\S")
+"""The middle of a name or an instruction that was left out."""
+
+
+def fits(text: str, width: int) -> None:
+    lines = text.splitlines()
+    assert [line for line in lines if cell_width(line) > width] == []
+    assert [line for line in lines if CUT.search(line)] == []
+
+
+@pytest.mark.parametrize(("name", "width"), [*((name, 80) for name in RUNS), ("all", 100), ("troubles", 160)])
+def test_every_reading_command_of_every_recorded_run(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command, *options in AT_A_TERMINAL:
+        status, printed = invoke(command, str(parsed(name).path), *options)
+        assert status == 0 or not printed, command
+        fits(printed, width)
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [*((each, 80) for each in PROGRAMS if each != "server again"), ("llama", 100)]
+)
+def test_every_reading_command_of_every_recorded_program(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command, *options in OF_PROGRAMS:
+        status, printed = invoke(command, str(profiled(name).path), *options)
+        assert status == 0 or not printed, command
+        fits(printed, width)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_other_command(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FIPROF_ARTIFACTS", str(session_folder()))
+    for words in OTHERS:
+        fits(invoke(*words)[1], width)
+
+
+@pytest.mark.parametrize("command", ["show", "timeline"])
+def test_no_row_wraps_in_a_real_terminal(command: str) -> None:
+    """Standard output, error and input are a terminal of 80 columns: with colours and bars, its rows are the lines."""
+    columns, rows = 80, 2000
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fiprof", command, str(parsed("decode").path)],
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**environment, "PYTHONPATH": python_path(), "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    printed = bytearray()
+    try:
+        while piece := os.read(ours, 1 << 16):
+            printed += piece
+    except OSError:
+        pass  # the other end is closed
+    os.close(ours)
+    assert process.wait() == 0
+    screen = pyte.Screen(columns, rows)
+    pyte.ByteStream(screen).feed(bytes(printed))
+    assert screen.cursor.y == printed.count(b"\n") > 10
+    assert b"\x1b[1m" in printed

@@ -1,24 +1,34 @@
-"""The ncu parser on what ncu 2025.3.1 recorded on an H200 (``--set full``; and 17 launches with fewer sections)."""
+"""The ncu parser: on what ncu recorded, on pages of another shape, on what is no page; names of kernels."""
 
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import lzma
 import math
 import re
+import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.formula import Formula
 from fiprof.parsers import ncu
+from fiprof.parsers.names import printable, short_name
 from fiprof.parsers.ncu_profile import ranges_of, to_base
 from tests.recorded_runs import RUNS
+
+# The ncu parser on what ncu 2025.3.1 recorded on an H200 (``--set full``; and 17 launches with fewer sections).
+
 
 DATA = Path(__file__).parent / "data" / "ncu"
 
@@ -229,3 +239,598 @@ def test_units_come_to_their_base() -> None:
     assert {unit: to_base(unit) for unit in UNITS} == UNITS
     on_the_page = raw_cells()[1]
     assert {unit: to_base(unit) for unit in on_the_page} == {unit: (unit, 1.0) for unit in on_the_page}
+
+
+# The ncu parser on pages of another shape, and on what is no page at all.
+
+
+IDENTITY = 13
+METRICS = (
+    "device__attribute_display_name", "dram__bytes.sum.per_second", "dram__bytes_read.sum", "gpu__time_duration.sum",
+    "launch__cluster_scheduling_policy", "launch__registers_per_thread",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio", "smsp__pcsamp_sample_count",
+    "smsp__pcsamp_warps_issue_stalled_wait",
+)  # fmt: skip
+RAW_AGAIN = "export it again: ncu --import REPORT --csv --page raw --print-units base"
+Rows = list[list[str]]
+
+
+def recorded() -> Rows:
+    """Header, units and the first three launches of the recorded page, with a few of its metrics."""
+    with (DATA / "full.raw.csv").open(newline="") as file:
+        header, *rest = list(csv.reader(file))[:5]
+    keep = [*range(IDENTITY), *(header.index(name) for name in METRICS)]
+    return [[row[i] for i in keep] for row in (header, *rest)]
+
+
+def text(rows: Sequence[Sequence[str]]) -> str:
+    page = io.StringIO()
+    csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return page.getvalue()
+
+
+def parse(content: str | bytes, folder: Path, **pages: str) -> ncu.NcuSummary:
+    raw = folder / "raw.csv"
+    raw.write_bytes(content if isinstance(content, bytes) else content.encode())
+    others = {}
+    for name, page in pages.items():
+        others[name] = folder / f"{name}.csv"
+        others[name].write_text(page)
+    return ncu.parse(raw, folder / "tables", details=others.get("details"), source=others.get("source"))
+
+
+def read(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.read(folder / "tables", table).to_pylist()
+    return found
+
+
+def replaced(column: str, *cells: str, unit: str | None = None) -> Rows:
+    """The recorded rows with other cells in a column."""
+    rows = recorded()
+    place = rows[0].index(column)
+    for row, cell in zip(rows[2:], cells, strict=False):
+        row[place] = cell
+    if unit is not None:
+        rows[1][place] = unit
+    return rows
+
+
+OUTPUT = '==PROF== Connected to process 5\nloss, 0.3\n"quoted"\n'
+AROUND = '==PROF== Connected to process 1 (/bin/x)\nfiprof: setup 1/1 rmsnorm[rows=1]\nID,of,something\n"quoted, \n'
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(AROUND + text(recorded()) + "==PROF== Disconnected\n==WARNING== bye\n", id="between other lines"),
+        pytest.param(text([recorded()[0], *recorded()[2:]]), id="without units"),
+        pytest.param(text(recorded()).encode().replace(b"void", b"caf\xe9"), id="not UTF-8"),
+        pytest.param(text(recorded())[:-1], id="without its last line end"),
+        pytest.param(text(recorded()).replace("\n", "\r\n"), id="with the line ends of Windows"),
+        pytest.param(
+            OUTPUT + text(recorded()).replace("\n", "\n\n", 1) + "==PROF== Disconnected\nloss, 0.1\ndone\n",
+            id="output of the program",
+        ),
+        pytest.param("\ufeff".encode("utf-16-le") + text(recorded()).encode("utf-16-le"), id="UTF-16"),
+    ],
+)
+def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str | bytes) -> None:
+    parse(page, tmp_path)
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+    broken = isinstance(page, bytes) and b"caf\xe9" in page
+    assert ("caf\ufffd" in read(tmp_path, "launches")[0]["kernel_full"]) == broken
+
+
+@pytest.mark.fault("kernel names with quotes, commas, line breaks or HTML", "kept whole")
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ('void a::f<1, 2, 3>(int, "x,y", float)', "f"),
+        ('say("a","b")', "say"),
+        ("two\nlines(int)", "lines"),
+        ("<script>alert(1)</script>", None),
+        ("void " + "n::" * 3000 + "deep<" + "int, " * 200 + "4>(float *)", "deep"),
+        ("naïve_κernel", "naïve_κernel"),
+        ("", ""),
+    ],
+)
+def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short: str | None) -> None:
+    parse(text(replaced("Kernel Name", "first", kernel)), tmp_path)
+    launches = read(tmp_path, "launches")
+    assert launches[1]["kernel_full"] == kernel
+    assert short is None or launches[1]["kernel"] == short
+    assert [row["duration_ns"] for row in launches] == [312832.0, 92864.0, 5536.0]
+
+
+def test_launches_outside_the_ranges_have_no_case(tmp_path: Path) -> None:
+    stack = next(name for name in recorded()[0] if "Push/Pop" in name)
+    warmup = (
+        '7  "fiprof:warmup:none:none:RGB:0xff:REGISTERED:warmup"  "fiprof:iter 1:none:none:RGB:0xff:REGISTERED:iter 1"'
+    )
+    parse(text(replaced(stack, "", warmup)), tmp_path)
+    assert [(row["case"], row["iteration"]) for row in read(tmp_path, "launches")][:2] == [(None, None), (None, None)]
+
+
+@pytest.mark.parametrize(
+    "cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", "κ", '","', "PolicySpread", "no idea"]
+)
+def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
+    parse(text(replaced("launch__registers_per_thread", "1,024", cell, "-0.5")), tmp_path)
+    found = {row["launch"]: row for row in read(tmp_path, "metrics") if row["metric"] == "launch__registers_per_thread"}
+    assert {launch: (row["value"], row["text"]) for launch, row in found.items()} == {
+        0: (1024.0, None), 1: (None, cell), 2: (-0.5, None),
+    }  # fmt: skip
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+
+
+def test_a_page_without_quotes_gives_the_same_tables(tmp_path: Path) -> None:
+    """Also with a column of the launch behind those of the metrics, and with the line ends of Windows."""
+    recorded_page = (DATA / "full.raw.csv").read_text()
+    page = io.StringIO(newline="")
+    csv.writer(page, lineterminator="\r\n").writerows(
+        [*row[:12], *row[13:], row[12]] for row in csv.reader(io.StringIO(recorded_page))
+    )
+    for name, content in (("quoted", recorded_page), ("plain", page.getvalue())):
+        (tmp_path / name).mkdir()
+        parse(content, tmp_path / name)
+    for table in ("launches", "metrics", "stalls"):
+        one, other = (tables.read(tmp_path / name / "tables", table) for name in ("quoted", "plain"))
+        assert one.equals(other)
+
+
+def test_scaled_units_come_to_the_base(tmp_path: Path) -> None:
+    parse(text(replaced("gpu__time_duration.sum", "312.83", "92.86", "5.54", unit="us")), tmp_path)
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == pytest.approx([312830.0, 92860.0, 5540.0])
+    assert {row["unit"] for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"} == {"ns"}
+
+
+def test_a_unit_that_is_not_known_is_kept_and_never_becomes_nanoseconds(tmp_path: Path) -> None:
+    summary = parse(text(replaced("gpu__time_duration.sum", "1", "2", "3", unit="fortnight")), tmp_path)
+    kept = [row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]
+    assert [(row["value"], row["unit"]) for row in kept] == [(1.0, "fortnight"), (2.0, "fortnight"), (3.0, "fortnight")]
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [None, None, None]
+    assert "launches: not collected: duration_ns, " in summary.missing[-1]
+
+
+def test_the_viewers_export_has_a_row_a_metric(tmp_path: Path) -> None:
+    page = [
+        ["Function Name", "f(int)", "g"],
+        ["Grid Size", "(132, 1, 1)", "(1, 2, 3)"],
+        ["gpu__time_duration.sum [us]", "312.83", "1,000.50"],
+        ["launch__cluster_scheduling_policy", "PolicySpread", "PolicySpread"],
+        ["smsp__pcsamp_sample_count", "30 {10; 20}", "7"],
+    ]
+    parse("\ufeff" + text(page), tmp_path)
+    names = ("launch", "kernel", "grid", "duration_ns", "stall_samples")
+    assert [[row[name] for name in names] for row in read(tmp_path, "launches")] == [
+        [0, "f", "132x1x1", pytest.approx(312830.0), 30.0], [1, "g", "1x2x3", pytest.approx(1000500.0), 7.0],
+    ]  # fmt: skip
+
+
+def test_what_the_viewer_calls_otherwise_is_the_launchs(tmp_path: Path) -> None:
+    """Rows of an export of ncu-ui 2025.4 of a launch on an H800; thousands of cells are per kilobyte there."""
+    page = {
+        "Demangled Name": "kernel_cutlass", "Process": "[1355440] python3.12", "Grid Size": "16384,    2,    1",
+        "Block Size [block]": "  256,    1,    1", "launch__device_id": "1", "launch__stream_id": "7",
+        "device__attribute_compute_capability_major": "9", "device__attribute_compute_capability_minor": "0",
+        "derived__pct_occupancy_per_shared_mem_size [%/Kbyte]": "7.19 {456}",
+        "smsp__pcsamp_buffer_size_bytes [Mbyte]": "33.55",
+    }  # fmt: skip
+    parse("\ufeff" + text([[*row] for row in page.items()]).replace("\n", "\r\n"), tmp_path)
+    (launch,) = read(tmp_path, "launches")
+    found = tuple(launch[name] for name in ("grid", "block", "pid", "device", "stream", "cc", "kernel"))
+    assert found == ("16384x2x1", "256x1x1", 1355440, 1, 7, "9.0", "kernel_cutlass")
+    metrics = {row["metric"]: (row["value"], row["unit"]) for row in read(tmp_path, "metrics")}
+    assert metrics["derived__pct_occupancy_per_shared_mem_size"] == (7190.0, "%/byte")
+    assert metrics["smsp__pcsamp_buffer_size_bytes"] == (pytest.approx(33_550_000), "byte")
+
+
+@pytest.mark.fault("numbers of another locale in ncu's page: 1.234.567, 0,25, 1 234", "refused in one line")
+@pytest.mark.parametrize("cell", ["1.234.567", "0,25", "12,5", "1.234,5", "1 234 567", "1\u202f234", "1'234"])
+def test_a_number_of_another_locale_is_refused_and_not_misread(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse(text(replaced("gpu__time_duration.sum", "1,000", cell)), tmp_path)
+    assert caught.value.message.endswith(f"has numbers in another locale's format: {cell}")
+    assert caught.value.remedy.startswith("export it again: LC_ALL=C ncu --import REPORT")
+
+
+def test_a_launch_that_ncu_failed_on_is_named(tmp_path: Path) -> None:
+    summary = parse(text(replaced("gpu__time_duration.sum", "1,000", "nan", "2,000")), tmp_path)
+    assert "launches: ncu failed on launch 1 (BatchDecodeWithPagedKVCacheKernel): it has no duration" in summary.missing
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [1000.0, None, 2000.0]
+
+
+def details_row(section: str, *cells: str) -> list[str]:
+    return ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", section, *cells]
+
+
+DETAILS_PAGE = [
+    ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", "Section Name", "Metric Name",
+     "Metric Unit", "Metric Value", "Rule Name", "Rule Type", "Rule Description"],
+    details_row("GPU Speed Of Light Throughput", "Duration", "us", "6.75", ""),
+    details_row("Command line profiler metrics", "dram__bytes_read.sum", "Mbyte", "2.33", ""),
+    details_row("Command line profiler metrics", "flop_count_sp.sum", "", "n/a", ""),
+    details_row("Memory Workload Analysis", "Memory Throughput", "Gbyte/s", "345.14", ""),
+    details_row("Memory Workload Analysis", "Mem Busy", "%", "8.59", ""),
+    details_row("SpeedOfLight", "", "", "", "SOLBottleneck", "OPT", "grid too small"),
+]  # fmt: skip
+
+
+def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "details.csv").write_text(text(DETAILS_PAGE)[:-1])
+    summary = ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
+    (launch,) = read(tmp_path, "launches")
+    found = tuple(launch[name] for name in ("pid", "grid", "block", "cc", "duration_ns", "dram_read_bytes"))
+    assert (summary.launches, *found) == (1, 5, "96x1x1", "256x1x1", "8.9", 6750.0, 2_330_000.0)
+    assert launch["dram_bytes_per_second"] == pytest.approx(345.14e9)
+    metrics = {row["metric"]: row["value"] for row in read(tmp_path, "metrics")}
+    assert metrics["Memory Workload Analysis/Mem Busy"] == 8.59 and "flop_count_sp.sum" not in metrics
+    assert [row["rule"] for row in read(tmp_path, "rules")] == ["SOLBottleneck"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(text(DETAILS_PAGE[:6])[:-4] + ",", id="ends with a metric's row, without a line's end"),
+        pytest.param(OUTPUT + text(DETAILS_PAGE[:6]) + "loss, 0.1\ndone\n", id="output before and after"),
+        pytest.param(text(DETAILS_PAGE[:3]) + OUTPUT + text(DETAILS_PAGE[3:6]), id="output among the rows"),
+        pytest.param(text(DETAILS_PAGE[:6]).replace("\n", "\r\r\n"), id="line ends written twice"),
+    ],
+)
+def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) -> None:
+    (tmp_path / "details.csv").write_bytes(page.encode())
+    ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
+    assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
+
+
+@pytest.mark.fault(
+    "a details page cut short, of several pages, or with a metric twice", "one line; no table is written"
+)
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        (text(DETAILS_PAGE[:2])[:-9], "is cut short"),
+        (text([*DETAILS_PAGE, *DETAILS_PAGE]), "holds several pages"),
+        (text(DETAILS_PAGE[:1]), "has a header and no launches"),
+        (text([[*row[:7], *row[8:11]] for row in DETAILS_PAGE]), "has no column Section Name"),
+        (text([*DETAILS_PAGE[:3], [*DETAILS_PAGE[2][:10], "9", ""]]), "of launch 0 twice, with different values"),
+    ],
+)
+def test_a_details_page_that_is_none(tmp_path: Path, page: str, problem: str) -> None:
+    (tmp_path / "details.csv").write_text(page)
+    with pytest.raises(FiprofError, match=problem):
+        ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
+    assert not (tmp_path / "tables").exists()
+
+
+def twice(cells: Sequence[str]) -> Rows:
+    """The recorded rows with the duration a second time."""
+    rows = recorded()
+    place = rows[0].index("gpu__time_duration.sum")
+    extra = [rows[0][place], rows[1][place], *cells]
+    return [[*row, cell] for row, cell in zip(rows, extra, strict=True)]
+
+
+def test_a_column_that_stands_twice_and_says_the_same_counts_once(tmp_path: Path) -> None:
+    parse(text(twice(["312,832", "92,864", "5,536"])), tmp_path)
+    assert len([row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]) == 3
+
+
+AMONG = " is cut short, or other output stands among its rows: "
+NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
+
+
+@pytest.mark.fault(
+    "ncu's raw page empty, of another format, cut short, with a launch or a column twice",
+    "one line and how to export it again; no table is written",
+)
+@pytest.mark.parametrize(
+    ("content", "problem", "remedy"),
+    [
+        ("", " is empty", RAW_AGAIN),
+        (" \n\n", " is empty", RAW_AGAIN),
+        ("a,b\n1,2\n", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
+        ("\x00\xff\x00", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
+        (NO_KERNELS, ": ncu profiled no kernels", "its filters matched nothing, or the workload launched nothing"),
+        (text(recorded()[:2]), " has a header and no launches", RAW_AGAIN),
+        (text(recorded()[:1]), " has a header and no launches", RAW_AGAIN),
+        (text(recorded()[:1])[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
+        (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete", RAW_AGAIN),
+        ("ID,Kernel\rName,Kernel Name\n,,\n", " is cut short: its row of units is not complete", RAW_AGAIN),
+        (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
+        (text([*recorded()[:-1], recorded()[-1][:-3]]), f"{AMONG}row 3 has 20 of 23 cells", RAW_AGAIN),
+        (text([*recorded()[:-1], [*recorded()[-1], ""]]), f"{AMONG}row 3 has 24 of 23 cells", RAW_AGAIN),
+        (text(recorded()) + "3", " is cut short: its last row is not complete", RAW_AGAIN),
+        (2 * text(recorded()), " holds several pages, each with launches of its own; import them one by one", RAW_AGAIN),
+        (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
+         "do not exist", "ncu --list-sections and --query-metrics name what there is"),
+        (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
+        (text(replaced("ID", "0", "x")), " has no launch ID in row 2: 'x'", RAW_AGAIN),
+        (text(replaced("ID", "0", "-1")), " has no launch ID in row 2: '-1'", RAW_AGAIN),
+        (text(replaced("ID", "9" * 20)), " has no launch ID in row 1: '99999999999999999999'", RAW_AGAIN),
+        (text(twice(["1", "2", "3"])), " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
+    ],
+)  # fmt: skip
+def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: str, remedy: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse(content, tmp_path)
+    assert caught.value.message == f"{tmp_path / 'raw.csv'}{problem}"
+    assert caught.value.remedy == remedy
+    assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.fault("ncu's raw page is a folder, or has 10 GB", "one line")
+def test_what_is_no_file_or_too_large_a_one(tmp_path: Path) -> None:
+    with (tmp_path / "raw.csv").open("wb") as file:
+        file.truncate(10 * 10**9)
+    for name, problem in (
+        ("none.csv", "cannot be read: No such file or directory"),
+        (".", "cannot be read: Is a directory"),
+        ("raw.csv", "has 10.0 GB; 2 GB is the limit"),
+    ):
+        with pytest.raises(FiprofError) as caught:
+            ncu.parse(tmp_path / name, tmp_path)
+        assert caught.value.message == f"{tmp_path / name} {problem}"
+
+
+PAGE = text(recorded())
+
+
+@pytest.mark.fault("ncu's raw page cut off at any byte", "whole launches, or one line")
+@settings(max_examples=150, deadline=None)
+@given(cut=st.integers(0, len(PAGE)))
+def test_a_page_cut_anywhere_gives_whole_launches_or_an_error(cut: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, problem = Path(name), ""
+        try:
+            summary = parse(PAGE[:cut], folder)
+        except FiprofError as error:
+            problem = error.message
+        assert "\n" not in problem
+        if not problem:
+            found = read(folder, "metrics")
+            assert all(whole_page()[row["launch"], row["metric"]] == row for row in found)
+            assert len(found) == summary.launches * len(METRICS)
+
+
+@functools.cache
+def whole_page() -> dict[tuple[int, str], dict[str, Any]]:
+    """Launch and metric -> the row of the table."""
+    with tempfile.TemporaryDirectory() as name:
+        parse(PAGE, Path(name))
+        return {(row["launch"], row["metric"]): row for row in read(Path(name), "metrics")}
+
+
+@pytest.mark.fault("any bytes in place of ncu's raw page", "one line")
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=200))
+def test_any_bytes_are_refused_in_one_line(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        with pytest.raises(FiprofError) as caught:
+            parse(content, Path(name))
+        assert "\n" not in caught.value.message
+
+
+# The other pages: the launches are there without them, and what is wrong is named.
+
+DETAILS_HEADER = ["ID", "Kernel Name", "Section Name", "Metric Name", "Rule Name", "Rule Type", "Rule Description"]
+
+
+def details(*rows: Sequence[str]) -> str:
+    return text([DETAILS_HEADER, *rows])
+
+
+def test_rows_of_metrics_end_before_the_columns_of_rules(tmp_path: Path) -> None:
+    parse(
+        PAGE, tmp_path, details=details(["0", "f", "s", "Duration"], ["1", "f", "Occupancy", "", "Rule", "WRN", "a, b"])
+    )
+    assert read(tmp_path, "rules") == [
+        {
+            "launch": 1, "section": "Occupancy", "rule": "Rule", "kind": "WRN", "message": "a, b", "speedup_kind": None,
+            "speedup_pct": None,
+        }
+    ]  # fmt: skip
+
+
+SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"]
+
+
+def listing(kernel: str, samples: int, address: int = 4096) -> Rows:
+    """Two instructions; the first has all samples."""
+    return [
+        ["Kernel Name", kernel],
+        SOURCE_HEADER,
+        [hex(address), "  MOV R1, R2 ", str(samples), "1", str(samples - 1), "0"],
+        [hex(address + 16), "EXIT", "0", "0", "0", "0"],
+    ]
+
+
+PREFILL, DECODE, MERGE = (
+    listing(kernel, samples)
+    for kernel, samples in (
+        ("void flashinfer::PrefillWithKVCacheKernel<1>(int)", 31694),
+        ("BatchDecodeWithPagedKVCacheKernel", 10281),
+        ("PersistentVariableLengthMergeStatesKernel", 436),
+    )
+)
+
+
+SOURCE = text([*PREFILL, *DECODE, *MERGE])
+
+
+def test_listings_go_to_the_launches_in_order_and_repetitions_count_once(tmp_path: Path) -> None:
+    summary = parse(PAGE, tmp_path, source=text([*PREFILL, *DECODE, *DECODE, *MERGE, *MERGE]))
+    assert not [sentence for sentence in summary.missing if sentence.startswith("hotspots")]
+    hotspots = read(tmp_path, "hotspots")
+    assert [(row["launch"], row["address"], row["sass"], row["samples"], row["top_reason"]) for row in hotspots] == [
+        (0, 0, "MOV R1, R2", 31694, "lg_throttle"), (0, 16, "EXIT", 0, None),
+        (1, 0, "MOV R1, R2", 10281, "lg_throttle"), (1, 16, "EXIT", 0, None),
+        (2, 0, "MOV R1, R2", 436, "lg_throttle"), (2, 16, "EXIT", 0, None),
+    ]  # fmt: skip
+
+
+RULE = details(["0", "f", "s", "", "r", "OPT", "m"])
+UNPLACED = "{} has an instruction of PrefillWithKVCacheKernel at {!r}, which is no address"
+
+
+def at(address: str) -> str:
+    """A source page with an instruction there."""
+    return text([*([address, *row[1:]] if row[0] == "0x1010" else row for row in PREFILL), *DECODE, *MERGE])
+
+
+@pytest.mark.fault(
+    "ncu's details or source page damaged or of another report", "launches and stalls are read; it is named"
+)
+@pytest.mark.fault("an instruction at no address in ncu's source page", "the other tables are read; the line names it")
+@pytest.mark.parametrize(
+    ("kind", "page", "sentence"),
+    [
+        ("details", "", "{} is empty"),
+        ("details", "a,b\n", "{} is not a details page of ncu: it has no column Rule Name"),
+        ("details", RULE[:-2], "{} is cut short: its last row is not complete"),
+        ("details", RULE.replace('"0"', '"7"'), "{} is not of the same report: the raw page has no launch 7"),
+        ("source", "", "{} is empty"),
+        ("source", text([["a", "b"]]), "{} is not a source page of ncu: it has no line Kernel Name"),
+        ("source", text([*PREFILL, *DECODE]), "{} does not fit the raw page: 2 listings, 3 launches"),
+        ("source", text([*PREFILL, *MERGE, *DECODE]),
+         "{} does not fit the raw page: launch 1 is not PersistentVariableLengthMergeStatesKernel"),
+        ("source", text([*PREFILL, *DECODE, *listing("PersistentVariableLengthMergeStatesKernel", 9)]),
+         "{} does not fit the raw page: launch 2 has 436 samples, its listing 9"),
+        ("source", text([*PREFILL, *DECODE, *MERGE[:-1], MERGE[-1][:4]]),
+         "{} is cut short: an instruction of PersistentVariableLengthMergeStatesKernel has 4 of 6 cells"),
+        ("source", SOURCE[:-3], "{} is cut short: its last row is not complete"),
+        *(("source", at(each), UNPLACED.replace("{!r}", repr(each))) for each in ("zzz", "-10", "0x" + "f" * 20, "")),
+    ],
+)  # fmt: skip
+def test_another_page_that_cannot_be_used_is_named(tmp_path: Path, kind: str, page: str, sentence: str) -> None:
+    summary = parse(PAGE, tmp_path, **{kind: page})
+    table = {"details": "rules", "source": "hotspots"}[kind]
+    assert f"{table}: {sentence.format(tmp_path / f'{kind}.csv')}" in summary.missing
+    assert read(tmp_path, table) == []
+    assert len(read(tmp_path, "launches")) == 3
+
+
+@pytest.mark.fault(
+    "infinities in ncu's metrics; 1,234.5, -1 or 10^30 where warp samples are counted", "left out and named"
+)
+@pytest.mark.parametrize("cell", ["inf", "-inf", "-1", "1,234.5", "1" + "0" * 30])
+def test_values_that_no_launch_has_are_left_out_and_named(tmp_path: Path, cell: str) -> None:
+    summary = parse(text(replaced("smsp__pcsamp_sample_count", cell)), tmp_path, source=SOURCE)
+    assert "launches: values that no launch has are left out: smsp__pcsamp_sample_count" in summary.missing
+    assert (0, "smsp__pcsamp_sample_count") not in {(row["launch"], row["metric"]) for row in read(tmp_path, "metrics")}
+    assert len(read(tmp_path, "hotspots")) == 6
+
+
+# The report itself.
+
+
+def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    with pytest.raises(FiprofError) as caught:
+        ncu.parse(None, tmp_path, report=tmp_path / "profile.ncu-rep")
+    assert caught.value.message == "the package ncu-report is not installed"
+    assert caught.value.remedy == "pip install 'fiprof[ncu-rep]'"
+
+
+@pytest.mark.fault("other bytes in place of the .ncu-rep", "one line; no table is written")
+@pytest.mark.parametrize("content", [b"", b"not a report", b"NVR\x00\x02\x00\x00\x00"])
+def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("ncu_report")
+    report = tmp_path / "profile.ncu-rep"
+    report.write_bytes(content)
+    with pytest.raises(FiprofError, match=re.escape(str(report))) as caught:
+        ncu.parse(None, tmp_path / "tables", report=report)
+    assert "\n" not in caught.value.message
+    assert not (tmp_path / "tables").exists()
+
+
+# Kernel names, as real tools print them and as no tool should.
+
+
+# From recorded traces of an H200 and from reports of ncu, c++filt and clang.
+REAL = [
+    (
+        "void flashinfer::PrefillWithKVCacheKernel<flashinfer::SparseCollectiveMainloop<PagedParams::AdditionalParams,"
+        " flashinfer::AttentionKernelTraits<(bool)0, (int)128, cutlass::bfloat16_t>, (bool)1>>(T1::Params, T2 *)",
+        "PrefillWithKVCacheKernel",
+    ),
+    (
+        "void at::native::<unnamed>::distribution_elementwise_grid_stride_kernel<float, (int)4, void at::native"
+        "::templates::cuda::normal_kernel<at::CUDAGeneratorImpl *>(const at::TensorBase &, double, T1)::[lambda()"
+        " (instance 1)]::operator ()() const::[lambda(float) (instance 1)]>(int, at::PhiloxCudaState, T3)",
+        "distribution_elementwise_grid_stride_kernel",
+    ),
+    ("void <unnamed>::with_index<int, f(int)::[lambda(long) (instance 1)]>(T1, T2)", "with_index"),
+    ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int, (int)2>(char *)", "CatArrayBatchedCopy"),
+    ("void ns::foo(int)::{lambda(int)#1}::operator()(float) const", "operator()"),
+    ("at::copy(at::Iter &)::[lambda() (instance 3)]::operator ()() const", "operator()"),
+    ("ns::foo(int)::{lambda(ns::T<int>, int)#1}", "{lambda(ns::T<int>, int)#1}"),
+    ("ncclDevKernel_AllReduce_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "ncclDevKernel_AllReduce_LL"),
+    ("std::vector<int, std::allocator<int> > *make(int)", "make"),
+    ("void less<(a < b), (c->d > 1), &ns::operator<< >(int)", "less"),
+    ("bool ns::T::operator<=(ns::T const&) const", "operator<="),
+    ("triton_poi_fused_0", "triton_poi_fused_0"),
+    ("_ZN10flashinfer13RMSNormKernelEv", "_ZN10flashinfer13RMSNormKernelEv"),
+    ("void cut::off<at::native::Functor<float, ns::", "off"),
+    ("[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]"),
+    ("graph", "graph"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("demangled", "expected"), REAL, ids=[expected or "empty" for _, expected in REAL])
+def test_short_name_of_what_tools_print(demangled: str, expected: str) -> None:
+    assert short_name(demangled) == expected
+
+
+def test_short_name_of_hostile_text_is_printable() -> None:
+    assert short_name("void\nk\x07<int>(int)\n") == "k"
+    assert short_name("<script>alert(1)</script>") == "alert"
+    assert short_name("\x00\n\t") == ""
+    assert printable("a\udcff\x1bb\u202ec") == "a  b c"
+
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,12}", fullmatch=True).filter(lambda name: name != "operator")
+types = st.recursive(
+    names | st.just("(int)4") | st.just("<unnamed>::T *") | st.just("(a > b)") | st.just("g()::{lambda(int)#1}"),
+    lambda inner: st.tuples(names, st.lists(inner, min_size=1, max_size=3)).map(
+        lambda pair: f"{pair[0]}<{', '.join(pair[1])}>"
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    name=names,
+    scopes=st.lists(names | st.sampled_from(["<unnamed>", "(anonymous namespace)", "f(int)", "C<int>"]), max_size=4),
+    returned=st.none() | types.filter(lambda text: not text.startswith("(")),
+    arguments=st.none() | st.lists(types, min_size=1, max_size=3),
+    parameters=st.none() | st.lists(types, max_size=3),
+)
+def test_short_name_finds_the_name_however_it_is_dressed(
+    name: str, scopes: list[str], returned: str | None, arguments: list[str] | None, parameters: list[str] | None
+) -> None:
+    text = "::".join([*scopes, name])
+    if arguments is not None:
+        text += f"<{', '.join(arguments)}>"
+    if parameters is not None:
+        text += f"({', '.join(parameters)})"
+    if returned is not None:
+        text = f"{returned} {text}"
+    assert short_name(text) == name
+
+
+@given(st.text(alphabet=st.characters(categories=None) | st.sampled_from("<>(){}[]:-& operat\n")))
+def test_short_name_never_raises_and_is_printable(text: str) -> None:
+    name = short_name(text)
+    assert name.isprintable()
+    assert bool(name) == bool(printable(text).strip())
+
+
+@pytest.mark.parametrize("pattern", ["<", "(", "a<", "::", "<)", "- ", "operator<", "x<(", "{", "[a"])
+def test_short_name_stays_linear_in_long_names(pattern: str) -> None:
+    """Quadratic time would take minutes here; no clock is read."""
+    text = pattern * 200_000
+    assert short_name(text)
+    assert short_name("void ns::k<" + text) == "k"

@@ -1,15 +1,44 @@
-"""The nsys parser over recorded exports of an H200, held to what plain SQLite says about them."""
+"""The nsys parser: against plain SQLite, over other versions' exports, over damaged ones."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from fiprof.parsers import nsys
-from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, NAMES, SCHEMA_3_0, Row, parsed, query, recorded
+from fiprof.errors import FiprofError
+from fiprof.model import tables
+from fiprof.parsers import nsys, nsys_export
+from fiprof.parsers.nsys import NOWHERE, Range, Scope, Scopes, nested
+from fiprof.parsers.nsys_scrub import scrub
+from fiprof.parsers.sqlite_pages import NotPlainError, Pages
+from tests.nsys_exports import (
+    CUDA_GRAPHS,
+    FIVE_KERNELS,
+    KERNEL,
+    NAMES,
+    RUNTIME,
+    SCHEMA_3_0,
+    Row,
+    altered,
+    changed,
+    parsed,
+    query,
+    recorded,
+)
+
+# The nsys parser over recorded exports of an H200, held to what plain SQLite says about them.
 
 
 @pytest.fixture
@@ -122,3 +151,685 @@ def test_a_trace_by_the_real_nsys(nsys_path: Path, tmp_path: Path) -> None:
         ("fiprof", "case[a=1]", 1, 0),
         ("fiprof", "iter 0", 2, 1),
     ]
+
+
+# The nsys parser over what other versions write: recorded exports with tables and columns renamed, dropped, refilled.
+
+
+def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, ...]:
+    """Statements that make a table anew, with its rows in another order or other columns."""
+    return (
+        f"CREATE TABLE anew AS SELECT {columns} FROM {table} ORDER BY {order}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE anew RENAME TO {table}",
+    )
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        pytest.param(
+            (f"ALTER TABLE {KERNEL} DROP COLUMN greenContextId", f"ALTER TABLE {KERNEL} DROP COLUMN sharedMemoryLimitConfig"),
+            id="later columns absent",
+        ),
+        pytest.param(
+            (f"ALTER TABLE {KERNEL} RENAME TO {KERNEL}_V3", f"ALTER TABLE {RUNTIME} RENAME TO {RUNTIME}_V2",
+             "ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2", "ALTER TABLE StringIds RENAME TO StringIds_V2"),
+            id="tables with a version",
+        ),
+        pytest.param(
+            ("UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId) WHERE textId IS NOT NULL",
+             "ALTER TABLE NVTX_EVENTS DROP COLUMN textId"),
+            id="range texts in place",
+        ),
+        pytest.param(
+            ("INSERT INTO StringIds VALUES (1000000, 'fiprof')",
+             "UPDATE NVTX_EVENTS SET text = NULL, textId = 1000000 WHERE eventType = 75 AND text = 'fiprof'"),
+            id="domain name by id",
+        ),
+        pytest.param(
+            (*rebuilt(KERNEL, order="start DESC"), *rebuilt(RUNTIME, order="start % 7, start"),
+             *rebuilt("NVTX_EVENTS", order='"end" DESC'), *rebuilt("GPU_METRICS", order="metricId, timestamp DESC")),
+            id="kernels, calls, ranges and samples in no order",
+        ),
+        pytest.param(
+            (*rebuilt("CUDA_GPU_MEMORY_USAGE_EVENTS", order="bytes, start"), *rebuilt("DIAGNOSTIC_EVENT", order="text")),
+            id="memory and diagnostics in no order",
+        ),
+        pytest.param(
+            (f"UPDATE {KERNEL} SET rowid = rowid * 1000000007", f"UPDATE {RUNTIME} SET rowid = rowid - 300"),
+            id="row ids with gaps",
+        ),
+        pytest.param(
+            ("DROP TABLE ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "UPDATE DIAGNOSTIC_EVENT SET severity = 1 WHERE severity = 2"),
+            id="no severities",
+        ),
+    ],
+)  # fmt: skip
+def test_another_way_of_writing_the_same(statements: tuple[str, ...], tmp_path: Path) -> None:
+    summary, found = changed(tmp_path, *statements)
+    original_summary, original = recorded(FIVE_KERNELS)
+    assert summary == original_summary
+    for name in ("kernels", "ranges", "api", "copies"):
+        assert found[name] == original[name], name
+    for name in ("memory", "gpu_metrics"):
+        assert sorted(map(repr, found[name])) == sorted(map(repr, original[name])), name
+    assert [row["time_ns"] for row in found["gpu_metrics"]] == [row["time_ns"] for row in original["gpu_metrics"]]
+    assert {row["text"] for row in found["diagnostics"]} == {row["text"] for row in original["diagnostics"]}
+
+
+def test_reading_in_many_pieces_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, original = recorded(CUDA_GRAPHS)
+    monkeypatch.setattr(nsys_export, "PIECE_BYTES", 1)
+    monkeypatch.setattr(nsys_export, "FETCHED_ROWS", 10)
+    _, lying = parsed(CUDA_GRAPHS, tmp_path / "lying")
+    _, in_order = changed(tmp_path, *rebuilt(KERNEL, order="start DESC"), source=CUDA_GRAPHS)
+    assert lying == original
+    assert in_order["kernels"] == original["kernels"]
+
+
+def test_rows_out_of_order_between_pieces_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nsys_export, "PIECE_BYTES", 1)
+    of_a_page = 53
+    _, found = changed(tmp_path, *rebuilt(KERNEL, order=f"rowid > {184 - of_a_page} DESC, rowid"))
+    assert found["kernels"] == recorded(FIVE_KERNELS)[1]["kernels"]
+
+
+@pytest.mark.fault("columns added to nsys's tables later, a log of SQLite beside the export", "the same tables")
+def test_what_only_sqlite_can_read_is_read_by_sqlite(tmp_path: Path) -> None:
+    _, original = recorded(FIVE_KERNELS)
+    later = f"ALTER TABLE {KERNEL} ADD COLUMN more DEFAULT 7"
+    moved = f"UPDATE {KERNEL} SET more = printf('%2000d', 1) WHERE rowid > 150"
+    assert changed(tmp_path, later, moved)[1]["kernels"] == original["kernels"]
+    (tmp_path / "logged").mkdir()
+    sqlite = altered(tmp_path / "logged")
+    writer = sqlite3.connect(sqlite)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.execute(f"UPDATE {KERNEL} SET registersPerThread = 77")
+    writer.commit()
+    assert {row["registers"] for row in parsed(sqlite, tmp_path / "logged/tables")[1]["kernels"]} == {77}
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "ours"), [("graphNodeId", "graph_node"), ("registersPerThread", "registers"), ("gridY", "grid")]
+)
+def test_a_column_that_is_absent_is_null_and_named(column: str, ours: str, tmp_path: Path) -> None:
+    summary, found = changed(tmp_path, f"ALTER TABLE {KERNEL} DROP COLUMN {column}", source=CUDA_GRAPHS)
+    assert f"{KERNEL} has no {column}: {ours} is unknown" in summary.missing
+    assert {row[ours] for row in found["kernels"]} == {None}
+    assert summary.rows["kernels"] == 579
+
+
+NEEDED = {KERNEL: ("start", "end"), RUNTIME: ("start", "end", "globalTid")}
+
+
+@pytest.mark.fault("any column of nsys's export renamed, `end` too", "named; every other table is read")
+@pytest.mark.parametrize("table", [KERNEL, RUNTIME, "GPU_METRICS", "NVTX_EVENTS", "DIAGNOSTIC_EVENT"])
+def test_any_column_may_be_absent(table: str, tmp_path: Path) -> None:
+    columns = [row[1] for row in sqlite3.connect(FIVE_KERNELS).execute(f"PRAGMA table_info({table})")]
+    for column in columns:
+        kept = ", ".join(f'"{name}"' for name in columns if name != column)
+        summary, _ = changed(tmp_path, *rebuilt(table, kept))
+        left_out = f"{table} has no {column}: its rows are left out" in summary.missing
+        assert left_out == (column in NEEDED.get(table, ()))
+        assert summary.rows["kernels"] == (0 if left_out and table == KERNEL else 184)
+        assert summary.rows["api"] == (0 if left_out and table == RUNTIME else 443)
+
+
+NO_RANGES = "no NVTX_EVENTS: the trace holds no ranges, kernels have no phase, case or iteration"
+NO_DOMAIN = "no NVTX domain fiprof: kernels have no phase, case or iteration"
+NO_CALLS = f"no {RUNTIME}: kernels have no launch call, phase, case or iteration"
+THE_FIRST_MEASURED = 614
+
+
+@pytest.mark.parametrize(
+    ("statement", "without_call", "without_phase", "missing"),
+    [
+        (f"DROP TABLE {RUNTIME}", 184, 184, (NO_CALLS,)),
+        (f"DELETE FROM {RUNTIME} WHERE correlationId = {THE_FIRST_MEASURED}", 1, 1, ()),
+        ("DROP TABLE NVTX_EVENTS", 0, 184, (NO_RANGES,)),
+        ("UPDATE NVTX_EVENTS SET text = 'other' WHERE text = 'fiprof'", 0, 184, (NO_DOMAIN,)),
+        (f"UPDATE {RUNTIME} SET globalTid = globalTid + 1", 0, 184, ()),
+    ],
+    ids=["no calls", "one untraced call", "no ranges", "other ranges", "calls on another thread"],
+)
+def test_kernels_without_a_call_or_a_range_have_no_phase(
+    statement: str, without_call: int, without_phase: int, missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    summary, found = changed(tmp_path, statement)
+    untraced = [row["correlation"] for row in found["kernels"] if row["launch_call_ns"] is None]
+    nowhere = [row for row in found["kernels"] if row["phase"] is None]
+    assert (len(untraced), len(nowhere), summary.missing) == (without_call, without_phase, missing)
+    assert without_call != 1 or untraced == [THE_FIRST_MEASURED]
+    assert {(row["case"], row["iteration"]) for row in nowhere} == {(None, None)}
+
+
+def test_of_several_calls_with_one_correlation_id_the_first_counts_and_zero_is_none(tmp_path: Path) -> None:
+    _, found = changed(
+        tmp_path,
+        f"CREATE TABLE again AS SELECT * FROM {RUNTIME}",
+        'UPDATE again SET start = start + 1, "end" = "end" + 1000',
+        f"INSERT INTO {RUNTIME} SELECT * FROM again",
+    )
+    assert found["kernels"] == recorded(FIVE_KERNELS)[1]["kernels"]
+    (tmp_path / "zero").mkdir()
+    zero = f"SET correlationId = 0 WHERE correlationId = {THE_FIRST_MEASURED}"
+    _, found = changed(tmp_path / "zero", f"UPDATE {KERNEL} {zero}", f"UPDATE {RUNTIME} {zero}")
+    assert [row["launch_call_ns"] for row in found["kernels"] if row["correlation"] == 0] == [None]
+
+
+def test_another_process_with_the_same_correlation_ids_and_domain_number(tmp_path: Path) -> None:
+    """The second rank of a run: same ids, later by 1 s, its domain 1 is not fiprof's, its device 0 is the second GPU."""
+    process = 281474976710656 + (9999 << 24)
+    thread = process + 9999
+    _, found = changed(
+        tmp_path,
+        *(
+            statement
+            for table, owner in ((KERNEL, f"globalPid = {process}"), (RUNTIME, f"globalTid = {thread}"))
+            for statement in (
+                f"CREATE TABLE twin AS SELECT * FROM {table}",
+                f'UPDATE twin SET start = start + 1000000000, "end" = "end" + 1000000007, {owner}',
+                f"INSERT INTO {table} SELECT * FROM twin",
+                "DROP TABLE twin",
+            )
+        ),
+        "CREATE TABLE twin AS SELECT * FROM NVTX_EVENTS",
+        f'UPDATE twin SET start = start + 1000000000, "end" = "end" + 1000000000, globalTid = {thread}',
+        "UPDATE twin SET text = 'other' WHERE text = 'fiprof'",
+        "INSERT INTO NVTX_EVENTS SELECT * FROM twin",
+        "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 9999)",
+    )
+    _, original = recorded(FIVE_KERNELS)
+    first = [row for row in found["kernels"] if row["pid"] == 2063]
+    second = [row for row in found["kernels"] if row["pid"] == 9999]
+    assert first == original["kernels"]
+    assert [row["launch_call_ns"] for row in second] == [row["launch_call_ns"] + 7 for row in original["kernels"]]
+    assert {(row["phase"], row["device"]) for row in second} == {(None, 1)}
+    assert {row["domain"] for row in found["ranges"] if row["pid"] == 9999} == {"other", "CCCL"}
+
+
+@pytest.mark.parametrize(
+    ("version", "warning"),
+    [
+        ("3.25.9", None),
+        ("3.40.1", "schema 3.40.1 is newer than any this fiprof was tested with (3.25)"),
+        ("4.0.0", "schema 4.0.0 is not of the kind that this fiprof was tested with (3.0 to 3.25)"),
+        ("2.9", "schema 2.9 is not of the kind that this fiprof was tested with (3.0 to 3.25)"),
+        ("", "the export does not say which schema it has: columns may mean something else"),
+    ],
+)
+def test_an_untested_schema_is_read_with_a_warning(version: str, warning: str | None, tmp_path: Path) -> None:
+    statement = f"UPDATE META_DATA_EXPORT SET value = '{version}' WHERE name = 'EXPORT_SCHEMA_VERSION'"
+    summary, _ = changed(tmp_path, statement)
+    assert summary.schema_version == version
+    assert summary.warnings == ((warning,) if warning else ())
+    assert summary.rows["kernels"] == 184
+
+
+def test_an_nsys_that_cannot_read_the_ranges_of_this_nvtx_is_named(tmp_path: Path) -> None:
+    said = "NVTX payload extension is incompatible with this tool"
+    columns = "timestamp, timestampType, source, severity, text, globalPid"
+    statement = f"INSERT INTO DIAGNOSTIC_EVENT ({columns}) VALUES (5, 1, 1, 3, '{said}', 0)"
+    summary, found = changed(tmp_path, statement)
+    assert summary.nvtx_incompatible
+    assert summary.warnings == (
+        "nsys could not read the program's NVTX ranges: use nsys 2024.4 or later, or pip install nvtx==0.2.11",
+    )
+    assert {"time_ns": 5, "severity": "Error", "text": said} in found["diagnostics"]
+
+
+def test_without_processes_kernels_stay_and_belong_to_none(tmp_path: Path) -> None:
+    summary, found = changed(tmp_path, f"ALTER TABLE {KERNEL} DROP COLUMN globalPid")
+    assert f"{KERNEL} has no globalPid: process is unknown" in summary.missing
+    assert {(row["pid"], row["launch_call_ns"]) for row in found["kernels"]} == {(0, None)}
+    assert summary.rows["kernels"] == 184
+
+
+def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
+    """Two executions of graph 7 by one call each, as nsys 2025.5 exports them: before and after a kernel."""
+    _, recorded = changed(tmp_path)
+    first = recorded["kernels"][0]
+    process = 2063 << 24
+    columns = "start, end, deviceId, streamId, correlationId, globalPid, graphId"
+    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    values = [
+        (first["start_ns"] + shift, first["start_ns"] + shift + 1500, 0, 13, 614, process, 7) for shift in (-9, 9)
+    ]
+    summary, found = changed(
+        tmp_path,
+        f"CREATE TABLE {table} ({columns.replace(',', ' INTEGER,')} INTEGER)",
+        *(f"INSERT INTO {table} ({columns}) VALUES {row}" for row in values),
+    )
+    assert summary.rows["kernels"] == 186
+    assert [(row["kernel"], row["start_ns"] - first["start_ns"]) for row in found["kernels"][:3]] == [
+        ("CUDA graph 7", -9), (first["kernel"], 0), ("CUDA graph 7", 9)
+    ]  # fmt: skip
+    graph = found["kernels"][0]
+    assert (graph["duration_ns"], graph["stream"], graph["graph_node"], graph["grid"]) == (1500, 13, 0, None)
+    assert (graph["launch_call_ns"], graph["phase"], graph["iteration"]) == (7027, "measure", 0)
+    assert summary.warnings == (
+        "CUDA graphs were traced whole (CUPTI_ACTIVITY_KIND_GRAPH_TRACE), without their kernels:"
+        " use nsys --cuda-graph-trace=node",
+    )
+
+
+def test_hostile_names_come_out_printable(tmp_path: Path) -> None:
+    _, found = changed(
+        tmp_path,
+        "UPDATE StringIds SET value = CAST(x'766f6964206e733a3a6bff1b5b33316d3c696e743e28696e7429' AS TEXT)"
+        f" WHERE id = (SELECT demangledName FROM {KERNEL} WHERE correlationId = 614)",
+        f"UPDATE StringIds SET value = '<script>' || replace(hex(zeroblob(5000)), '0', 'x')"
+        f" WHERE id = (SELECT demangledName FROM {KERNEL} WHERE correlationId = 163)",
+    )
+    by_correlation = {row["correlation"]: row for row in found["kernels"]}
+    assert by_correlation[614]["kernel_full"] == "void ns::k\ufffd [31m<int>(int)"
+    assert by_correlation[163]["kernel"] == "x" * 10_000
+
+
+def test_a_kernel_without_a_name_and_a_stream_of_32_bits(tmp_path: Path) -> None:
+    _, found = changed(
+        tmp_path,
+        f"UPDATE {KERNEL} SET demangledName = 123456789 WHERE correlationId = {THE_FIRST_MEASURED}",
+        f"UPDATE {KERNEL} SET streamId = 4294967295",
+    )
+    assert [row["correlation"] for row in found["kernels"] if row["kernel"] is None] == [THE_FIRST_MEASURED]
+    assert {row["stream"] for row in found["kernels"]} == {-1}
+
+
+def test_parsing_again_replaces_all_tables(tmp_path: Path) -> None:
+    nsys.parse(CUDA_GRAPHS, tmp_path / "tables")
+    parsed(FIVE_KERNELS, tmp_path / "tables")
+    assert tables.read(tmp_path / "tables", "kernels").num_rows == 184
+    assert not [path for path in (tmp_path / "tables").iterdir() if path.suffix != ".parquet"]
+
+
+# The nsys parser over files that are no whole nsys exports: a clean parse or one FiprofError, and nothing left behind.
+
+
+AGAIN = "export it again: nsys export --type sqlite --force-overwrite true --output trace.sqlite trace.nsys-rep"
+EXPORTS = {path.stem: path.read_bytes() for path in (FIVE_KERNELS, SCHEMA_3_0)}
+
+
+def failure(sqlite: Path) -> FiprofError:
+    """The error of a parse, which must leave nothing in its folder."""
+    out = sqlite.parent / "tables"
+    with pytest.raises(FiprofError) as caught:
+        nsys.parse(sqlite, out)
+    assert not out.exists() or not list(out.iterdir())
+    return caught.value
+
+
+def clean_or_refused(data: bytes) -> str:
+    """Parse these bytes as a file; the error's message, or nothing after a clean parse."""
+    with tempfile.TemporaryDirectory() as folder:
+        sqlite = Path(folder) / "trace.sqlite"
+        sqlite.write_bytes(data)
+        out = Path(folder) / "tables"
+        message = ""
+        try:
+            parsed(sqlite, out)
+        except FiprofError as error:
+            message = error.message
+        if message:
+            assert not out.exists() or not list(out.iterdir())
+            assert "\n" not in message
+        return message
+
+
+def in_its_place(path: Path, name: str) -> None:
+    """Something that is no whole export of nsys."""
+    if name == "folder":
+        path.mkdir()
+    elif name == "other":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
+    elif name == "overwritten":
+        query = f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'"
+        ((root,),) = sqlite3.connect(FIVE_KERNELS).execute(query)
+        damaged = bytearray(EXPORTS[FIVE_KERNELS.stem])
+        damaged[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
+        path.write_bytes(damaged)
+
+
+@pytest.mark.fault("a folder stands where nsys's SQLite export should be", "one line names it")
+@pytest.mark.fault("another program's SQLite file in place of nsys's", "one line names the table that it lacks")
+@pytest.mark.fault("a page of the export is overwritten with 0xff", "one line: damaged; no table is left behind")
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("none", "does not exist", "nsys export --type sqlite makes it from a report"),
+        ("folder", "is a folder, not an nsys export", ""),
+        ("other", "is not an nsys export: it has no table StringIds", AGAIN),
+        ("overwritten", "is damaged: database disk image is malformed", AGAIN),
+    ],
+)
+def test_what_is_no_export(name: str, problem: str, remedy: str, tmp_path: Path) -> None:
+    in_its_place(tmp_path / "trace.sqlite", name)
+    error = failure(tmp_path / "trace.sqlite")
+    assert error.message == f"{tmp_path}/trace.sqlite {problem}"
+    assert not remedy or error.remedy == remedy
+
+
+@pytest.mark.fault(
+    "nsys's SQLite export is empty, of another format or cut short",
+    "one line tells how many bytes of how many; the command that exports it again",
+)
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is empty"),
+        (b"NVIDIA Nsight Systems report", "is not an SQLite file"),
+        (b"SQLite format 3", "is not an SQLite file"),
+        (b"SQLite format 3\0", "is cut short: 16 of 100 bytes"),
+        (EXPORTS[FIVE_KERNELS.stem][:-1], "is cut short: 323,583 of 323,584 bytes"),
+        (EXPORTS[FIVE_KERNELS.stem][:4096], "is cut short: 4,096 of 323,584 bytes"),
+    ],
+)
+def test_a_file_that_is_not_whole(content: bytes, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "trace.sqlite").write_bytes(content)
+    error = failure(tmp_path / "trace.sqlite")
+    assert error.message == f"{tmp_path}/trace.sqlite {complaint}"
+    assert error.remedy == AGAIN
+
+
+@pytest.mark.fault("nsys is still writing the export", "one line says so")
+def test_a_file_that_is_being_written(tmp_path: Path) -> None:
+    sqlite = altered(tmp_path)
+    writer = sqlite3.connect(sqlite, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    error = failure(sqlite)
+    writer.close()
+    assert error.message == f"{sqlite} is locked: another program is writing it"
+    assert error.remedy == "wait until nsys has finished exporting"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    sqlite = altered(tmp_path)
+    sqlite.chmod(0)
+    assert failure(sqlite).message == f"{sqlite} cannot be read: Permission denied"
+
+
+@pytest.mark.fault("text, a fraction or bytes in nsys's columns of integers", "read, or one line")
+@pytest.mark.parametrize("value", ["'text'", "1.5", "x'00ff'"])
+@pytest.mark.parametrize("column", ["start", "demangledName", "gridX", "correlationId", "globalPid"])
+def test_something_else_in_a_column_of_integers(column: str, value: str, tmp_path: Path) -> None:
+    sqlite = altered(
+        tmp_path,
+        f"ALTER TABLE {KERNEL} DROP COLUMN {column}",
+        f"ALTER TABLE {KERNEL} ADD COLUMN {column}",
+        f"UPDATE {KERNEL} SET {column} = {value} WHERE rowid = 100",
+    )
+    message = clean_or_refused(sqlite.read_bytes())
+    assert not message or "trace.sqlite is damaged: " in message
+
+
+@pytest.mark.fault("allocations of 2^62 bytes in nsys's export", "one line: damaged")
+def test_sizes_that_no_memory_has(tmp_path: Path) -> None:
+    sqlite = altered(tmp_path, f"UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = {2**62}, memoryOperationType = 0")
+    error = failure(sqlite)
+    assert error.message.startswith(f"{sqlite} is damaged: ")
+    assert error.remedy == AGAIN
+
+
+@pytest.mark.fault("a later parse of nsys's export fails", "the tables of the earlier one stay as they were")
+def test_tables_of_an_earlier_parse_survive_a_failure(tmp_path: Path) -> None:
+    nsys.parse(FIVE_KERNELS, tmp_path / "tables")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}
+    (tmp_path / "trace.sqlite").write_bytes(EXPORTS[FIVE_KERNELS.stem][:200_000])
+    with pytest.raises(FiprofError):
+        nsys.parse(tmp_path / "trace.sqlite", tmp_path / "tables")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()} == before
+
+
+@pytest.mark.fault("nsys's export cut off at any byte", "one line")
+@settings(deadline=None)
+@given(st.data())
+def test_cut_off_anywhere(data: st.DataObject) -> None:
+    whole = EXPORTS[data.draw(st.sampled_from(sorted(EXPORTS)))]
+    assert clean_or_refused(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@pytest.mark.fault("the export copied while nsys wrote it", "read, or one line: damaged")
+@settings(deadline=None)
+@given(st.data())
+def test_cut_off_anywhere_with_a_header_that_says_so(data: st.DataObject) -> None:
+    """As if the file had been copied while nsys wrote it: only SQLite can notice, where it meets a missing page."""
+    whole = EXPORTS[data.draw(st.sampled_from(sorted(EXPORTS)))]
+    pages = data.draw(st.integers(1, len(whole) // 4096 - 1))
+    cut = bytearray(whole[: pages * 4096])
+    cut[28:32] = pages.to_bytes(4)
+    message = clean_or_refused(bytes(cut))
+    assert not message or "is damaged: " in message
+
+
+@pytest.mark.fault("up to 20 random bytes of nsys's export changed", "read, or one line")
+@settings(deadline=None)
+@given(st.data())
+def test_bytes_changed_anywhere(data: st.DataObject) -> None:
+    changed = bytearray(EXPORTS[data.draw(st.sampled_from(sorted(EXPORTS)))])
+    for _ in range(data.draw(st.integers(1, 20))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    clean_or_refused(bytes(changed))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "trace.sqlite").write_bytes(changed)
+        message = ""
+        try:
+            scrub(Path(folder) / "trace.sqlite", ["secret"])
+        except FiprofError as error:
+            message = error.message
+        assert "\n" not in message
+
+
+# How NVTX ranges nest and which scope holds when, against the definition spelled out.
+
+
+RANGE_NAMES = ["setup", "warmup", "measure", "rmsnorm[rows=1]", "rope[a=2]", "iter 0", "iter 7", "iter x", "other"]
+
+Tree = list["tuple[str, Tree]"]
+trees: st.SearchStrategy[Tree] = st.recursive(
+    st.just([]), lambda inner: st.lists(st.tuples(st.sampled_from(RANGE_NAMES), inner), max_size=4), max_leaves=12
+)
+
+
+def lay_out(tree: Tree, thread: int, domain: str) -> list[Range]:
+    """Ranges in the order of their ends, as a tool may write them, with a tick between any two events."""
+    ranges: list[Range] = []
+    clock = 0
+
+    def visit(branch: Tree) -> None:
+        nonlocal clock
+        for name, inside in branch:
+            clock += 1
+            start_ns = clock
+            visit(inside)
+            clock += 1
+            ranges.append(Range(domain, name, start_ns, clock, thread, "push_pop"))
+
+    visit(tree)
+    return ranges
+
+
+def around(one: Range, ranges: list[Range]) -> list[Range]:
+    """The ranges of the same thread and domain that enclose one, outermost first."""
+    found = [
+        other
+        for other in ranges
+        if (other.thread, other.domain) == (one.thread, one.domain)
+        and other.start_ns < one.start_ns
+        and other.last_ns > one.last_ns
+    ]
+    return sorted(found, key=lambda other: other.start_ns)
+
+
+@given(
+    st.lists(
+        st.tuples(trees, st.integers(0, 2), st.sampled_from(["fiprof", "NCCL"])), max_size=4, unique_by=lambda t: t[1:]
+    )
+)
+def test_depth_and_parent_are_the_ranges_around(forest: list[tuple[Tree, int, str]]) -> None:
+    ranges = nested([found for tree, thread, domain in forest for found in lay_out(tree, thread, domain)])
+    assert [found.start_ns for found in ranges] == sorted(found.start_ns for found in ranges)
+    for found in ranges:
+        enclosing = around(found, ranges)
+        assert found.depth == len(enclosing)
+        assert (None if found.parent is None else ranges[found.parent]) == (enclosing[-1] if enclosing else None)
+
+
+def expected_scope(names: list[str]) -> Scope | None:
+    """By the runner's rule: phase > case > iteration."""
+    if not names or names[0] not in ("setup", "warmup", "measure"):
+        return None
+    phase, case = names[0], names[1] if len(names) > 1 else None
+    numbers = [re.fullmatch(r"iter (\d+)", name) for name in names[2:]]
+    iteration = next((int(number[1]) for number in numbers if number), None) if phase == "measure" else None
+    return Scope(phase, case, iteration)
+
+
+@given(trees, trees, st.booleans())
+def test_the_scope_of_every_moment(tree: Tree, elsewhere: Tree, endless: bool) -> None:
+    ranges = lay_out(tree, 5, "fiprof") + lay_out(elsewhere, 6, "fiprof") + lay_out(tree, 5, "other")
+    if endless and tree:
+        last = max((found for found in ranges if found.thread == 5), key=lambda found: found.last_ns)
+        ranges = [
+            Range(found.domain, found.name, found.start_ns, None if found == last else found.end_ns, 5, "push_pop")
+            if found.thread == 5
+            else found
+            for found in ranges
+        ]
+    ranges = nested(ranges)
+    scopes = Scopes(ranges)
+    moments = np.arange(0, 40, dtype=np.int64)
+    positions = scopes.at(np.full(len(moments), 5, np.int64), moments)
+    for moment, position in zip(moments.tolist(), positions.tolist(), strict=True):
+        names = [
+            found.name
+            for found in ranges
+            if found.thread == 5 and found.domain == "fiprof" and found.start_ns <= moment < found.last_ns
+        ]
+        got = None if position == NOWHERE else scopes.all[position]
+        assert got == expected_scope(names)
+
+
+def test_start_end_ranges_have_a_parent_but_are_none() -> None:
+    outer = Range("d", "outer", 0, 100, 1, "push_pop")
+    started = Range("d", "started", 10, 90, 1, "start_end")
+    inner = Range("d", "inner", 20, 30, 1, "push_pop")
+    longer = Range("d", "longer", 40, 200, 1, "start_end")
+    found = {one.name: (one.depth, one.parent) for one in nested([inner, longer, started, outer])}
+    assert found == {"outer": (0, None), "started": (1, 0), "inner": (1, 0), "longer": (0, None)}
+
+
+def test_ranges_that_share_a_tick() -> None:
+    """A case that starts with its phase is inside it; a phase that starts where the one before ended is beside it."""
+    setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
+    warmup = Range("fiprof", "warmup", 10, 30, 1, "push_pop")
+    case = Range("fiprof", "rope[a=1]", 10, 20, 1, "push_pop")
+    ranges = nested([case, warmup, setup])
+    assert [(found.name, found.depth, found.parent) for found in ranges] == [
+        ("setup", 0, None),
+        ("warmup", 0, None),
+        ("rope[a=1]", 1, 1),
+    ]
+    scopes = Scopes(ranges)
+    moments = np.array([9, 10, 19, 20, 29, 30], np.int64)
+    positions = scopes.at(np.ones(6, np.int64), moments).tolist()
+    assert [None if position == NOWHERE else scopes.all[position] for position in positions] == [
+        Scope("setup"),
+        Scope("warmup", "rope[a=1]"),
+        Scope("warmup", "rope[a=1]"),
+        Scope("warmup"),
+        Scope("warmup"),
+        None,
+    ]
+
+
+# Columns decoded from SQLite's pages, against what SQLite itself reads.
+
+
+INTEGERS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200), st.sampled_from([0, 1]))
+REALS = st.one_of(st.none(), st.floats(allow_nan=False), st.integers(-(2**50), 2**50))
+ROW = st.tuples(INTEGERS, st.text("xyzé", max_size=20), REALS, INTEGERS)
+IDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@contextlib.contextmanager
+def table(rows: list[tuple[Any, ...]], page_bytes: int = 512) -> Any:
+    """The pages of a file with a table of these rows (a, text, b, c), their leaves, and SQLite's connection."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "some.sqlite"
+        connection = sqlite3.connect(path)
+        connection.execute(f"PRAGMA page_size = {page_bytes}")
+        connection.execute("CREATE TABLE t (a INTEGER, text TEXT, b REAL, c)")
+        connection.executemany("INSERT INTO t (rowid, a, text, b, c) VALUES (?, ?, ?, ?, ?)", rows)
+        connection.commit()
+        pages = Pages(path)
+        (root,) = connection.execute("SELECT rootpage FROM sqlite_master").fetchone()
+        yield pages, pages.leaves(root), connection
+        pages.close()
+        connection.close()
+
+
+def column(values: Any) -> list[Any]:
+    nulls = values.nulls if values.nulls is not None else [False] * len(values.numbers)
+    return [None if null else number for number, null in zip(values.numbers.tolist(), nulls, strict=True)]
+
+
+@settings(deadline=None)
+@given(st.dictionaries(IDS, ROW, max_size=120), st.sampled_from([512, 4096, 65536]))
+@example({number: (number % 3, "", 0.5, number << 20) for number in range(3000)}, 512)
+def test_as_sqlite_reads_it(rows: dict[int, tuple[Any, ...]], page_bytes: int) -> None:
+    with table([(key, *row) for key, row in rows.items()], page_bytes) as (pages, leaves, connection):
+        found = pages.read(leaves, 4, {0: False, 2: True, 3: False})
+        expected = connection.execute("SELECT a, b, c FROM t ORDER BY rowid").fetchall()
+    assert list(zip(*(column(found[place]) for place in (0, 2, 3)), strict=True)) == expected
+
+
+@pytest.mark.parametrize("row", [("text", "", 1, 1), (1, "", 1, 1.5), (1, "x" * 600, 1, 1), (1, "x" * 90, 1, 1)])
+def test_what_is_not_plain_is_left_to_sqlite(row: tuple[Any, ...]) -> None:
+    with table([(1, 1, "", 1, 1), (2, *row)]) as (pages, leaves, _), pytest.raises(NotPlainError):
+        pages.read(leaves, 4, {0: False, 2: True, 3: False})
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1023), st.integers(0, 255)), min_size=1, max_size=8))
+def test_a_damaged_page_is_never_more_than_not_plain(changes: list[tuple[int, int]]) -> None:
+    rows = [(number, number % 3, "", 0.5, number << 20) for number in range(40)]
+    with table(rows) as (pages, leaves, connection), contextlib.suppress(NotPlainError):
+        path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+        data = bytearray(path.read_bytes())
+        for place, byte in changes:
+            data[len(data) - 1024 + place] = byte
+        path.write_bytes(data)
+        pages.read(leaves, 4, {0: False, 2: True, 3: False})
+
+
+TIMES = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.integers(0, 9))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(TIMES, st.one_of(st.none(), st.integers(0, 300))), max_size=300))
+@example([*[(None, None)] * 17, (0, None), (None, None)])
+def test_rows_in_any_order_come_in_the_order_of_sqlite(rows: list[tuple[int | None, int | None]]) -> None:
+    fields = (nsys_export.column("time", "start"), nsys_export.column("other"))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as changed:
+        for name, value in (("PIECE_BYTES", 1), ("SORTED_ROWS", 16), ("SAMPLED", 4), ("FETCHED_ROWS", 10)):
+            changed.setattr(nsys_export, name, value)
+        path = Path(folder) / "any.sqlite"
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.executescript(
+                "PRAGMA page_size = 512; CREATE TABLE StringIds (id, value); CREATE TABLE t (start, other)"
+            )
+            connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+            connection.commit()
+            expected = connection.execute("SELECT start, other FROM t ORDER BY start, rowid").fetchall()
+        with nsys_export.Export(path) as export:
+
+            @nsys_export.read_again
+            def found() -> list[tuple[Any, ...]]:
+                pieces = export.scan("t", fields, order="time")
+                return [tuple(row.values()) for piece in pieces for row in piece.to_pylist()]
+
+            assert found() == expected

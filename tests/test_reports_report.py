@@ -1,18 +1,40 @@
-"""fiprof/reports/report.py: what a report of a whole, partial, odd or large run has, as data, Markdown and HTML."""
+"""The report of a whole, partial, odd or large run; its numbers computed again, its commands run again."""
 
 from __future__ import annotations
 
+import os
+import random
+import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fiprof.analysis.reproduce import reproduce
 from fiprof.model.manifest import FileEntry
+from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
+from fiprof.reports.run_report import appendix
+from fiprof.reports.run_report.ink import Code
+from tests.raw_figures import RawRun
 from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled
-from tests.reports_fixture import case, ended, execution, make_run, record_run, recorded_cases, write_manifest
+from tests.reports_fixture import (
+    SNAPSHOTS,
+    case,
+    ended,
+    execution,
+    make_run,
+    record_run,
+    recorded_cases,
+    snapshots,
+    write_manifest,
+)
+
+# fiprof/reports/report.py: what a report of a whole, partial, odd or large run has, as data, Markdown and HTML.
+
 
 HOSTILE = 'void <script>alert("1")</script>`rm -rf /`|[x](http://e.example)\x1b[31m{0}{}%s'
 
@@ -196,3 +218,115 @@ def test_levels_of_the_hardware_are_its_samples() -> None:
         ].to_pylist()
         assert max(levels) > 0
         assert {level for level in levels if level >= 0} == {round(value) for value in inside}
+
+
+# Numbers of a report: each comes from one cell of a raw file or one documented formula over such cells.
+
+
+AT_RANDOM = 40
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def reported(request: pytest.FixtureRequest) -> tuple[Report, RawRun]:
+    run = parsed(request.param)
+    return report([run]), RawRun(run.path)
+
+
+def recompute(found: tuple[str, str, TracedNumber], raw: RawRun) -> None:
+    """The number's value is that of the raw files."""
+    _, text, fact = found
+    assert fact.value == pytest.approx(raw.value(fact.source), rel=1e-6, abs=1e-9), f"{text}: {fact.source}"
+
+
+def test_ten_at_random(reported: tuple[Report, RawRun]) -> None:
+    made, raw = reported
+    seed = os.environ.get("FIPROF_TEST_SEED") or str(random.randrange(10**6))
+    print(f"FIPROF_TEST_SEED={seed} repeats this choice")
+    for found in random.Random(seed).sample(made.numbers, AT_RANDOM):
+        recompute(found, raw)
+
+
+def test_every_number_that_names_its_source(reported: tuple[Report, RawRun]) -> None:
+    made, raw = reported
+    for found in made.numbers:
+        recompute(found, raw)
+
+
+def test_every_number_of_the_table_names_its_source(reported: tuple[Report, RawRun]) -> None:
+    made, _ = reported
+    for row in made.data["runs"][0]["rows"]:
+        assert "s" in row["time"]
+        for said in (row["distance"], row["gain"]):
+            plain = "".join(piece for piece in said if isinstance(piece, str)) if isinstance(said, list) else said
+            assert not NUMBER.findall(COUNTED.sub("", plain)), said
+        assert all("s" in use for _, use in row["uses"])
+
+
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
+COUNTED = re.compile(r"\d+ bytes|fp\d+")
+
+
+def test_facts_are_not_many_by_accident(reported: tuple[Report, RawRun]) -> None:
+    made, _ = reported
+    assert len({str(fact.source) for _, _, fact in made.numbers}) > 500
+    assert {fact.source.origin for _, _, fact in made.numbers} == {"ncu", "nsys", "plain", "run.json", "facts"}
+
+
+def test_the_recomputation_can_fail(tmp_path: Path) -> None:
+    """It reads the files: another cell gives another number."""
+    (tmp_path / "ncu").mkdir()
+    (tmp_path / "ncu/raw.csv").write_text('"ID","a__x.sum","a__y.sum"\n"","ns","ns"\n"3","1,500","2"\n')
+    source = Provenance("ncu", "a__x.sum / sum(a__*.sum) * 2", launch=3)
+    assert RawRun(tmp_path).value(source) == pytest.approx(1500 / 1502 * 2)
+
+
+# fiprof/reports/run_report/appendix.py: the commands and files with which a run is made again.
+
+
+def test_the_command_that_makes_it_again(tmp_path: Path) -> None:
+    """fiprof's own command line; of older runs what their actions and settings say."""
+    typed = ["fiprof", "collect", "--workload", "my file.py:x\x1b"]
+    run = make_run(tmp_path / "run", cases=[case("mine[rows=8]")], argv=typed)
+    assert reproduce(run) == ["fiprof collect --workload 'my file.py:x\\x1b'"]
+    older = make_run(tmp_path / "older", actions=[ended("plain", ["python", "-m", "fiprof.workloads", "run"])])
+    assert reproduce(older) == ["python -m fiprof.workloads run"]
+    settings = {"tools": ["ncu"], "launches": 7, "cover_pct": 95.0}
+    program: dict[str, Any] = {"environment": {"program": {"command": ["./a b", "-x"]}}, "settings": settings}
+    assert reproduce(make_run(tmp_path / "program", cases=[], **program)) == [
+        "fiprof profile --tool ncu --cover 95.0 --launches 7 -- './a b' -x"
+    ]
+    begun = make_run(tmp_path / "window", cases=[], actions=[ended("nsys-start")], **program)
+    assert reproduce(begun)[0] == "fiprof profile --session NAME -- './a b' -x"
+    assert reproduce(begun)[1].startswith("fiprof capture NAME --duration ")
+
+
+@pytest.mark.parametrize("word", ["a" * 120, "x[y=1]," * 40, "it's " * 30, "$(touch /tmp/x)" * 12, "ü" * 10])
+def test_a_command_of_several_lines_is_the_same_to_a_shell(word: str) -> None:
+    text = appendix.shell(["printf", "%s", word])
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == word
+
+
+def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
+    argv = ["/opt/nsys", "profile", "--output=artifacts/.partial-run/nsys/trace.nsys-rep", "/opt/python", "-m", "fiprof.workloads",
+            "run", "--case", "mine[rows=8]", "--seed=0", "--out=artifacts/.partial-run/logs/nsys.jsonl"]  # fmt: skip
+    run = make_run(tmp_path / "run", actions=[ended("nsys", argv)])
+    codes = [block.text for block in appendix.reproduction([run]).blocks if isinstance(block, Code)]
+    script = codes[-1]
+    done = subprocess.run(
+        ["bash", "-c", script.replace("nsys profile", "printf '%s\\n' profile").replace("mkdir -p", ": mkdir")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "profile", "--output=by-hand/nsys/trace.nsys-rep", *argv[3:-1], "--out=by-hand/logs/nsys.jsonl",
+    ]  # fmt: skip
+
+
+# What commands and reports print of recorded runs, as whole documents (tests/data/reports).
+
+
+def test_documents_are_those_of_the_repository(five_kernels: Run) -> None:
+    made = snapshots(five_kernels)
+    differ = [name for name, text in made.items() if text != (SNAPSHOTS / name).read_text(encoding="utf-8")]
+    assert not differ, "python -m tests.reports_fixture writes them anew"
+    assert {path.name for path in SNAPSHOTS.iterdir()} == {*made, "baseline.jsonl"}

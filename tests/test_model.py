@@ -1,0 +1,345 @@
+"""What all readers share: metrics and quantities, choices of launches, settings, results."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.cli.options import setting_option
+from fiprof.errors import FiprofError
+from fiprof.model import metrics, settings
+from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
+from fiprof.model.formula import Formula, table
+from fiprof.model.metrics import METRICS
+from fiprof.model.provenance import TracedNumber
+from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times, read
+from fiprof.model.run import Run
+from fiprof.model.selection import Selection
+from fiprof.model.settings import CollectSettings, Settings, StudySettings, settings_of, tool_words
+from fiprof.model.times import summarize
+from fiprof.model.work import peak_of
+from fiprof.orchestrator.study import load
+from tests.conftest import REPOSITORY
+from tests.recorded_runs import invoke, parsed
+from tests.reports_fixture import case, execution, make_run
+
+# DRAM's use by two measurements, and the least time of a case.
+
+
+def of(number: TracedNumber | None) -> float | None:
+    return None if number is None else round(number.value, 1)
+
+
+LAUNCH = {
+    "launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 900.0, "l2_bytes": 500.0,
+    "dram_peak_bytes_per_cycle": 1.0, "dram_clock_hz": 1e9, "dram_throughput_pct": 30.0,
+}  # fmt: skip
+
+
+def use_and_saving(run: Run) -> tuple[float | None, float | None]:
+    use = dram_use(run, run.launches[0])
+    return of(use.by_floor if use else None), of(LARGEST_SAVING.traced(run, "mine[rows=8]"))
+
+
+@pytest.mark.parametrize(
+    ("bytes_read", "l2_bytes", "kernels", "plain_us", "expected"),
+    [
+        (1000, 500.0, [execution(0, 1250)], [2.0], (80.0, 20.0)),
+        # Without nsys: between CUDA events.
+        (1000, 500.0, None, [2.0], (50.0, 50.0)),
+        # All of it fits into L2, or it is not known whether it does.
+        (1000, 1000.0, [execution(0, 1250)], [2.0], (None, None)),
+        (1000, None, [execution(0, 1250)], [2.0], (None, None)),
+        # Faster than DRAM can: the cost model says too much.
+        (2000, 500.0, [execution(0, 1250)], [2.0], (None, None)),
+        # ncu saw one of two kernels: the floor is the case's, not this launch's.
+        (1000, 500.0, [execution(0, 1250), execution(1250, 2500, "L")], [2.0], (None, 60.0)),
+        (1000, 500.0, None, None, (None, None)),
+    ],
+)
+def test_where_bytes_need_not_cross(
+    tmp_path: Path,
+    bytes_read: int,
+    l2_bytes: float | None,
+    kernels: list[dict[str, object]] | None,
+    plain_us: list[float] | None,
+    expected: tuple[float | None, float | None],
+) -> None:
+    run = make_run(
+        tmp_path / "run",
+        cases=[case(bytes_read=bytes_read, flops=0)],
+        launches=[{**LAUNCH, "l2_bytes": l2_bytes}],
+        kernels=kernels,
+        gpu_us={"mine[rows=8]": plain_us} if plain_us else {},
+    )
+    assert use_and_saving(run) == expected
+
+
+# The table of metrics and the formulas over it.
+
+
+FUNCTIONS = {"first", "largest", "total", "max", "at_most", "bounded"}
+
+
+def test_names_units_and_meanings_are_well_formed() -> None:
+    assert len(set(metrics.COLUMNS)) == len(metrics.COLUMNS)
+    assert metrics.COLUMNS[0] == "duration_ns"
+    for metric in METRICS:
+        assert re.fullmatch(r"[a-z0-9_]+", metric.name)
+        assert metric.ncu
+        assert metric.meaning.endswith(".")
+
+
+def test_a_unit_in_the_name_is_the_unit() -> None:
+    units = {"_pct": "%", "_ns": "ns", "_hz": "Hz", "_bytes": "bytes", "_per_second": "bytes/s", "_cycles": "cycles"}
+    for suffix, unit in units.items():
+        assert {metric.unit for metric in METRICS if metric.name.endswith(suffix)} == {unit}
+
+
+def test_no_tensor_metric_counts_parents_and_children() -> None:
+    """Children are ``…_op_<instruction>_src_…``; their sums are in the parents' already."""
+    counted = [name for metric in METRICS if metric.name.startswith("tensor_ops_") for name in metric.ncu]
+    assert counted
+    assert all(name.startswith("sm__ops_path_tensor_src_") for name in counted)
+
+
+@pytest.mark.parametrize(
+    ("row", "clock", "cycles"),
+    [
+        ({"sm_clock_hz": 1.9e9, "sm_cycles": 5.0}, 1.9e9, 5.0),
+        # 2.18 GHz on an H200: cycles of one replay over the duration of another.
+        ({"sm_clock_hz": 2.18e9, "max_sm_clock_khz": 1.98e6, "sm_cycles": 5.0}, 1.98e9, 5.0),
+        ({"gpc_clock_hz": 1.5e9, "duration_ns": 200.0}, 1.5e9, 300.0),
+        ({"sm_clock_hz": 2e9, "gpc_clock_hz": 1.5e9, "duration_ns": 200.0}, 2e9, 400.0),
+        ({"sm_cycles": 500.0, "duration_ns": 200.0, "max_sm_clock_khz": 1.98e6}, 1.98e9, 500.0),
+        # The highest clock by itself is none that was measured.
+        ({"max_sm_clock_khz": 1.98e6, "duration_ns": 200.0}, None, None),
+    ],
+)
+def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | None, cycles: float | None) -> None:
+    assert (Formula("sm_hz").value(row), Formula("cycles").value(row)) == (clock, cycles)
+    peak = None if clock is None else pytest.approx(10 * clock)
+    assert peak_of("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
+
+
+def test_every_name_in_a_formula_is_a_column_or_another_row() -> None:
+    columns = {*metrics.COLUMNS}
+    assert not columns & {*table()}
+    assert all(row["meaning"].endswith(".") for row in table().values() if row["format"])
+    for key, row in ((key, row) for key, row in table().items() if row["formula"]):
+        names = {node.id for node in ast.walk(ast.parse(row["formula"])) if isinstance(node, ast.Name)}
+        assert names - FUNCTIONS <= columns | {*table()}, key
+        assert Formula(row["formula"]).value({}) is None and Formula(row["formula"]).written({}, str)
+
+
+# The results' schema: every field is described, and bad files are named.
+
+
+DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
+
+
+@pytest.mark.parametrize("kind", [CaseResult, Times, Kernel, KernelVerdict, EnvironmentInfo, KernelResults])
+def test_every_field_is_described(kind: type) -> None:
+    described = set(re.findall(r"`(\w+)`", DOCUMENT))
+    assert {field.name for field in dataclasses.fields(kind)} <= described
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is damaged or no study's result"),
+        ('{"workload": "rope"}', "is damaged or no study's result"),
+        ('{"schema_version": 9}', "is of schema 9; this fiprof reads up to 2"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "rope.json").write_text(text)
+    with pytest.raises(FiprofError, match=re.escape(message)):
+        read(tmp_path / "rope.json", KernelResults)
+
+
+# fiprof/model/selection.py: which launches a user means, which are alike; and the options of every command.
+
+
+@pytest.mark.parametrize(
+    ("words", "launches"),
+    [
+        # The run has decode with batch 1, 8, 32 and 128, each with and without tensor_cores.
+        ("decode[batch=1]", [0, 1]),
+        ("batch=1", [0, 1, 2, 3]),
+        ("decode batch=1", [0, 1]),
+        ("decode batch=1 tensor_cores", [2, 3]),
+        ("batch=1,tensor_cores", [2, 3]),
+        ("batch=128", [11, 12]),
+        ("Persistent", [1, 3, 5, 7, 9]),
+        ("persistentvariable", [1, 3, 5, 7, 9]),
+        ("^BatchDecode", [0, 4, 8, 11]),
+        ("batch=(1|8),", [0, 1, 2, 3, 4, 5, 6, 7]),
+        ("decode", list(range(13))),
+    ],
+)
+def test_words_mean_a_kernel_a_case_or_a_pattern(words: str, launches: list[int]) -> None:
+    assert [each.launch for each in parsed("decode").selected(Selection(words))] == launches
+
+
+@pytest.mark.parametrize("wanted", [Selection("batch=2"), Selection("batch=12"), Selection("(x"), Selection("", (99,))])
+def test_what_nothing_matches_says_what_there_is(wanted: Selection) -> None:
+    with pytest.raises(FiprofError, match="has no launch with") as error:
+        parsed("decode").selected(wanted)
+    for part in ("launches 0 to 12", "BatchDecodeWithPagedKVCacheKernel", "decode batch=128 tensor_cores"):
+        assert part in error.value.remedy
+
+
+@pytest.mark.parametrize("command", ["show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline"])
+@pytest.mark.parametrize("options", [["--launch", "3"], ["--kernel", "prefill"], ["--top", "1"]])
+def test_every_reading_command_takes_the_same_choice(command: str, options: list[str]) -> None:
+    """Launch 3 of this run is the only one of prefill, and what takes most time."""
+    status, printed = invoke(command, str(parsed("all").path), *options, "--format", "json")
+    cases = {row["case"] for row in json.loads(printed)["rows"] if row["case"]}
+    assert (status, {case.partition("[")[0] for case in cases} - {"prefill"}) == (0, set())
+
+
+def test_what_is_left_out_is_said() -> None:
+    run = str(parsed("troubles").path)
+    shown = invoke("stalls", run)[1]
+    assert shown.count("\nreason ") == 5
+    assert re.search(r"^19 launches left out, 31\.\d% of the time: --top N", shown, re.MULTILINE)
+    assert invoke("stalls", run, "--all")[1].count("\nreason ") == 24
+    assert invoke("stalls", run, "--top", "7")[1].count("\nreason ") == 7
+
+
+@pytest.mark.parametrize("command", ["show", "verdict"])
+def test_the_first_screen_is_a_screen(command: str) -> None:
+    lines = invoke(command, str(parsed("all").path))[1].splitlines()
+    assert 20 < len(lines) <= 42
+    assert len(invoke(command, str(parsed("all").path), "--all")[1].splitlines()) > 120
+
+
+def test_sections_of_show_stand_alone() -> None:
+    printed = invoke("show", str(parsed("all").path), "--occupancy")[1]
+    titles = [
+        line for line in printed.splitlines() if line.startswith(("Cases", "Kernels", "Occupancy", "Limits", "Waves"))
+    ]
+    assert titles == ["Occupancy", "Limits of occupancy: blocks on a multiprocessor that each resource allows"]
+
+
+# fiprof/model/settings.py: a declaration is enough for the option, the study's key, the manifest, the report and the guide.
+
+
+@dataclass(frozen=True)
+class Declared(CollectSettings):
+    """With further settings."""
+
+    mode: Literal["kernel", "range"] = "kernel"
+    interval: int | None = None
+    wide: bool = False
+    way: Literal["a", "b"] | None = None
+
+
+settings.ROWS |= {
+    f"Declared.{name}": {**dict.fromkeys(settings.ROWS["seed"], ""), **said}
+    for name, said in {
+        "mode": {"help": "What ncu replays.", "tool": "ncu", "passed_as": "--replay-mode"},
+        "interval": {"help": "Sampling.", "low": "0", "high": "31", "tool": "ncu", "passed_as": "--interval"},
+        "wide": {"help": "Wide."},
+        "way": {"help": "A way, or the tool's own."},
+    }.items()
+}
+
+
+def given_by(*words: str) -> dict[str, object]:
+    """What a command with the options of the declarations is given."""
+    found: dict[str, object] = {}
+    declared = [each for each in settings_of(Declared) if each.option]
+    command = click.Command("c", params=[setting_option(each) for each in declared], callback=found.update)
+    command.main(list(words), standalone_mode=False)
+    return found
+
+
+def test_a_declaration_makes_an_option_of_its_type() -> None:
+    defaults = {each.name: each.default for each in settings_of(Declared) if each.option}
+    assert given_by() == defaults
+    given = given_by(
+        "--mode", "range", "--interval", "3", "--wide", "--way", "b", "--no-check", "--tool", "ncu", "--timeout", "2.5"
+    )
+    changed = {
+        "mode": "range",
+        "interval": 3,
+        "wide": True,
+        "way": "b",
+        "check": False,
+        "tools": ("ncu",),
+        "timeout_s": 2.5,
+    }
+    assert given == {**defaults, **changed}
+
+
+@pytest.mark.fault("a time limit that is 0, negative, nan or infinite", "refused, exit status 2")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--mode", "x"),
+        ("--interval", "32"),
+        ("--tool", ""),
+        ("--seed", "a"),
+        *(("--timeout", value) for value in ("0", "-1", "nan", "inf")),
+    ],
+)
+def test_what_a_declaration_refuses(words: tuple[str, ...]) -> None:
+    with pytest.raises(click.BadParameter):
+        given_by(*words)
+
+
+def test_a_setting_that_names_a_tools_option_goes_on_to_it() -> None:
+    assert tool_words(Declared(mode="range", interval=0), "ncu")[-4:] == ("--replay-mode", "range", "--interval", "0")
+    assert "--interval" not in tool_words(Declared(), "ncu")
+    assert tool_words(Declared(), "nsys") == tool_words(CollectSettings(), "nsys")
+
+
+def test_the_words_of_a_guide_ask_for_the_same_again() -> None:
+    given = Declared(seed=7, check=False, tools=("ncu",), gpu=3, rounds=6)
+    words = list(settings.option_words(settings.recorded(given), CollectSettings))
+    assert given_by(*words) == {**given_by(), "seed": 7, "check": False, "tools": ("ncu",)}
+    assert settings.from_manifest(settings.recorded(given)) == CollectSettings(
+        seed=7, check=False, tools=("ncu",), gpu=3, rounds=6
+    )
+    assert settings.from_manifest({}) == CollectSettings()
+
+
+def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
+    """Every one that both have, and refuses what its declaration refuses."""
+    cases = '[[cases]]\nworkload = "rope"\n'
+    for each in settings_of(StudySettings):
+        given = "" if each.default is None else f"{each.name} = {json.dumps(each.default)}"
+        (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{given}\n{cases}')
+        assert load(str(tmp_path / "study.toml")).settings == StudySettings()
+        low = each.low
+        if low is not None:
+            (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{each.name} = {int(low) - 1}\n{cases}')
+            with pytest.raises(FiprofError, match=f"{each.name} is below {low:g}"):
+                load(str(tmp_path / "study.toml"))
+    assert {each.name for each in settings_of(Settings)} <= {each.name for each in settings_of(StudySettings)}
+
+
+# fiprof/model/times.py: medians and spreads.
+
+
+@given(st.lists(st.floats(0.001, 1e9), min_size=1))
+def test_percentiles_are_in_order(durations_us: list[float]) -> None:
+    times = summarize(durations_us)
+    assert times is not None
+    assert times.count == len(durations_us)
+    assert times.median_us == pytest.approx(statistics.median(durations_us))
+    assert min(durations_us) <= times.p10_us <= times.p90_us <= max(durations_us)
+    assert times.spread >= 0

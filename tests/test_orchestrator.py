@@ -1,0 +1,410 @@
+"""Processes, locks and run folders: nothing runs on, nothing is lost, nothing outside a folder is touched."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import pwd
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fiprof import confined
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.files import clear, write_whole
+from fiprof.model.manifest import read_manifest
+from fiprof.orchestrator import locks
+from fiprof.orchestrator.process import Command, Supervisor, end_orphans
+from fiprof.orchestrator.run_folder import Archive
+from tests.conftest import Fiprof, python_path
+
+# fiprof.orchestrator.locks: one collect at a time on a GPU.
+
+
+NOBODY = 65534
+GPU = f"GPU-test-{os.getpid()}"
+
+HOLDER = """
+import os, sys, threading
+from fiprof.orchestrator.locks import gpu_lock
+os.setuid(int(sys.argv[2]))
+with gpu_lock(sys.argv[1], wait=False, waiting=print, stopping=threading.Event()):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, with another folder for temporary files, that holds the lock."""
+    yield from holding(TMPDIR=str(tmp_path))
+
+
+def holding(user: int = os.getuid(), **env: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, GPU, str(user)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": python_path(), **env},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_the_second_waits(holder: subprocess.Popen[str]) -> None:
+    said: list[str] = []
+    threading.Timer(0.5, holder.kill).start()
+    with take(wait=True, said=said):
+        assert len(said) == 1
+        assert f"process {holder.pid} of " in said[0]
+
+
+@pytest.mark.usefixtures("holder")
+def test_waiting_can_be_interrupted() -> None:
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(Interrupted), take(wait=True, stopping=stopping):
+        pass
+
+
+@pytest.mark.fault("two users with a TMPDIR each profile one GPU", "the second waits, or is told who has it")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_the_lock_is_for_every_user() -> None:
+    for holder in holding(user=NOBODY, TMPDIR="/nowhere"):
+        with pytest.raises(FiprofError, match=f"process {holder.pid} of {pwd.getpwuid(NOBODY).pw_name} since 2"):
+            take(wait=False).__enter__()
+
+
+@pytest.mark.fault("a study's lock names its holder in escapes or bytes", "one line of text")
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b"process 7 of \x1b[2J since \n", r"process 7 of \x1b[2J since \n"),
+        (b"\xff" * 4096, r"\xff" * 200),
+        (b"", "another fiprof"),
+    ],
+)
+def test_a_folders_lock_is_anybodys_text(faked: Fiprof, tmp_path: Path, written: bytes, said: str) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/.lock").write_bytes(written)
+    with (tmp_path / "study/.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = faked("study", "flashinfer", "--quick", "--out", "study")
+    assert (done.returncode, done.stderr) == (
+        1, f"fiprof: study is being worked on by {said}\n  wait for its end, or end it\n",
+    )  # fmt: skip
+
+
+def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event | None = None):  # type: ignore[no-untyped-def]
+    return locks.gpu_lock(
+        GPU, wait=wait, waiting=(said if said is not None else []).append, stopping=stopping or threading.Event()
+    )
+
+
+# fiprof.orchestrator.process: every child is gone when a command ends, however it ends.
+
+
+# A tool that ignores polite requests, with a helper in a session of its own, as profilers start them.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+print(helper.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Command:
+    return Command("step", (sys.executable, "-c", code), tmp_path / "logs/step.log", timeout_s=timeout_s)
+
+
+def test_no_such_program(tmp_path: Path) -> None:
+    finished = Supervisor().start(Command("s", ("no-such-program",), tmp_path / "s.log")).wait()
+    assert (finished.outcome, finished.exit_status) == ("failed", None)
+    assert finished.message == "no-such-program was not found"
+
+
+def test_time_limit_ends_helpers_too(tmp_path: Path) -> None:
+    finished = Supervisor().start(command(tmp_path, STUBBORN, timeout_s=1.0)).wait()
+    assert finished.outcome == "timeout"
+    assert finished.message == "no end after 1 s"
+    assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
+
+
+LEAVES = "import subprocess, sys\nprint(subprocess.Popen([*sys.argv[1:], 'sleep', '300']).pid, flush=True)"
+
+
+@pytest.mark.fault("a tool's helper drops its group, its environment and its parent", "it is ended and named")
+@pytest.mark.parametrize("words", [["setsid"], ["env", "-i", "setsid"], ["setsid", "--fork"]])
+def test_what_left_the_group_of_a_tool_that_ended_well_is_ended_and_named(tmp_path: Path, words: list[str]) -> None:
+    argv = (sys.executable, "-c", LEAVES, *words)
+    finished = Supervisor().start(Command("step", argv, tmp_path / "step.log")).wait()
+    assert finished.outcome == "ok"
+    (left,) = finished.left
+    assert left.startswith("sleep 300 (process ")
+    assert_gone(int(left.split()[-1].rstrip(")")))
+
+
+HOLDER_OF_PROCESS = """
+import sys
+from pathlib import Path
+from fiprof.orchestrator.process import Command, Supervisor
+Supervisor().start(Command("step", (sys.executable, "-c", sys.argv[1]), Path(sys.argv[2]))).wait()
+"""
+
+
+@pytest.mark.fault(
+    "fiprof is killed, and the guard of its processes too", "the tool and its helpers end within seconds"
+)
+@pytest.mark.parametrize("victims", ["fiprof", "fiprof and its guard"])
+def test_a_killed_fiprof_leaves_no_process(tmp_path: Path, victims: str) -> None:
+    log = tmp_path / "step.log"
+    fiprof = subprocess.Popen([sys.executable, "-c", HOLDER_OF_PROCESS, STUBBORN, str(log)])
+    while not (log.exists() and log.read_text()):
+        time.sleep(0.05)
+    (guard,) = psutil.Process(fiprof.pid).children()
+    tool, helper = guard.children()[0].pid, int(log.read_text())
+    fiprof.kill()
+    fiprof.wait()
+    if victims != "fiprof":
+        guard.kill()
+        assert_gone(tool)
+        assert [each for each in end_orphans() if "time.sleep(300)" in each]
+    assert_gone(tool)
+    assert_gone(helper)
+
+
+@pytest.mark.fault("a program prints tokens and secrets of its environment", "its log has ***; the program keeps them")
+def test_a_program_keeps_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "needed")
+    code = "import os; print(len(os.environ['HF_TOKEN']), os.environ['HF_TOKEN'], 'http://me:word@host')"
+    Supervisor().start(command(tmp_path, code)).wait()
+    assert (tmp_path / "logs/step.log").read_text() == "6 *** http://***@host\n"
+
+
+@pytest.mark.fault("a program prints 1 GB", "the log has its first and last MB, without secrets; memory stays small")
+def test_a_log_of_a_gigabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", secret := "0123456789abcdef" * 8)
+    line = f"step 1 with {secret}, which is long; "
+    # No line breaks; both cuts are in a secret somewhere, as the lines are of no round length.
+    code = f"import os\nblock = b'first ' + b{line!r} * 100_000\nfor _ in range(60): os.write(1, block)\nprint('last')"
+    tracemalloc.start()
+    Supervisor().start(command(tmp_path, code)).wait()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    log = (tmp_path / "logs/step.log").read_text()
+    assert peak < 64 << 20
+    assert log.startswith("first step 1 with ***, which") and log.endswith("long; last\n")
+    assert 100_000 < len(log) < 2 << 20 and not re.search("[0-9a-f]{16}", log)
+    assert re.search(r"\[fiprof: \d{9} bytes left out\]", log)
+
+
+def assert_gone(pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} lives on")
+
+
+# fiprof.orchestrator.run_folder: run folders come about whole, and are found again.
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    return Archive(tmp_path / "artifacts")
+
+
+def finished(archive: Archive, label: str) -> Path:
+    return archive.create(label).finish("complete", "")
+
+
+def test_two_collects_in_the_same_second_get_two_folders(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIPROF_CLOCK", f"2026-11-21T10:15:30@{time.monotonic()}")
+    names: list[str] = []
+    threads = [threading.Thread(target=lambda: names.append(archive.create("prefill").name)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stem = "20261121-101530-prefill"
+    assert sorted(names) == sorted([stem, *(f"{stem}-{n}" for n in range(2, 9))])
+
+
+def test_runs_are_found_by_path_name_prefix_and_latest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = finished(archive, "decode"), finished(archive, "prefill")
+    for text in (str(first), first.name, first.name[:-2], str(first)[:-2], f"{first.name[:-2]}…"):
+        assert archive.find(text) == first, text
+    assert archive.find("latest") in (first, second)
+    monkeypatch.chdir(archive.root.parent)
+    assert Archive(Path("artifacts")).find(f"artifacts/{second.name[:-3]}").name == second.name
+
+
+@pytest.mark.fault("the time zone changed between two runs, or a manifest damaged", "`latest` is by the time in UTC")
+def test_latest_is_by_the_time_of_the_start(tmp_path: Path) -> None:
+    for name, started in (
+        ("20261101-020000-tokyo", "2026-11-01T02:00:00+09:00"),
+        ("20261031-200000-london", "2026-10-31T20:00:00+00:00"),
+        ("20261031-150000-new-york", "2026-10-31T18:00:00-04:00"),
+        ("20260101-000000-damaged", 7),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps({"started": started}))
+    archive = Archive(tmp_path)
+    assert [name[16:] for name in archive.by_time()] == ["damaged", "tokyo", "london", "new-york"]
+    assert archive.find("latest").name == "20261031-150000-new-york"
+
+
+def test_a_prefix_of_several(archive: Archive) -> None:
+    first, second = finished(archive, "decode"), finished(archive, "prefill")
+    with pytest.raises(FiprofError) as caught:
+        archive.find(first.name[:4])
+    assert caught.value.message == f"{first.name[:4]} fits 2 runs: {first.name}, {second.name}"
+    assert caught.value.exit_code == 2
+
+
+def test_a_full_disk_leaves_the_old_manifest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = archive.create("rope")
+    run.save()
+
+    def full(self: Path, data: bytes) -> int:
+        with open(self, "wb") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(FiprofError, match="the disk is full"):
+        run.finish("complete", "")
+    folder = archive.root / run.name
+    assert read_manifest(folder).status == "interrupted"
+    assert sorted(os.listdir(folder)) == ["logs", "run.json", "tables"]
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from fiprof.files import atomic_write, scratch
+with scratch(Path(sys.argv[1])) as folder, atomic_write(Path(sys.argv[1], "file")) as partial:
+    (folder / "large").write_text("…")
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.fault("temporaries of a killed fiprof", "the next one that works in the folder removes them")
+def test_temporaries_of_a_killed_process_go_and_those_of_a_living_one_stay(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", HOLD, str(tmp_path)]
+    killed, living = (subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2))
+    for process in (killed, living):
+        assert process.stdout is not None
+        process.stdout.readline()
+    assert len(os.listdir(tmp_path)) == 6
+    killed.kill()
+    killed.communicate()
+    clear(tmp_path)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", "", ".d"]
+    living.communicate()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_study_is_no_run_and_says_which_runs_it_has(tmp_path: Path) -> None:
+    study = tmp_path / "study-mine"
+    (study / "20261121-101530-decode").mkdir(parents=True)
+    (study / "study.json").write_text("{}")
+    (study / "20261121-101530-decode/run.json").write_text("{}")
+    for text in ("study-mine", str(study)):
+        with pytest.raises(FiprofError) as caught:
+            Archive(tmp_path).find(text)
+        assert caught.value.message == f"{study} is a study, not a run; its runs: 20261121-101530-decode"
+        assert "reports/INDEX.md" in caught.value.remedy
+    assert Archive(tmp_path).find(f"{study}/2026").name == "20261121-101530-decode"
+
+
+# Files of a folder that a stranger may have made: nothing outside it is read, written or waited for.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_text("secret")
+    inside = tmp_path / "inside"
+    (inside / "deep").mkdir(parents=True)
+    (inside / "deep/file").write_text("text")
+    (inside / "link").symlink_to("../outside/secret")
+    (inside / "link-inside").symlink_to("deep/file")
+    (inside / "folder-link").symlink_to("../outside")
+    os.mkfifo(inside / "fifo")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(inside / "socket"))
+    os.link(tmp_path / "outside/secret", inside / "second-name")
+    return inside
+
+
+def outside(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (folder.parent / "outside").iterdir()}
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../outside/secret", "deep/../../x", "deep//file", ".", "a\nb"])
+def test_names_that_lead_out(name: str, folder: Path) -> None:
+    for call in (confined.exists, confined.open_file, confined.make_folder, confined.remove):
+        with pytest.raises(ValueError, match="names no file inside the folder"):
+            call(folder, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("link", "a link"), ("link-inside", "a link"), ("fifo", "a FIFO"), ("socket", "a socket"), ("deep", "a folder"),
+        ("folder-link/secret", "a link"), ("deep/file/x", "a file"),
+    ],
+)  # fmt: skip
+def test_only_regular_files_are_opened_and_replaced(name: str, kind: str, folder: Path) -> None:
+    for call in (confined.exists, confined.path, confined.open_file):
+        with pytest.raises(FiprofError, match=f" is {kind}, not "):
+            call(folder, name)
+    with pytest.raises(FiprofError, match=f" is {kind}, not "), confined.replacing(folder, name):
+        pytest.fail("it was opened")
+    if "/" not in name:
+        with pytest.raises(FiprofError, match=f" is {kind}, not "):
+            write_whole(folder / name, b"mine")
+        with pytest.raises(FiprofError, match=f" is {kind}, not "):
+            os.close(confined.open_lock(folder / name))
+    assert outside(folder) == {"secret": "secret"}
+    assert (folder / "deep/file").read_text() == "text"
+
+
+def test_what_is_there_is_read_and_replaced(folder: Path) -> None:
+    assert confined.read_bytes(folder, "deep/file", 4) == b"text"
+    with pytest.raises(FiprofError, match="larger than 3 bytes"):
+        confined.read_bytes(folder, "deep/file", 3)
+    assert not confined.exists(folder, "nothing/here")
+    assert confined.make_folder(folder, "new/deeper").is_dir()
+    with confined.replacing(folder, "new/file", 0o600) as file:
+        file.write(b"mine")
+    assert (folder / "new/file").read_bytes() == b"mine"
+    assert (folder / "new/file").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in (folder / "new").iterdir()) == ["deeper", "file"]
+    assert outside(folder) == {"secret": "secret"}
+
+
+def test_a_lock_is_a_file_of_one_name(folder: Path) -> None:
+    with pytest.raises(FiprofError, match="has other names besides"):
+        confined.open_lock(folder / "second-name")
+    os.close(confined.open_lock(folder / ".lock"))
+    assert outside(folder) == {"secret": "secret"}

@@ -1,0 +1,560 @@
+"""``fiprof top`` and ``comm``: where the GPUs' time goes, who waits for whom, and which process is which rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fiprof.analysis.comm import CALL, HOST, KERNEL, Comm, comm
+from fiprof.analysis.idle import Cause, activities, idle
+from fiprof.analysis.show import show
+from fiprof.analysis.top import Spent, top
+from fiprof.errors import FiprofError
+from fiprof.model import tables
+from fiprof.model.busy import busy_times
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, innermost
+from fiprof.parsers.nsys import NOTED
+from fiprof.parsers.nsys_scrub import scrub
+from fiprof.reports.top import folded, together
+from fiprof.text import functor, kernel_identity
+from tests.nsys_exports import TWO_RANKS, altered, changed, query
+from tests.recorded_runs import invoke, profiled, two_ranks
+from tests.reports_fixture import add, execution, make_run, write_manifest
+
+# ``fiprof top``: where the GPU's time goes, and why it is idle.
+
+
+Rows = list[dict[str, Any]]
+
+
+def made_run(folder: Path, **made: Rows) -> Run:
+    """A run whose trace has these rows; times in µs, calls on thread 1 of process 1."""
+    (folder / "tables").mkdir()
+    for name in ("kernels", "ranges", "api", "copies"):
+        rows = []
+        for number, row in enumerate(made.get(name, [])):
+            start, end = row.pop("us")
+            times = {"start_ns": start * 1000, "end_ns": end * 1000, "duration_ns": (end - start) * 1000}
+            given = {"device": 0, "stream": 7, "pid": 1, "tid": 1, "kind": "push_pop", "depth": 0, "domain": "app"}
+            rows.append({**given, "correlation": number, **times, **row})
+        columns = tables.schema(name)
+        known = [{field.name: row.get(field.name) for field in columns} for row in rows]
+        tables.write(folder / "tables", name, pa.Table.from_pylist(known, columns))
+    manifest = {"name": "made", "status": "complete", "started": "2026-11-22T10:00:00+00:00", "duration_s": 1.0}
+    more = {"cases": [], "settings": {"tools": ["nsys"]}, "environment": {}, "actions": [], "schema_version": 1}
+    (folder / "run.json").write_text(json.dumps({**manifest, **more}))
+    return Run(folder)
+
+
+def launch(at: int, correlation: int, name: str = "cudaLaunchKernel") -> dict[str, Any]:
+    return {"us": (at, at + 2), "correlation": correlation, "name": name}
+
+
+def kernel(start: int, end: int, correlation: int, **more: Any) -> dict[str, Any]:
+    return {"us": (start, end), "correlation": correlation, "kernel": "k", "kernel_full": "k", **more}
+
+
+def causes(run: Run) -> dict[tuple[Cause, str | None, str | None], float]:
+    """In µs."""
+    return {(row["cause"], row["call"], row["range"]): row["total_ns"] / 1000 for row in idle(run)}
+
+
+def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
+    run = made_run(
+        tmp_path,
+        kernels=[kernel(10, 20, 1), kernel(100, 110, 2), kernel(200, 210, 3), kernel(300, 310, 99)],
+        api=[
+            launch(0, 1),
+            # Waits until 25, works in range b until 60, allocates for 30, launches: 92 + 2, on its way until 100.
+            {"us": (5, 25), "correlation": 50, "name": "cudaDeviceSynchronize"},
+            {"us": (60, 90), "correlation": 51, "name": "cudaMalloc"},
+            launch(92, 2),
+            # Outside all ranges until 150; within the launch, code is loaded for 30.
+            {"us": (150, 190), "correlation": 3, "name": "cudaLaunchKernel"},
+            {"us": (155, 185), "correlation": 52, "name": "cuLibraryLoadData"},
+        ],
+        ranges=[{"us": (0, 95), "name": "a"}, {"us": (26, 91), "name": "b", "depth": 1, "parent": 0}],
+    )
+    assert causes(run) == {
+        (Cause.SYNCHRONIZATION, "cudaDeviceSynchronize", "a"): 5,
+        (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a"): 2,
+        (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35,
+        (Cause.CALL, "cudaMalloc", "a > b"): 30,
+        (Cause.LAUNCH, None, "a"): 8,
+        (Cause.OUTSIDE_RANGES, None, None): 40,
+        (Cause.LAUNCH, None, None): 20,
+        (Cause.CALL, "cuLibraryLoadData", None): 30,
+        (Cause.UNKNOWN, None, None): 90,
+    }
+    (activity,) = activities(run)
+    assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
+
+
+def test_copies_and_streams(tmp_path: Path) -> None:
+    run = made_run(
+        tmp_path,
+        kernels=[kernel(0, 10, 1), kernel(5, 20, 2, stream=8), kernel(50, 60, 3)],
+        copies=[{"us": (15, 40), "kind": "Host-to-Device"}],
+    )
+    (activity,) = activities(run)
+    assert activity.side_by_side_ns == 5_000
+    assert (activity.copies_ns, activity.only_copies_ns) == (25_000, 20_000)
+    assert (activity.kernels_ns, activity.idle_ns) == (30_000, 10_000)
+    parts = {row["what"]: row["total_ns"] for row in top(run).parts}
+    assert parts == {Spent.NOT_PROFILED: 30_000, Spent.COPIES: 20_000, Spent.IDLE: 10_000}
+
+
+def test_kernels_and_ranges_by_time(tmp_path: Path) -> None:
+    rows = [kernel(100 * n, 100 * n + 10 * (n + 1), n, kernel="a", kernel_full="void a<int>()") for n in range(5)]
+    rows += [kernel(1000, 1400, 9, kernel="ncclDevKernel_AllReduce", kernel_full="ncclDevKernel_AllReduce()")]
+    run = made_run(
+        tmp_path,
+        kernels=rows,
+        api=[launch(50 * n, n) for n in range(5)],
+        ranges=[{"us": (0, 120), "name": "first"}, {"us": (150, 180), "name": "x", "domain": "NCCL"}],
+    )
+    found = top(run)
+    assert [(row["kernel"], row["count"], row["total_ns"], round(row["share"], 3)) for row in found.kernels] == [
+        ("ncclDevKernel_AllReduce", 1, 400_000, 0.727),
+        ("a", 5, 150_000, 0.273),
+    ]
+    assert [found.kernels[1][key] for key in ("median_us", "p90_us", "spread")] == pytest.approx([30.0, 46.0, 32 / 30])
+    assert [(row["range"], row["count"], row["total_ns"]) for row in found.ranges] == [
+        (None, 3, 490_000),
+        ("first", 3, 60_000),
+    ]
+    assert {row["what"] for row in found.parts} == {Spent.COLLECTIVES, Spent.NOT_PROFILED, Spent.IDLE}
+    assert [row["count"] for row in top(run, range_="FIRST").kernels] == [3]
+    split = [
+        [row[key] for key in ("range", "count", "total_ns", "median_us", "p90_us")]
+        for row in top(run, kernel="a<", by_range=True).kernels
+    ]
+    assert split == [[None, 2, 90_000, 45.0, 49.0], ["first", 3, 60_000, 20.0, 28.0]]
+    with pytest.raises(FiprofError, match="made has no kernel gemm"):
+        top(run, kernel="gemm")
+
+
+def test_ranges_that_count_on_are_one_row() -> None:
+    """Of one place, and numbers that count: parameters and sizes are told apart, and what takes most of the time."""
+    paths = [f"step {step} > layer.{layer}" for step in range(3) for layer in range(4)]
+    sizes = ["prefill 128", "prefill 256", "prefill 512", "gemm m=1", "gemm m=2", "gemm m=3", "other 7", None]
+    found = folded([*paths, *sizes])
+    assert {found[path] for path in paths} == {"step * > layer.*"}
+    assert [found[path] for path in sizes] == sizes
+    times = {"step 0": 60, "step 1": 20, "step 2": 10, "step 3": 10, None: 5}
+    rows = [{"cause": Cause.HOST, "range": path, "total_ns": ns} for path, ns in times.items()]
+    assert [(row["range"], row["total_ns"]) for row in together(rows, ["cause"])] == [
+        ("step 0", 60),
+        ("step *", 40),
+        (None, 5),
+    ]
+
+
+def test_nested_intervals() -> None:
+    starts, ends, labels = np.array([[0, 10, 20, 30, 60, 60], [100, 50, 30, 40, 90, 60], [0, 1, 2, 3, 4, 5]])
+    found = innermost(starts, ends, labels)
+    moments = np.array([0, 15, 25, 30, 45, 50, 75, 95, 100])
+    assert found.at(moments).tolist() == [0, 1, 2, 3, 1, 0, 4, 0, NOTHING]
+
+
+def test_what_tells_kernels_of_a_name_apart() -> None:
+    full = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
+    assert (
+        functor(full + "BinaryFunctor<c10::BFloat16, float, at::native::binary_internal::MulFunctor<float>>>>(int)")
+        == "Mul"
+    )
+    assert functor(full + "direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda()]>>(int)") == "direct_copy"
+    assert functor(full + "CUDAFunctorOnSelf_add<c10::BFloat16>>>(int)") == "add"
+    # As nsys and as ncu print it.
+    kernel, before, after = "CatArrayBatchedCopy", "void at::native::<unnamed>::CatArrayBatchedCopy<", "(T1 *)"
+    by_nsys = f"{before}at::native::<unnamed>::OpaqueType<(unsigned int)4>, unsigned int, (int)3, (int)64>{after}"
+    by_ncu = f"{before}<unnamed>::OpaqueType<4>, unsigned int, 3, 64>{after}"
+    assert kernel_identity(kernel, by_nsys) == kernel_identity(kernel, by_ncu) == "CatArrayBatchedCopy  4,3,64"
+    assert functor("void gemm<float>(float *)") == functor("mean_kernel") == ""
+
+
+# fiprof/analysis/comm: who waits for whom, against the recorded job of two ranks and made-up ones.
+
+
+@pytest.fixture(scope="module")
+def found() -> Comm:
+    """tests/programs/ranks.py on two H200s: rank 1 sleeps 10 ms before the all-reduce of steps 5, 15 and 25, and loads
+    kernels that it has not used before that of step 8."""
+    return comm(two_ranks())
+
+
+def test_the_late_rank_its_delays_and_what_it_did(found: Comm) -> None:
+    """What nsys's rows give by hand: the wait of a step is the difference of the two kernels' starts."""
+    worst = [
+        (
+            each["number"],
+            each["late_rank"],
+            each["waiting_rank"],
+            each["wait_us"],
+            each["skew_us"],
+            round(each["lost_share"] or 0, 3),
+        )
+        for each in found.worst[:5]
+    ]
+    assert worst == [
+        (9, 1, 0, 123461.482, 123461.482, 0.993),
+        (16, 1, 0, 10342.582, 10342.582, 0.945),
+        (26, 1, 0, 10310.554, 10310.554, 0.946),
+        (6, 1, 0, 10233.876, 10233.876, 0.943),
+        (1, 0, 1, 3880.488, 3880.488, 0.039),
+    ]
+    # The program says that rank 1 slept 10.078, 10.097 and 10.087 ms, in that order.
+    slept = [(each["doing"], each["range"], round(each["us"])) for item in sorted(found.worst[1:4], key=lambda each: each["number"])
+             for each in item["meanwhile"][:1]]  # fmt: skip
+    assert slept == [(HOST, "late", 10096), (HOST, "late", 10115), (HOST, "late", 10096)]
+    first_use = [
+        (each["doing"], each["doing_name"], each["range"], each["us"]) for each in found.worst[0]["meanwhile"][:3]
+    ]
+    assert first_use == [
+        (HOST, "", "first use", 67298.593),
+        (CALL, "cuLibraryLoadData", "first use", 41118.674),
+        (CALL, "cudaLaunchKernel", "first use", 8253.596),
+    ]
+
+
+# Made-up jobs
+
+
+@dataclass
+class Job:
+    """Rows of a run of several ranks, a process and a GPU each."""
+
+    ranks: int
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    ranges: list[dict[str, Any]] = field(default_factory=list)
+    api: list[dict[str, Any]] = field(default_factory=list)
+    files: bool = False
+
+    def kernel(
+        self, rank: int, start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more: Any
+    ) -> None:
+        """Times in µs; launched 1 µs before it starts."""
+        number = len(self.kernels) + 1
+        who = {"pid": 100 + rank, **({"file": rank} if self.files else {})}
+        self.kernels.append({"start_ns": start * 1000, "end_ns": end * 1000, "duration_ns": (end - start) * 1000,
+                             "device": 0 if self.files else rank, "stream": 7, "kernel": name, "grid": "16x1x1",
+                             "correlation": number, **who, **more})  # fmt: skip
+        self.api.append({"name": "cudaLaunchKernel", "start_ns": start * 1000 - 1000, "end_ns": start * 1000 - 500,
+                         "tid": 100 + rank, "correlation": number, **who})  # fmt: skip
+
+    def nccl(self, rank: int, start: int, end: int, call: str = "ncclAllReduce", *, also: Sequence[tuple[str, dict[str, int]]] = (), **said: int) -> None:  # fmt: skip
+        """A kernel that NCCL launched: in a call, or for several in a group."""
+        self.kernel(rank, start, end, f"ncclDevKernel_{call.removeprefix('nccl')}")
+        calls = [(call, said), *also]
+        for number, (name, values) in enumerate(calls):
+            begin = start * 1000 - 1500 + number
+            last = begin + (1 if also else 1000)
+            text = json.dumps({NAMES[key]: value for key, value in values.items()})
+            self.ranges.append({"domain": "NCCL", "name": name, "start_ns": begin, "end_ns": last, "kind": "push_pop",
+                                "pid": 100 + rank, "tid": 100 + rank, "payload": text})  # fmt: skip
+
+    def found(self, folder: Path, **manifest: Any) -> Comm:
+        (folder / "tables").mkdir(parents=True)
+        write_manifest(folder, **manifest)
+        run = Run(folder)
+        who = [{"pid": 100 + rank, "device": 0 if self.files else rank, "rank": rank if self.files else None,
+                **({"file": rank} if self.files else {})} for rank in range(self.ranks)]  # fmt: skip
+        rows: dict[str, Iterable[dict[str, Any]]] = {
+            "kernels": self.kernels,
+            "processes": who,
+            "api": self.api,
+            "ranges": self.ranges,
+        }
+        for name, of_table in rows.items():
+            add(run, name, of_table)
+        return comm(run)
+
+
+NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
+
+
+def waits(row: dict[str, Any]) -> dict[int, float]:
+    return {each["rank"]: each["wait_us"] for each in row["arrivals"]}
+
+
+def who(row: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(waits(row))
+
+
+def test_eight_ranks(tmp_path: Path) -> None:
+    """Rank 5 is late by 100 µs, and its GPU is what it waits for."""
+    job = Job(8)
+    for step in range(4):
+        for rank in range(8):
+            begin = 1000 * step + (200 if rank == 5 else 100)
+            job.kernel(rank, 1000 * step + 10, begin, "gemm")
+            job.kernel(rank, begin, 1000 * step + 300)
+    found = job.found(tmp_path)
+    assert [who(each) for each in found.collectives] == [tuple(range(8))] * 4
+    assert {each["late_rank"] for each in found.collectives} == {5}
+    assert waits(found.collectives[0]) == {rank: 0 if rank == 5 else 100 for rank in range(8)}
+    assert [(rank["delay_us"], rank["wait_us"]) for rank in found.ranks[4:6]] == [(0, 400), (400, 0)]
+    assert [
+        (cause["rank"], cause["doing"], cause["doing_name"], cause["doing_us"], cause["delay_share"])
+        for cause in found.causes
+    ] == [(5, KERNEL, "gemm", 400, 1.0)]
+    assert [warning.kind for warning in found.warnings] == ["no_payload"]
+    # From the first collective's start to the last one's end: 3,200 µs.
+    assert found.ranks[0]["lost_share"] == 400 / 3200
+
+
+@pytest.mark.fault(
+    "a rank lacks collectives that the others have",
+    "each finds its own by its end; `comm` says how many have no partner",
+)
+def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
+    """Of five collectives rank 1 has three: each finds its own."""
+    job = Job(2)
+    for step in range(5):
+        job.kernel(0, 1000 * step, 1000 * step + 90)
+        if step in (1, 2, 4):
+            job.kernel(1, 1000 * step + 40, 1000 * step + 91)
+    found = job.found(tmp_path)
+    assert [(each["number"], waits(each)) for each in found.collectives] == [(n, {0: 40, 1: 0}) for n in (1, 2, 4)]
+    assert {warning.kind: warning.values.get("count") for warning in found.warnings} == {"no_payload": None, "alone": 2}
+
+
+def test_several_communicators_and_streams(tmp_path: Path) -> None:
+    """Rows of a two-by-two grid sum up, then columns gather; NCCL says which communicator is whose."""
+    job = Job(4)
+    for step in range(3):
+        for rank in range(4):
+            row, column = divmod(rank, 2)
+            begin = 1000 * step + 500 * row + 50 * column
+            job.nccl(rank, begin, 1000 * step + 500 * row + 100, comm=10 + row, bytes=1000)
+            job.nccl(rank, 1000 * step + 700, 1000 * step + 720, "ncclAllGather", comm=20 + column, bytes=500)
+    found = job.found(tmp_path)
+    assert {(each["communicator"], who(each)) for each in found.collectives} == {
+        (10, (0, 1)), (11, (2, 3)), (20, (0, 2)), (21, (1, 3)),
+    }  # fmt: skip
+    assert {(each["communicator"], each["skew_us"]) for each in found.collectives} == {
+        (10, 50),
+        (11, 50),
+        (20, 0),
+        (21, 0),
+    }
+    gather = next(each for each in found.collectives if each["communicator"] == 20)
+    # nccl-tests: S is what all ranks have together, the bus carries (n - 1) / n of it.
+    assert (gather["algorithm_gbps"], gather["bus_gbps"]) == (1000 / 20 / 1e3, 500 / 20 / 1e3)
+    assert found.warnings == ()
+
+
+def test_communicators_that_nobody_told(tmp_path: Path) -> None:
+    """The same kernels without payloads: those of two rows do not overlap, so they are not one collective."""
+    job = Job(4)
+    for step in range(3):
+        for rank in range(4):
+            row, column = divmod(rank, 2)
+            job.kernel(rank, 1000 * step + 500 * row + 60 * column, 1000 * step + 500 * row + 100)
+    found = job.found(tmp_path)
+    assert {(who(each), each["late_rank"], each["skew_us"]) for each in found.collectives} == {
+        ((0, 1), 1, 60),
+        ((2, 3), 3, 60),
+    }
+
+
+def test_point_to_point_and_groups(tmp_path: Path) -> None:
+    """A pipeline: rank 0 sends to 1, which sends to 2; and a group of two all-reduces that takes one kernel."""
+    job = Job(3)
+    for step in range(2):
+        job.nccl(0, 1000 * step, 1000 * step + 100, "ncclSend", comm=1, bytes=64, peer=1)
+        job.nccl(1, 1000 * step + 30, 1000 * step + 100, "ncclRecv", comm=1, bytes=64, peer=0)
+        job.nccl(1, 1000 * step + 200, 1000 * step + 300, "ncclSend", comm=1, bytes=64, peer=2)
+        job.nccl(2, 1000 * step + 200, 1000 * step + 300, "ncclRecv", comm=1, bytes=64, peer=1)
+        for rank in range(3):
+            job.nccl(
+                rank,
+                1000 * step + 500,
+                1000 * step + 600,
+                comm=1,
+                bytes=100,
+                also=[("ncclAllReduce", {"comm": 1, "bytes": 28})],
+            )
+    found = job.found(tmp_path)
+    assert [(each["op"].value, who(each), each["late_rank"], each["skew_us"], each["message_bytes"]) for each in found.collectives[:3]] == [
+        ("send_recv", (0, 1), 1, 30, 64), ("send_recv", (1, 2), 1, 0, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
+    ]  # fmt: skip
+
+
+def test_clocks_of_two_traces(tmp_path: Path) -> None:
+    """A trace each; the second's clock is 5 ms behind: its collectives would end before those of the first begin."""
+    near, far = Job(2, files=True), Job(2, files=True)
+    for job, behind in ((near, 0), (far, 5000)):
+        for step in range(20):
+            late = 40 if step % 2 else 0
+            job.kernel(0, 10000 + 1000 * step, 10000 + 1000 * step + 100)
+            job.kernel(1, 10000 + 1000 * step + late - behind, 10000 + 1000 * step + 100 - behind)
+    found = near.found(tmp_path / "near")
+    assert [(each.kind, each.values) for each in found.warnings][-1] == (
+        "clock", {"file": 1, "shift_us": 0, "error_us": 100},
+    )  # fmt: skip
+    moved = far.found(tmp_path / "far")
+    assert [each["skew_us"] for each in moved.collectives] == [each["skew_us"] for each in found.collectives]
+    assert (moved.warnings[-1].kind, moved.warnings[-1].values["shift_us"]) == ("clock_off", 5000)
+
+
+OF_PROCESS = {
+    "globalPid": ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
+    "globalTid": ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"),
+}
+
+
+@pytest.mark.fault(
+    "the clocks of two traces differ by 30 ms",
+    "`comm` moves one until no collective ends before it begins, and says how sure that is",
+)
+def test_a_trace_a_rank(tmp_path: Path) -> None:
+    """The recorded job as nsys around each rank would have it: the second session began 2 s sooner, on a clock that is
+    30 ms ahead."""
+    files = []
+    for rank, pid in enumerate((3963, 3964)):
+        statements = [f"DELETE FROM TARGET_INFO_CUDA_CONTEXT_INFO WHERE processId != {pid}"]
+        for column, names in OF_PROCESS.items():
+            statements += [f"DELETE FROM {name} WHERE {column} >> 24 & 0xFFFFFF != {pid}" for name in names]
+            statements += [
+                f'UPDATE {name} SET start = start + 2000000000, "end" = "end" + 2000000000' for name in names if rank
+            ]
+        if rank:
+            statements.append("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - 1970000000")
+        (tmp_path / str(rank)).mkdir()
+        files.append(str(altered(tmp_path / str(rank), *statements, source=TWO_RANKS)))
+    assert invoke("import", *files, "--artifacts", str(tmp_path / "runs"))[0] == 0
+    found = comm(Run(next((tmp_path / "runs").glob("2*"))))
+    assert [(rank["rank"], rank["file"], rank["pid"]) for rank in found.ranks] == [(0, 0, 3963), (1, 1, 3964)]
+    (warning,) = found.warnings
+    assert (warning.kind, warning.values["file"]) == ("clock_off", 1)
+    assert (warning.values["shift_us"], warning.values["error_us"]) == (-30000.731, 124.008)
+    assert [(each["number"], each["late_rank"], round(each["wait_us"])) for each in found.worst[:4]] == [
+        (9, 1, 123461), (16, 1, 10342), (26, 1, 10310), (6, 1, 10233),
+    ]  # fmt: skip
+    assert found.worst[0]["meanwhile"][1]["doing_name"] == "cuLibraryLoadData"
+
+
+def test_communication_beside_compute(tmp_path: Path) -> None:
+    job = Job(2)
+    for rank in range(2):
+        job.kernel(rank, 0, 100)
+        job.kernel(rank, 50, 150, "gemm", stream=13)
+    found = job.found(tmp_path)
+    assert [(rank["overlap_share"], rank["communication_us"], rank["compute_us"]) for rank in found.ranks] == [
+        (0.5, 100, 100)
+    ] * 2
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    one, quiet = Job(1), Job(2)
+    one.kernel(0, 0, 10)
+    quiet.kernel(0, 0, 10, "gemm")
+    quiet.kernel(1, 0, 10, "gemm")
+    assert [each.kind for each in one.found(tmp_path / "one").warnings] == ["one_rank"]
+    assert [each.kind for each in quiet.found(tmp_path / "quiet").warnings] == ["no_communication"]
+
+
+# Ranks: who a process is in its job, and what is told by rank.
+
+
+ENVIRONMENTS = "INSERT INTO StringIds VALUES (900001, 'LOCAL_RANK=1 A=1 RANK=9'), (900002, 'RANK=8 LOCAL_RANK=0')"
+CAPTURE = "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)"
+ONE_RANK = ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0", CAPTURE)
+FORGET = f"DROP TABLE {NOTED}"
+
+
+@pytest.mark.parametrize(
+    ("statements", "ranks"),
+    [
+        ((FORGET,), [(3963, None), (3964, None)]),
+        # The environments of a node's processes say nothing of whose they are: by the order of GPUs.
+        ((FORGET, ENVIRONMENTS), [(3963, 8), (3964, 9)]),
+        # Of more processes than ran kernels: nobody knows which.
+        ((FORGET, ENVIRONMENTS, "INSERT INTO StringIds VALUES (900003, 'RANK=7 LOCAL_RANK=2')"), [(3963, None), (3964, None)]),
+        # nsys around each rank.
+        ((FORGET, *ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'RANK=\"5\"')"), [(3964, 5)]),
+        ((FORGET, *ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:COMMAND', 'RANK=5')"), [(3964, None)]),
+        ((FORGET, "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO"), [(3963, None), (3964, None)]),
+    ],
+)  # fmt: skip
+def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], tmp_path: Path) -> None:
+    _, found = changed(tmp_path, *statements, source=TWO_RANKS)
+    assert [(row["pid"], row["rank"]) for row in found["processes"]] == ranks
+    scrub(tmp_path / "trace.sqlite", ())
+    assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
+    if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
+        assert [row[-1] for row in query(tmp_path / "trace.sqlite", f"SELECT * FROM {NOTED}")] == [r for _, r in ranks]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Run:
+    """Two ranks, an iteration of a kernel and an all-reduce for which rank 1 waits."""
+    kernels = [
+        execution(begin, end, kernel, iteration=step, pid=1 + rank, device=rank)
+        for step in range(3)
+        for rank, kernel, begin, end in [
+            (0, "gemm", 1000 * step, 1000 * step + 400), (0, "ncclAllReduce", 1000 * step + 400, 1000 * step + 450),
+            (1, "gemm", 1000 * step, 1000 * step + 100), (1, "ncclAllReduce", 1000 * step + 100, 1000 * step + 450),
+        ]
+    ]  # fmt: skip
+    run = make_run(tmp_path, kernels=sorted(kernels, key=lambda row: row["start_ns"]))
+    add(run, "processes", [{"pid": 1, "device": 0, "rank": 0}, {"pid": 2, "device": 1, "rank": 1}])
+    return run
+
+
+def test_times_by_rank(job: Run) -> None:
+    """A median over ranks is a time that none took: together it is the slowest rank's."""
+    case = "mine[rows=8]"
+    times = {
+        rank: {kernel: each.median_us for (_, kernel), each in of.kernels.items()}
+        for rank, of in job.trace.ranks.items()
+    }
+    assert times == {0: {"gemm": 0.4, "ncclAllReduce": 0.05}, 1: {"gemm": 0.1, "ncclAllReduce": 0.35}}
+    assert {kernel: each.median_us for (_, kernel), each in job.trace.kernels.items()} == {
+        "gemm": 0.4,
+        "ncclAllReduce": 0.35,
+    }
+    assert (job.trace.cases[case].iteration.median_us, job.trace.cases[case].executions) == (0.45, 2)
+    assert busy_times(job)[case].median_us == 0.45
+    shown = [(item.rank, item.kernel, item.nsys_duration_us) for item in show(job).launches]
+    assert sorted(shown) == [(0, "gemm", 0.4), (0, "ncclAllReduce", 0.05), (1, "gemm", 0.1), (1, "ncclAllReduce", 0.35)]
+
+
+# What ``fiprof top`` and ``comm`` say of the programs in tests/programs, recorded on H200s.
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    status, text = invoke(*arguments, "--format", "json")
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(text)["rows"]
+    return found
+
+
+def test_a_report_is_of_a_program(tmp_path: Path) -> None:
+    for program, title, again in (
+        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --set full -- ./vectors 50"),
+        (
+            "ranks",
+            "# ranks.py 30 on NVIDIA H200",
+            "fiprof profile -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
+        ),
+        ("server", None, "fiprof capture NAME --duration 0.4"),
+    ):
+        assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
+        lines = (tmp_path / "report.md").read_text().splitlines()
+        assert title in (None, lines[0]) and again in lines
+        assert (program == "ranks") == any(
+            "Rank 1 makes the others wait most: 367.285 ms" in line for line in lines[:20]
+        )
+        assert not [
+            line for line in lines if "plain run" in line or "names no case" in line or "collect --replay" in line
+        ]

@@ -1,0 +1,371 @@
+"""Tables on the terminal and in other formats, pages of HTML, colours and charts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.errors import FiprofError
+from fiprof.model.run import Run
+from fiprof.reports import charts, colours, markdown_html
+from fiprof.reports.markdown_html import document_html, report_html
+from fiprof.reports.notebook import VEGALITE, OpenedRun
+from fiprof.reports.view import FORMATS, Chart, Column, Document, Narrow, Value, View
+from fiprof.reports.writers import render
+from fiprof.text import cell_width, csv_cell, escape_control, shorten
+from tests import pages
+from tests.recorded_runs import parsed
+from tests.reports_fixture import make_run
+
+# fiprof/reports/view.py: one table as text for terminals, JSON, CSV and Markdown.
+
+
+COLUMNS = (
+    Column("kernel", "kernel"),
+    Column("duration_us", "time", "µs", ".1f"),
+    Column("share", "bar", bar=True),
+    Column("full"),
+)
+VIEW = View(
+    COLUMNS,
+    (("RMSNormKernel", 23.456, 0.5, "void RMSNormKernel<8>()"), ("merge", None, 0.01, "void merge()")),
+    title="Kernels",
+    warnings=("measured beside another process",),
+    summary=("One is slow.",),
+    notes=("time: by ncu.",),
+)
+HOSTILE = "<b onclick='x()'>|[red]`_*\n\x1b[31m\r\x9b2J\u202e&amp;"
+
+
+def test_table_has_titles_units_rows_and_sentences() -> None:
+    assert render(VIEW, "table", width=60) == "\n".join(
+        [
+            "Kernels",
+            "! measured beside another process",
+            "One is slow.",
+            "kernel         time",
+            "                 µs",
+            "RMSNormKernel  23.5",
+            "merge             –",
+            "time: by ncu.",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "table", "json_", "csv_"),
+    [
+        (True, "yes", True, "true"),
+        (False, "no", False, "false"),
+        (("registers", "warps"), "registers, warps", ["registers", "warps"], "registers; warps"),
+        ((), "–", [], ""),
+        (float("nan"), "–", None, ""),
+        (float("inf"), "–", None, ""),
+        (0.1 + 0.2, "0.30000000000000004", 0.30000000000000004, "0.30000000000000004"),
+        (12345678901234, "12345678901234", 12345678901234, "12345678901234"),
+        ("", "", "", ""),
+    ],
+)
+def test_values(value: Value, table: str, json_: object, csv_: str) -> None:
+    view = View((Column("a", "a"), Column("b", "b")), ((value, "end"),))
+    assert render(view, "table").splitlines()[1].rpartition("end")[0].strip() == table
+    assert json.loads(render(view, "json"))["rows"][0]["a"] == json_
+    assert next(csv.DictReader(io.StringIO(render(view, "csv"))))["a"] == csv_
+
+
+NARROW = (
+    Column("launch", "#"),
+    Column("case", "case", narrow=Narrow.ABOVE),
+    Column("kernel", "kernel", narrow=Narrow.ABOVE),
+    Column("time", "time", "µs", ",.2f"),
+    Column("limit", "limit"),
+    Column("step", "next step", narrow=Narrow.BELOW),
+    Column("note", "note", narrow=Narrow.DROP),
+)
+ROW = (3, "decode batch=1", "BatchDecodeWithPagedKVCacheKernel", 1234.5, "memory-bound (DRAM)", "more bytes", "cold")
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (120, [
+            "#  case            kernel                                 time  limit                next step   note",
+            "                                                            µs",
+            "3  decode batch=1  BatchDecodeWithPagedKVCacheKernel  1,234.50  memory-bound (DRAM)  more bytes  cold",
+        ]),
+        (60, [
+            "#      time  limit                next step   note",
+            "         µs",
+            "decode batch=1 · BatchDecodeWithPagedKVCacheKernel",
+            "3  1,234.50  memory-bound (DRAM)  more bytes  cold",
+        ]),
+        (40, [
+            "#      time  limit                note",
+            "         µs",
+            "decode batch=1 ·",
+            "  BatchDecodeWithPagedKVCacheKernel",
+            "3  1,234.50  memory-bound (DRAM)  cold",
+            "  next step: more bytes",
+        ]),
+        (30, [
+            "#      time  limit",
+            "         µs",
+            "decode batch=1 · BatchDecodeWi",
+            "  thPagedKVCacheKernel",
+            "3  1,234.50  memory-bound",
+            "             (DRAM)",
+            "  next step: more bytes",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_table_gives_way_in_order(width: int, lines: list[str]) -> None:
+    assert render(View(NARROW, (ROW,)), "table", width=width).splitlines() == lines
+
+
+def test_long_names_are_whole_in_json_and_csv_and_bounded_elsewhere() -> None:
+    name = "a" * 5_000 + "b" * 5_000
+    view = View((Column("kernel", "kernel"),), ((name,),), title=name)
+    assert json.loads(render(view, "json"))["rows"] == [{"kernel": name}]
+    assert name in render(view, "csv")
+    lines = render(view, "table", width=100).splitlines()
+    assert max(map(len, lines)) == 100 and len(lines) < 30
+    assert re.search(r"^\| a+…b+ \|$", render(view, "md"), re.MULTILINE)
+
+
+def test_hostile_names_are_text_everywhere() -> None:
+    view = View(
+        (Column("kernel", "kernel"), Column("n", "n")),
+        ((HOSTILE, 1),),
+        title=HOSTILE,
+        warnings=(HOSTILE,),
+        notes=(HOSTILE,),
+    )
+    for format_ in FORMATS:
+        text = render(view, format_, width=200)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text), format_
+    assert r"[red]`_*\n\x1b[31m\r\x9b2J\u202e&amp;" in render(view, "table", width=200)
+    assert json.loads(render(view, "json"))["rows"][0]["kernel"] == HOSTILE
+    markdown = render(view, "md")
+    assert "<" not in markdown
+    assert r"&lt;b onclick='x()'&gt;\|\[red\]\`\_\*\\n" in markdown
+    assert "&amp;amp;" in markdown
+
+
+@given(st.lists(st.tuples(st.text(), st.floats() | st.none()), min_size=1), st.integers(20, 200))
+def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width: int) -> None:
+    columns = (Column("kernel", "kernel"), Column("n", "n", spec=".2e"))
+    view = View(columns, tuple(rows))
+    table = render(view, "table", width=width, colour=False)
+    assert table.replace("\n", "").isprintable()
+    markdown = render(view, "md").splitlines()
+    assert len(markdown) == len(rows) + 2
+    assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in markdown} == {3}
+    back = list(csv.reader(io.StringIO(render(view, "csv"))))
+    assert [row[0] for row in back[1:]] == [csv_cell(name) for name, _ in rows]
+    assert [item["kernel"] for item in json.loads(render(view, "json"))["rows"]] == [name for name, _ in rows]
+
+
+@given(st.lists(st.text(max_size=60), min_size=1), st.integers(20, 100))
+def test_lines_fit_the_terminal(names: list[str], width: int) -> None:
+    view = View((Column("a", "a"), Column("n", "n")), tuple((name, 1) for name in names))
+    assert max(map(cell_width, render(view, "table", width=width).splitlines())) <= width
+
+
+@given(st.text(), st.integers(1, 30))
+def test_shortened_text_keeps_both_ends(text: str, cells: int) -> None:
+    text = escape_control(text)
+    short = shorten(text, cells)
+    assert cell_width(short) <= cells
+    if short != text:
+        head, _, tail = short.partition("…") if text.count("…") == 0 else ("", "", "")
+        assert text.startswith(head) and text.endswith(tail)
+
+
+# A report as one HTML file. What a browser makes of it: test_browser.py.
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def demo() -> Elements:
+    return Elements(pages.demo())
+
+
+def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
+    assert not [a for tag in ("script", "img", "iframe") for a in demo.all(tag) if "src" in a]
+    assert not demo.all("link")
+    policy = next(a["content"] for a in demo.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy and policy.startswith("default-src 'none'")
+    assert "http" not in policy
+
+
+def test_the_library_is_there_once_with_its_notice_where_there_are_charts() -> None:
+    text = pages.demo()
+    assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1
+    without = document_html("# no charts\n\n## A\n", "no charts")
+    assert "vegaEmbed=" not in without
+    assert len(without.encode()) < 50_000
+
+
+def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
+    ids = [a["id"] for _, a in demo.tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+    inside = [a["href"] for a in demo.all("a") if (a["href"] or "").startswith("#")]
+    assert {href[1:] for href in inside if href} <= set(ids)
+    assert inside.count("#every-launch") == 2  # the contents twice; a folded heading has no link
+    # The first folded sections are open.
+    assert ["open" in each for each in demo.all("details")[1:]] == [True, True, False]
+
+
+def test_names_are_text(demo: Elements) -> None:
+    assert not demo.all("img") and not demo.all("b")
+    for name in pages.HOSTILE[:4]:
+        assert name in demo.text
+    assert "bell\\x07escape\\x1b[31m override\\u202egnirts" in demo.text
+
+
+def test_a_charts_json_does_not_end_its_script() -> None:
+    chart = Chart("C", lambda: charts.figure([], 9, {"a": [{"x": pages.HOSTILE[1]}]}), "")
+    text = report_html(Document(View((), ()), (View((), (), charts=(chart,)),)), "p")
+    assert len(Elements(text).all("script")) == 3
+    assert not Elements(text).all("img")
+
+
+def test_numbers_sort_by_their_value_and_a_missing_one_by_nothing(demo: Elements) -> None:
+    orders = [a.get("data-o") for a in demo.all("td")]
+    assert {"2957.0", "46.5", ""} <= set(orders)
+
+
+def test_links_go_to_the_page_in_the_same_form_and_a_number_to_its_source(demo: Elements) -> None:
+    assert [a["href"] for a in demo.all("a") if not (a["href"] or "").startswith("#")] == ["analysis.html#x"]
+    facts = [each for each in demo.all("span") if each.get("class") == "fact"]
+    assert facts == [{"class": "fact", "data-s": 'ncu, launch 3: a | b / "c"'}] * len(pages.HOSTILE)
+    assert demo.text.count("at 52.8% of <b>") == len(pages.HOSTILE)
+
+
+def test_without_the_charts_library_a_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    markdown_html.vega_js.cache_clear()
+    assert pages.demo().count("pip install &#39;fiprof[report]&#39;") == 1
+
+
+def test_the_stylesheet_has_both_schemes_and_print() -> None:
+    text = document_html("# p", "p")
+    assert text.startswith("<!DOCTYPE html>")
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style and "light-dark(" in style[1] and "@media print" in style[1]
+    assert "&#" not in style[1] and "&gt;" not in style[1]
+
+
+# Charts over a size and of the recorded H200 run, and their colours.
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """The recorded run with all its samples."""
+    return parsed("all")
+
+
+def test_colours_are_seen_on_both_papers_and_the_first_eight_told_apart_by_everybody() -> None:
+    every = {*colours.COLOURS, *colours.STALLS.values(), *(each[2] for each in colours.FAMILIES)}
+    for colour in every | {colours.GREY}:
+        light, dark = (_contrast(colour, paper) for paper in ("#ffffff", "#14181e"))
+        assert min(light, dark) >= 3.0, colour
+        assert _contrast(colour, colours.ink(colour)) >= 4.5, colour
+    for matrix in _SIGHTS:
+        labs = [_lab(_seen(matrix, _linear(colour))) for colour in colours.COLOURS[:8]]
+        assert min(math.dist(*pair) for pair in itertools.combinations(labs, 2)) > 22
+
+
+def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:
+    opened = OpenedRun(run.path)
+    shown, metadata = opened.roofline("prefill")._repr_mimebundle_()
+    assert shown.keys() == {VEGALITE, "image/svg+xml", "text/plain"} and metadata
+    assert len(str(shown[VEGALITE])) < len(str(opened.roofline()))
+    for chart in (opened.stalls(), opened.occupancy(), opened.timeline(), opened.memory()):
+        assert chart._repr_mimebundle_()[0]["image/svg+xml"].startswith("<svg")
+    assert opened.show().set_index("launch").loc[3, "duration_us"] == pytest.approx(307.872)
+    assert "NVIDIA H200" in opened._repr_html_()
+    with pytest.raises(FiprofError, match="has 5 cases, no pipeline"):
+        opened.gpu_time()
+    with pytest.raises(FiprofError, match="has no timeline"):
+        OpenedRun(make_run(tmp_path / "run").path).timeline()
+
+
+def test_a_runs_name_is_text_in_a_notebook(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", name="<script>x</script>")
+    assert "<script>" not in OpenedRun(run.path)._repr_html_()
+
+
+# Luminance and contrast: WCAG 2. Colour blindness: Machado, Oliveira and Fernandes 2009, severity 1.
+
+_SIGHTS = (
+    ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+    ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+)
+_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+
+Triple = tuple[float, float, float]
+
+
+def _linear(colour: str) -> Triple:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+    return red, green, blue
+
+
+def _contrast(one: str, other: str) -> float:
+    high, low = sorted((_times(_XYZ, _linear(colour))[1] for colour in (one, other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _times(matrix: tuple[Triple, Triple, Triple], colour: Triple) -> Triple:
+    first, second, third = (sum(a * b for a, b in zip(row, colour, strict=True)) for row in matrix)
+    return first, second, third
+
+
+def _seen(matrix: tuple[Triple, Triple, Triple], colour: Triple) -> Triple:
+    red, green, blue = (min(max(value, 0.0), 1.0) for value in _times(matrix, colour))
+    return red, green, blue
+
+
+def _lab(colour: Triple) -> Triple:
+    x, y, z = (value / white for value, white in zip(_times(_XYZ, colour), (0.9505, 1.0, 1.089), strict=True))
+    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)

@@ -1,0 +1,486 @@
+"""Intervals, ratios, tests of two sides, fits, claims and alternatives."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from fiprof.analysis import alternatives, scaling
+from fiprof.analysis.alternatives import Value
+from fiprof.analysis.claims import Limits, Result
+from fiprof.analysis.comparison import statistics
+from fiprof.analysis.comparison.statistics import Outcome, differences, processes_for, relabellings
+from fiprof.analysis.ratio import by_rounds, interval, ratio, times
+from fiprof.analysis.study import Study
+from fiprof.analysis.thresholds import Threshold
+from fiprof.flashinfer.claims import CLAIMS
+from fiprof.model.results import CaseResult, KernelResults, Times
+from tests import study_fixture as fixture
+
+# Intervals of medians, against scipy's and against their own promise.
+
+
+@pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61, 1026, 5000])
+def test_the_interval_is_that_of_scipys_quantile_test(count: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = random.Random(count).sample(range(10_000), count)
+    low, high, confidence = interval([float(value) for value in values])
+    theirs = stats.quantile_test(values, p=0.5).confidence_interval(confidence_level=0.95)
+    assert confidence >= 0.95
+    assert (low, high) == (theirs.low, theirs.high)
+
+
+def test_too_few_observations_say_how_sure_their_range_is() -> None:
+    assert interval([3.0, 1.0, 2.0]) == (1.0, 3.0, 0.75)
+    assert interval([1.0, 2.0, 3.0, 4.0, 5.0])[2] == 0.9375
+    assert interval([7.0]) == (7.0, 7.0, 0.0)
+    assert interval([1, 2, 3, 4, 5, 6]) == (1, 6, 0.96875)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    """Of a skewed distribution, whose median is log 2."""
+    chance = random.Random(1)
+    draws = [interval([chance.expovariate(1.0) for _ in range(6)]) for _ in range(4000)]
+    inside = sum(low <= 0.6931 <= high for low, high, _ in draws) / len(draws)
+    assert inside == pytest.approx(0.96875, abs=0.01)
+
+
+def test_rounds_are_the_observations() -> None:
+    """Six rounds of four iterations each, drifting: the iterations of a round are no independent observations."""
+    values = [100.0 + turn + 0.1 * i for turn in range(6) for i in range(4)]
+    found = times(values, rounds=6)
+    assert found is not None
+    assert found.round_medians_us == pytest.approx([100.15, 101.15, 102.15, 103.15, 104.15, 105.15])
+    assert [found.low_us, found.median_us, found.high_us] == pytest.approx([100.15, 102.65, 105.15])
+    assert (found.confidence, found.count, found.rounds) == (0.96875, 24, 6)
+    alone = times(values)
+    assert alone is not None and alone.high_us - alone.low_us < found.high_us - found.low_us
+
+
+def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
+    found = times([1.0, 2.0, 3.0, 4.0, 5.0], rounds=2)
+    assert found is not None
+    assert (found.rounds, found.median_us) == (1, median([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert times([], rounds=3) is None
+
+
+# fiprof/analysis/scaling.py: fits of made-up lines; those of the recorded study: test_reports_study_recorded.py.
+
+
+def made(points: list[tuple[int, float]]) -> Study:
+    cases: list[CaseResult] = []
+    for kv_len, us in points:
+        case = fixture.decode(8, kv_len, 8, tensor_cores=False, cuda_graph=False)
+        cases.append(fixture.scaled(case, us / (case.plain.median_us if case.plain else 1)))
+    return Study(Path("nowhere"), fixture.INFO, (KernelResults("decode", "mine", cases),))
+
+
+def only(points: list[tuple[int, float]]) -> scaling.Fit:
+    (item,) = scaling.fits(made(points), "decode")
+    return item
+
+
+@given(st.floats(0.01, 2), st.floats(1, 50))
+def test_a_straight_line_is_found(slope: float, intercept: float) -> None:
+    line = only([(n, intercept + slope * n) for n in (512, 1024, 2048, 8192)]).line
+    assert line is not None and line.holds
+    assert line.slope_us.value == pytest.approx(slope, rel=1e-6)
+    assert line.intercept_us.value == pytest.approx(intercept, rel=1e-3)
+
+
+@given(st.floats(0.3, 2.5))
+def test_a_power_law_is_found(exponent: float) -> None:
+    law = only([(n, 3 * (n / 512) ** exponent) for n in (512, 1024, 2048, 8192)]).law
+    assert law is not None and law.holds
+    assert law.exponent.value == pytest.approx(exponent, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("times_us", "intercept"),
+    [
+        ([10.0, 40.0, 100.0, 500.0], 0.0),  # -21 µs without bounds, -26 µs without weights
+        ([10.0, 40.0, 60.0, 80.0], 6.33),  # 26.9 µs without weights, where the smallest time is 10
+        ([10.0, 9.5, 9.0, 6.0], 6.0),  # 10.1 µs without bounds
+    ],
+)
+def test_what_does_not_grow_is_possible(times_us: list[float], intercept: float) -> None:
+    line = only(list(zip((512, 1024, 2048, 8192), times_us, strict=True))).line
+    assert line is not None and not line.holds
+    found = line.intercept_us
+    assert found.value == pytest.approx(intercept, abs=0.01)
+    assert found.low >= 0 and found.high <= min(times_us)
+
+
+def test_the_case_farthest_from_the_line_is_named_and_the_line_does_not_hold() -> None:
+    item = only([(512, 40.0), (1024, 12.0), (2048, 20.0), (8192, 60.0)])
+    assert item.line is not None and item.law is not None
+    assert item.line.worst.at == 512 and item.line.worst.part == pytest.approx(0.71, abs=0.01)
+    assert not item.line.holds and not item.law.holds
+
+
+# fiprof/analysis/claims.py with FlashInfer's claims: each verdict is a test on the recorded numbers.
+
+
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+def study_of(*cases: CaseResult) -> Study:
+    """A study of these cases, without a folder."""
+    return Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cases)),))
+
+
+def result(name: str, *cases: CaseResult) -> Result:
+    return BY_NAME[name].result(study_of(*cases))
+
+
+def timed(case: CaseResult, us: float, relative: float = 0.005) -> CaseResult:
+    return dataclasses.replace(case, plain=fixture.times(us, relative=relative, seed=case.id))
+
+
+def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> CaseResult:
+    return fixture.decode(batch, kv_len, kv_heads, tensor_cores=False, cuda_graph=False)
+
+
+# Ratios
+
+
+def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() -> None:
+    found = ratio(Times(110, 108, 113, 0.97, 60, 6, []), Times(100, 99, 102, 0.95, 60, 6, []))
+    assert found is not None
+    assert found.value == pytest.approx(1.1)
+    assert math.log(found.value / found.low) == pytest.approx(math.hypot(math.log(110 / 108), math.log(102 / 100)))
+    assert math.log(found.high / found.value) == pytest.approx(math.hypot(math.log(113 / 110), math.log(100 / 99)))
+    assert found.confidence == 0.95
+
+
+@given(st.floats(1, 1e5), st.floats(1, 1e5), st.floats(0, 0.2), st.floats(0, 0.2))
+def test_a_ratio_and_its_inverse_say_the_same(one_us: float, other_us: float, one: float, other: float) -> None:
+    times = fixture.times(one_us, relative=one), fixture.times(other_us, relative=other)
+    there, back = ratio(*times), ratio(*times[::-1])
+    assert there is not None and back is not None
+    assert there.low * back.high == pytest.approx(1)
+    if 1 not in (there.low, there.high):
+        assert {there.direction, back.direction} in ({"more", "less"}, {"same"})
+
+
+@pytest.mark.parametrize("comparisons", [1, 54])
+def test_the_interval_of_rounds_is_that_of_a_t_test_at_bonferronis_level(comparisons: int) -> None:
+    one, other = [103.0, 101.0, 104.0, 102.0, 105.0, 103.5], [51.0, 50.0, 51.5, 50.5, 50.2, 51.1]
+    found = by_rounds(Times(103, 101, 105, 0.97, 60, 6, one), Times(51, 50, 52, 0.97, 60, 6, other), comparisons)
+    theirs = stats.ttest_rel(np.log(one), np.log(other)).confidence_interval(1 - 0.05 / comparisons)
+    assert found is not None and found.confidence == pytest.approx({1: 0.95, 54: 0.99907}[comparisons], abs=1e-5)
+    assert (math.log(found.low), math.log(found.high)) == pytest.approx((theirs.low, theirs.high))
+    assert found.value == pytest.approx(stats.gmean(np.array(one) / np.array(other)))
+
+
+def test_all_intervals_of_a_claim_hold_at_once_as_often_as_they_say() -> None:
+    """54 pairs of equal cases, six rounds each with 2% of noise: with 95% single intervals, 94% of studies see some
+    difference; with Bonferroni's, at most 5%."""
+    noise = np.random.default_rng(1)
+
+    def wrong(comparisons: int) -> float:
+        studies = 0
+        for _ in range(200):
+            rounds = np.exp(noise.normal(0, 0.02, (54, 2, 6))).tolist()
+            times = [[Times(1, 1, 1, 0.97, 60, 6, each) for each in pair] for pair in rounds]
+            found = [by_rounds(one, other, comparisons) for one, other in times]
+            studies += any(ratio is not None and ratio.direction != "same" for ratio in found)
+        return studies / 200
+
+    assert wrong(1) == pytest.approx(0.94, abs=0.04)
+    assert wrong(54) == pytest.approx(0.05, abs=0.04)
+
+
+@given(st.floats(0.2, 8), st.floats(0, 0.3))
+def test_a_pair_holds_or_lies_wholly_beyond_or_is_unclear(value: float, width: float) -> None:
+    low, high = value * (1 - width), value * (1 + width)
+    expected = (
+        "holds" if low >= 1.35 and high <= 1.65 else "below" if high < 1.35 else "above" if low > 1.65 else "unclear"
+    )
+    assert Limits(1.35, 1.65).outcome(low, high) == expected
+
+
+# Claims about times
+
+PAIRS: dict[str, tuple[Callable[[], CaseResult], Callable[[], CaseResult], float]] = {
+    "gqa-faster": (lambda: decode(32), lambda: decode(8), 1.5),
+    "cos-sin-cache-faster": (lambda: fixture.rope(4096, "inplace"), lambda: fixture.rope(4096, "cos_sin_cache"), 1.075),
+    "fa3-beats-fa2": (lambda: fixture.prefill(4, 2048, 8, "fa2"), lambda: fixture.prefill(4, 2048, 8, "fa3"), 1.4),
+    "four-times-the-kv": (lambda: decode(kv_len=2048), lambda: decode(kv_len=512), 3.8),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_claimed_ratio_is_confirmed_by_that_ratio_and_overstated_by_none(name: str) -> None:
+    one, other, claimed = PAIRS[name]
+    assert result(name, timed(one(), 100 * claimed), timed(other(), 100)).verdict == "confirmed"
+    assert result(name, timed(one(), 90), timed(other(), 100)).verdict == "overstated"
+    wide = result(name, timed(one(), 100 * claimed, 0.6), timed(other(), 100, 0.6))
+    assert wide.verdict == "not_testable"
+    assert wide.absence is not None and (wide.absence.kind, wide.absence.values["count"]) == ("too_wide", 1)
+    assert result(name, one()).verdict == "not_testable"
+
+
+SIZES = (1, 8, 32, 64, 128, 256)
+
+
+@pytest.mark.parametrize(
+    ("times_us", "verdict"),
+    [
+        ((150, 150, 150, 150, 150, 150), "confirmed"),
+        ((283, 283, 283, 283, 283, 283), "understated"),
+        ((283, 283, 283, 283, 283, 90), "understated"),  # five of six lie wholly above
+        ((110, 110, 110, 110, 110, 150), "overstated"),
+        ((150, 150, 150, 150, 150, 110), "depends"),
+        ((90, 90, 90, 283, 283, 283), "depends"),
+    ],
+)
+def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[float, ...], verdict: str) -> None:
+    """GQA against «1.5x faster», at six batches."""
+    cases = []
+    for us, batch in zip(times_us, SIZES, strict=True):
+        cases += [timed(decode(32, batch=batch), us), timed(decode(8, batch=batch), 100)]
+    found = result("gqa-faster", *cases)
+    assert found.verdict == verdict
+    assert found.effect is not None and found.effect.interval is not None
+    low, high = found.effect.interval
+    assert low < np.median(times_us) / 100 < high
+    assert found.effect.count == 6
+
+
+# Claims about traffic and bounds
+
+
+def counted(workload: str, bytes_: float | None) -> CaseResult:
+    case = fixture.norm(workload, 4096, 8192)
+    first, *rest = case.kernels
+    others = (dataclasses.replace(kernel, dram_bytes=0.0) for kernel in rest)
+    return dataclasses.replace(case, kernels=[dataclasses.replace(first, dram_bytes=bytes_), *others])
+
+
+@given(st.floats(0.0, 0.9))
+def test_saved_traffic_is_counted_bytes_against_counted_bytes(saving: float) -> None:
+    found = result(
+        "fusing-saves-traffic", counted("fused_add_rmsnorm", 1e8 * (1 - saving)), counted("add_then_rmsnorm", 1e8)
+    )
+    if not 0.349 < saving < 0.351 and not 0.449 < saving < 0.451:
+        assert found.verdict == ("overstated" if saving < 0.35 else "understated" if saving > 0.45 else "confirmed")
+    assert [item.saving for item in found.tested] == [pytest.approx(saving)]
+
+
+def judged(case: CaseResult, kind: str) -> CaseResult:
+    verdict = fixture.verdict(kind) if kind else None
+    return dataclasses.replace(case, kernels=[dataclasses.replace(k, verdict=verdict) for k in case.kernels])
+
+
+def test_a_bound_is_confirmed_by_all_cases_and_depends_where_some_have_another() -> None:
+    memory = [judged(decode(batch=batch), "memory") for batch in (32, 64, 128, 256)]
+    latency = [judged(decode(batch=batch), "latency") for batch in (1, 8)]
+    assert result("decode-memory-bound", *memory).verdict == "confirmed"
+    found = result("decode-memory-bound", *latency, *memory)
+    assert found.verdict == "depends"
+    assert found.where.startswith("batch 1: 1 below; batch 8: 1 below; batch 32: 1 hold")
+    assert result("decode-memory-bound", *latency).verdict == "overstated"
+
+
+# The test of two sides: exact, the interval agrees with it, and it says what it does not know.
+
+
+SIDES = st.integers(1, 3).flatmap(
+    lambda cases: st.lists(
+        st.lists(st.floats(90, 110), min_size=cases, max_size=cases), min_size=10, max_size=12
+    ).filter(lambda rows: len(rows) % 2 == 0)
+)
+
+
+def halves(rows: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
+    return rows[: len(rows) // 2], rows[len(rows) // 2 :]
+
+
+def test_p_is_scipys_of_one_case_without_a_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    monkeypatch.setattr(statistics, "PROCESS_SPREAD", Threshold(0.0, "%"))
+    rng = np.random.default_rng(1)
+    for shift in (0, 0.01, 0.02, 0.05):
+        logs = rng.normal(0, 0.01, (10, 1))
+        logs[5:] += shift
+        (found,) = differences(np.exp(logs[:5]).tolist(), np.exp(logs[5:]).tolist())
+        expected = stats.permutation_test(
+            (logs[:5, 0], logs[5:, 0]), lambda x, y: abs(stats.ttest_ind(x, y).statistic), alternative="greater"
+        )
+        assert found.p == pytest.approx(expected.pvalue)
+
+
+@given(SIDES)
+def test_the_interval_is_the_shifts_that_are_not_rejected(rows: list[list[float]]) -> None:
+    a, b = halves(rows)
+    for found in differences(a, b):
+        assert found.low_pct <= found.difference_pct <= found.high_pct
+        assert (found.low_pct <= 0 <= found.high_pct) == (found.p > 0.02)
+        # Of the equations that ends are solved from, a shift far below the spread decides nothing.
+        if len(rows[0]) == 1 and found.tells_pct > 1e-6:
+            for outwards, rejected in ((1.001, True), (0.999, False)):
+                shift = 1 + (found.difference_pct + outwards * (found.high_pct - found.difference_pct)) / 100
+                (again,) = differences(a, [[row[0] / shift] for row in b])
+                assert (again.p <= 0.02) == rejected
+
+
+@given(SIDES)
+def test_sides_exchanged_turn_the_difference_round(rows: list[list[float]]) -> None:
+    a, b = halves(rows)
+    for one, other in zip(differences(a, b), differences(b, a), strict=True):
+        assert one.p == other.p
+        assert math.log1p(one.difference_pct / 100) == pytest.approx(-math.log1p(other.difference_pct / 100), abs=1e-9)
+        assert math.log1p(one.low_pct / 100) == pytest.approx(-math.log1p(other.high_pct / 100), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("b_us", "expected", "needed"),
+    [
+        pytest.param((102.0, 102.1, 102.2, 101.9, 102.0), Outcome.SLOWER, None, id="2 % slower"),
+        pytest.param((98.0, 98.1, 97.9, 98.0, 98.1), Outcome.FASTER, None, id="2 % faster"),
+        pytest.param((100.5, 100.4, 100.6, 100.5, 100.5), Outcome.SAME, None, id="certain, but below 1 %"),
+        pytest.param((100.0, 100.0, 100.0, 100.0, 100.0), Outcome.SAME, None, id="equal to the last bit"),
+        pytest.param((100.0, 104.0, 97.0, 101.0, 103.0), Outcome.CANNOT_TELL, 59, id="noisy"),
+        pytest.param((103.0, 103.1, 103.2, 103.0, 99.9), Outcome.CANNOT_TELL, 6, id="one process like the others"),
+    ],
+)
+def test_outcomes(b_us: tuple[float, ...], expected: Outcome, needed: int | None) -> None:
+    (found,) = differences([[100.0]] * 3 + [[100.1], [99.9]], [[time] for time in b_us])
+    assert (found.outcome, found.processes_needed) == (expected, needed)
+
+
+def test_one_case_that_differs_neither_hides_nor_makes_another() -> None:
+    rng = np.random.default_rng(3)
+    a, b = np.exp(rng.normal(0, 0.001, (2, 5, 40)))
+    b[:, 7] *= 1.05
+    found = differences(a.tolist(), b.tolist())
+    assert [index for index, each in enumerate(found) if each.outcome is not Outcome.SAME] == [7]
+
+
+def test_relabellings_are_all_or_drawn() -> None:
+    assert len({tuple(row) for row in relabellings(5).tolist()}) == 252
+    drawn = relabellings(9)
+    assert len(drawn) == statistics.MOST_ENUMERATED
+    assert not drawn.sum(axis=1).any()
+    assert (drawn[0] > 0).tolist() == [False] * 9 + [True] * 9
+    assert (drawn == relabellings(9)).all()
+
+
+def test_processes_that_a_smaller_difference_needs() -> None:
+    assert processes_for(1.0, 1.0, 5) == 5
+    assert processes_for(0.5, 1.0, 5) == 20
+
+
+@pytest.mark.parametrize("slower", [0, 5, 10])
+def test_alarms_and_intervals_are_as_often_wrong_as_they_say(slower: int) -> None:
+    """Ten cases whose processes have something in common, of which so many are 3% slower on side B. 16 of 800 are 2%; 24
+    allow for chance."""
+    rng = np.random.default_rng(5)
+    effects = np.repeat([0.03, 0.0], [slower, 10 - slower])
+    alarms = wrong = 0
+    for _ in range(800):
+        spread = rng.uniform(0.001, 0.006, 10)
+        logs = (rng.normal(0, 1, (10, 10)) + rng.normal(0, 0.5, (10, 1))) * spread
+        logs[5:] += effects
+        found = list(zip(differences(np.exp(logs[:5]).tolist(), np.exp(logs[5:]).tolist()), effects, strict=True))
+        alarms += any(each.p <= 0.02 for each, effect in found if not effect)
+        wrong += any(not each.low_pct <= 100 * math.expm1(effect) <= each.high_pct for each, effect in found)
+    assert alarms <= 24
+    assert wrong <= 24
+
+
+# fiprof/analysis/alternatives.py: the same problem solved faster, in made-up cases.
+
+
+# Made-up cases
+
+PARAMS: dict[str, Value] = {
+    "batch": 32, "kv_heads": 8, "page_size": 16, "tensor_cores": False, "cuda_graph": False, "dtype": "fp16"
+}  # fmt: skip
+
+
+def solved(
+    rounds_us: Sequence[float],
+    workload: str = "decode",
+    *,
+    nsys_us: float | None = None,
+    wall_us: float | None = None,
+    run: str = "a",
+    **params: Value,
+) -> CaseResult:
+    """A case of two iterations in each round."""
+    values = [us for us in rounds_us for _ in range(2)]
+    return CaseResult(
+        id=f"{workload} {params} {rounds_us}",
+        workload=workload,
+        params={**PARAMS, **params},
+        run=run,
+        plain=times(values, len(rounds_us)),
+        wall=times([wall_us] * 6, 6) if wall_us and len(rounds_us) > 1 else None,
+        wall_us=wall_us,
+        waiting_pct=100 * max(0.0, 1 - rounds_us[0] / wall_us) if wall_us else None,
+        nsys=times([nsys_us]) if nsys_us else None,
+        ncu_us=None,
+    )
+
+
+SLOW, FAST = (100, 101, 99, 100, 102, 100), (80, 81, 79, 80, 82, 80)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "factor"),
+    [
+        pytest.param(solved(SLOW), solved(FAST, tensor_cores=True), 1.25, id="an option"),
+        pytest.param(solved(SLOW), solved(FAST, page_size=64), 1.25, id="page size"),
+        pytest.param(solved(SLOW), solved(FAST, dtype="bf16"), None, id="another type"),
+        pytest.param(solved(SLOW), solved(FAST, kv_heads=4), None, id="another model"),
+        pytest.param(solved(SLOW), solved(FAST, tensor_cores=True, run="b"), None, id="another process"),
+        pytest.param(
+            solved(SLOW, "rope", variant="inplace"), solved(FAST, "rope", variant="cos_sin_cache"), 1.25, id="angles"
+        ),
+        pytest.param(
+            solved(SLOW, "rope", variant="inplace"), solved(FAST, "rope", variant="llama31"), None, id="other angles"
+        ),
+        pytest.param(solved(SLOW, "add_then_rmsnorm"), solved(FAST, "fused_add_rmsnorm"), 1.25, id="fused"),
+        pytest.param(solved(SLOW, "rmsnorm"), solved(FAST, "fused_add_rmsnorm"), None, id="another sum"),
+        pytest.param(solved(SLOW, "mine"), solved(FAST, "mine", tensor_cores=True), None, id="nobody declared it"),
+        # Rounds from 90 to 110 hold a difference of 5 %.
+        pytest.param(
+            solved((90, 100, 110, 95, 105, 100)), solved((85, 95, 106, 90, 100, 95), page_size=64), None, id="rounds"
+        ),
+        pytest.param(solved(SLOW), solved([us * 0.985 for us in SLOW], page_size=64), None, id="not worth it"),
+        # A single round: nothing but another process can confirm it.
+        pytest.param(solved([100]), solved([80], page_size=64), None, id="one round"),
+        pytest.param(solved([100], nsys_us=100), solved([80], page_size=64, nsys_us=79), 1.25, id="confirmed"),
+        pytest.param(solved([100], nsys_us=100), solved([80], page_size=64, nsys_us=97), None, id="not confirmed"),
+        # In a loop the host's launches count.
+        pytest.param(
+            solved(SLOW, wall_us=100, cuda_graph=True), solved(FAST, wall_us=120), None, id="slower in a loop"
+        ),
+        pytest.param(solved(SLOW, wall_us=240), solved(SLOW, wall_us=120, cuda_graph=True), 2.0, id="host"),
+    ],
+)
+def test_what_counts_as_an_alternative(one: CaseResult, other: CaseResult, factor: float | None) -> None:
+    found = alternatives.of_cases([one, other])
+    assert other.id not in found
+    assert (round(found[one.id].factor.value, 3) if found else None) == factor
+
+
+def test_of_cases_that_are_as_fast_it_is_the_one_that_changes_least() -> None:
+    slow, fast = solved(SLOW), solved(FAST, tensor_cores=True)
+    both = solved([us * 0.99 for us in FAST], tensor_cores=True, page_size=64)
+    found = alternatives.of_cases([slow, fast, both])
+    assert {case: item.instead for case, item in found.items()} == {slow.id: fast.id}
+    faster = dataclasses.replace(both, plain=solved([us * 0.9 for us in FAST]).plain)
+    assert alternatives.of_cases([slow, fast, faster])[slow.id].instead == faster.id

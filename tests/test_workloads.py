@@ -1,0 +1,406 @@
+"""Cases, costs, plans and the runner on a machine without a GPU; the map of FlashInfer's sources."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fiprof.workloads
+from fiprof.errors import FiprofError
+from fiprof.flashinfer.results import SourceMissing
+from fiprof.flashinfer.source_map import JIT, TOPICS, find_sources, source_map
+from fiprof.workloads.attention import plan_facts
+from fiprof.workloads.base import Parameter
+from fiprof.workloads.case import make_cases, parse_case
+from fiprof.workloads.registry import builtin, find
+from fiprof.workloads.runner import RunnerRequest, turn_order
+from tests.conftest import REPOSITORY, Fiprof
+
+# fiprof.workloads.case and base: the notation of cases, and what is refused.
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_an_id_reads_back(name: str) -> None:
+    case = parse_case(name)
+    assert parse_case(case.id) == case
+    assert parse_case(case.argument) == case
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prefil", "there is no workload 'prefil'"),
+        ("rmsnorm[rows=4", "case 'rmsnorm[rows=4': no closing ]"),
+        ("rmsnorm[rows]", "case 'rmsnorm[rows]': 'rows' is not one key=value"),
+        ("rmsnorm[rows=4,rows=5]", "case 'rmsnorm[rows=4,rows=5]': 'rows=5' is not one key=value"),
+        ("rmsnorm[batch=4]", "rmsnorm has no parameter batch"),
+        ("rmsnorm[rows=0]", "--rows: '0' is not valid (at least 1)"),
+        ("rmsnorm[rows=4.5]", "--rows: '4.5' is not valid (at least 1)"),
+        ("rmsnorm[dtype=fp8]", "--dtype: 'fp8' is not valid (fp16|bf16)"),
+        ("decode[cuda_graph=maybe]", "--cuda-graph: 'maybe' is not valid (true|false)"),
+        ("prefill[kv_heads=5]", "prefill: 32 query heads do not divide over 5 KV heads"),
+        ("no/such/file.py:mine", "no/such/file.py: there is no such file"),
+    ],
+)
+def test_wrong_words(text: str, message: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse_case(text)
+    assert caught.value.message == message
+    assert caught.value.exit_code == 2
+    assert caught.value.remedy
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_case_or_a_clear_error(text: str) -> None:
+    with contextlib.suppress(FiprofError):
+        case = parse_case(text)
+        assert parse_case(case.id) == case
+
+
+@pytest.mark.parametrize("word", ["a:b", "a/b", "a,b", "a]b", 'a"b', "a\nb"])
+def test_words_that_would_break_an_nvtx_filter(word: str) -> None:
+    parameter = Parameter("name", str, "x", "help", None, None, ())
+    with pytest.raises(FiprofError):
+        parameter.parse(word)
+
+
+# Costs by hand: prefill 4 x 2048, causal, 32/8 heads of 128, fp16; and so on with the defaults.
+@pytest.mark.parametrize(
+    ("text", "flops", "bytes_read", "bytes_written"),
+    [
+        ("prefill", 4 * 4 * 32 * 128 * (2048 * 2049 // 2), 67_108_864 + 2 * 16_777_216, 67_108_864),
+        ("prefill[causal=false]", 4 * 4 * 32 * 128 * 2048**2, 67_108_864 + 2 * 16_777_216, 67_108_864),
+        ("decode", 4 * 32 * 32 * 128 * 2048, 262_144 + 268_435_456 + 4 * 32 * 128, 262_144),
+        ("decode[kv_len=2049]", 4 * 32 * 32 * 128 * 2049, 262_144 + 2 * 32 * 2049 * 8 * 128 * 2 + 4 * 32 * 129, 262_144),
+        ("rmsnorm", 4 * 4096**2, 2 * 4096 * 4097, 2 * 4096**2),
+        ("fused_add_rmsnorm", 5 * 4096**2, 2 * 4096 * 8193, 2 * 2 * 4096**2),
+        ("rope", 3 * 16384 * 40 * 128, 167_772_160, 167_772_160),
+        ("rope[variant=cos_sin_cache]", 3 * 16384 * 40 * 128, 167_772_160 + 16384 * 4 + 512 * 128 * 4, 167_772_160),
+    ],
+)  # fmt: skip
+def test_costs(text: str, flops: int, bytes_read: int, bytes_written: int) -> None:
+    cost = parse_case(text).build().cost()
+    assert (cost.flops, cost.bytes_read, cost.bytes_written) == (flops, bytes_read, bytes_written)
+
+
+USERS_OWN = """
+from dataclasses import dataclass
+from fiprof.workloads.base import Cost, Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    width: int = param(64, "columns", low=1, high=128)
+
+class Mine(Workload[Params]):
+    name = "mine"
+    summary = "a kernel of my own"
+    Params = Params
+
+    def setup(self):
+        raise NotImplementedError
+
+    def cost(self):
+        return Cost(self.params.width, 1, 2)
+"""
+
+
+def test_a_file_that_does_not_import(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module")
+    with pytest.raises(FiprofError) as caught:
+        find(f"{tmp_path}/broken.py:mine")
+    assert "No module named 'no_such_module'" in caught.value.message
+    assert "inside its methods" in caught.value.remedy
+
+
+MINE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from fiprof.workloads.base import Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    {name}: int = param(1, "a number")
+
+class Mine(Workload[Params]):
+    name = "mine"
+    summary = "mine"
+    Params = Params
+
+    def setup(self):
+        return lambda: ()
+"""
+
+
+def test_an_unfinished_workload_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE.format(name="size"))
+    with pytest.raises(FiprofError, match=r"the workload 'mine' in .*mine.py has no cost") as raised:
+        find(f"{tmp_path / 'mine.py'}:mine")
+    assert "rmsnorm.py" in raised.value.remedy
+
+
+def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fiprof) -> None:
+    (tmp_path / "mine.py").write_text(MINE.format(name="seed") + "\n    def cost(self):\n        return None\n")
+    done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run")
+    assert done.returncode == 1
+    assert done.stderr.startswith("fiprof: a workload's parameter has the name of the command's own option --seed")
+
+
+@pytest.mark.parametrize("name", ["workloads", "parsers", "orchestrator"])
+def test_a_link_at_the_top_is_seen_and_not_imported(name: str) -> None:
+    assert (REPOSITORY / name).is_symlink() and (REPOSITORY / name / "__init__.py").is_file()
+    done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=REPOSITORY, capture_output=True, check=False)
+    assert done.returncode == 1 and f"import fiprof.{name}" in done.stderr.decode()
+
+
+# The turns of the runner's cases, what FlashInfer planned, and the two operations that a fused kernel replaces.
+
+
+CASES = tuple(make_cases("rope", {"tokens": [str(n) for n in range(1, 31)]}))
+REQUEST = RunnerRequest(CASES, iterations=2, warmup=0, seed=3, check=False, timing=True, rounds=6)
+
+
+def test_every_round_has_every_case_in_an_order_of_its_own() -> None:
+    orders = [turn_order(REQUEST, turn) for turn in range(6)]
+    assert turn_order(dataclasses.replace(REQUEST, rounds=1), 0) == CASES
+    assert all(set(order) == set(CASES) for order in orders)
+    assert len(set(orders)) == 6
+    assert orders == [turn_order(REQUEST, turn) for turn in range(6)]
+    assert turn_order(dataclasses.replace(REQUEST, seed=4), 1) != orders[1]
+
+
+class Buffer(bytes):
+    """FlashInfer's integer workspace as far as it is read."""
+
+    def __getitem__(self, key):  # type: ignore[no-untyped-def]
+        return SimpleNamespace(tolist=lambda: list(bytes(self)[key]))
+
+
+def wrapper(info: object, *numbers: int) -> SimpleNamespace:
+    return SimpleNamespace(
+        _plan_info=info, _pin_memory_int_workspace_buffer=Buffer(struct.pack(f"<{len(numbers)}i", *numbers))
+    )
+
+
+def test_a_plan_of_decode() -> None:
+    """DecodePlanInfo: padded_batch_size, v, s, request, kv_tile, o_indptr, mask, kv_chunk_size_ptr, graph, split_kv."""
+    planned = wrapper([33, 0, 0, 0, 0, 0, 0, 4, 0, 1], 0, 256)
+    assert plan_facts(planned, multiprocessors=132) == {
+        "planner": "decode", "work_items": 33, "split_kv": True, "kv_chunk_tokens": 256,
+    }  # fmt: skip
+    planned._plan_info[9] = 0
+    assert plan_facts(planned, multiprocessors=132) == {"planner": "decode", "work_items": 33, "split_kv": False}
+
+
+def test_a_plan_of_prefill() -> None:
+    """PrefillPlanInfo: padded_batch_size, rows, rows_offset, cta_tile_q, …, [9] kv_chunk_size_ptr, …, [14] split_kv."""
+    info = [512, 8192, 0, 128, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 1]
+    assert plan_facts(wrapper(info, 0, 0, 2048), multiprocessors=132) == {
+        "planner": "prefill", "work_items": 512, "cta_tile_q": 128, "split_kv": True, "kv_chunk_tokens": 2048,
+    }  # fmt: skip
+
+
+def test_a_plan_of_fa3() -> None:
+    """PrefillPlanSM90Info: [6] work_indptr, [8] same_schedule_for_all_heads; three blocks with 5, 4 and 4 parts."""
+    assert plan_facts(wrapper([0, 0, 0, 0, 0, 0, 4, 0, 0], 99, 0, 5, 9, 13), multiprocessors=3) == {
+        "planner": "prefill sm90",
+        "split_kv": False,
+        "work_items": 13,
+        "blocks": 3,
+        "most_work_items_of_a_block": 5,
+        "same_schedule_for_all_heads": False,
+    }
+
+
+@pytest.mark.parametrize("info", [None, [], [1, 2, 3], "plan", [1] * 9])
+def test_a_version_that_plans_otherwise_tells_nothing(info: object) -> None:
+    assert plan_facts(wrapper(info, 1), multiprocessors=132) == {}
+    assert plan_facts(SimpleNamespace(), multiprocessors=132) == {}
+
+
+def test_the_two_operations_read_the_sum_once_more() -> None:
+    fused = parse_case("fused_add_rmsnorm[rows=512,hidden=4096]").build().cost()
+    apart = parse_case("add_then_rmsnorm[rows=512,hidden=4096]").build().cost()
+    row_bytes = 512 * 4096 * 2
+    assert apart.bytes_read - fused.bytes_read == row_bytes
+    assert (apart.bytes_written, apart.flops, apart.tokens) == (fused.bytes_written, fused.flops, 512)
+    assert fused.bytes_read + fused.bytes_written == 4 * row_bytes + 4096 * 2
+
+
+def test_the_two_operations_have_the_fused_kernels_reference() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed: references are not checked")
+    workloads = [
+        parse_case(f"{name}[rows=3,hidden=64]").build(device="cpu")
+        for name in ("fused_add_rmsnorm", "add_then_rmsnorm")
+    ]
+    fused, apart = (list(workload.reference() or []) for workload in workloads)
+    assert len(fused) == 2
+    assert all(torch.equal(one, other) for one, other in zip(fused, apart, strict=True))
+
+
+# The runner on a machine without a GPU, and started by an interpreter that does not have fiprof.
+
+
+RUNNER = Path(fiprof.workloads.__path__[0]) / "__main__.py"
+
+
+def start(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # -I: nothing of this checkout is on the path, as for an interpreter of its own.
+    return subprocess.run(
+        [sys.executable, "-I", str(RUNNER), *arguments],
+        capture_output=True,
+        text=True,
+        env={**clean, **(env or {})},
+        cwd="/",
+        check=False,
+    )
+
+
+def test_env_by_path() -> None:
+    done = start("env")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["packages"]["python_executable"] == sys.executable
+
+
+def test_one_clear_line_without_a_gpu() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("flashinfer", reason="flashinfer is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done = start("run", "--case", "rmsnorm")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[0] == (
+        "fiprof: error: no CUDA device: kernels can only be run on a machine with an NVIDIA GPU"
+    )
+
+
+def test_one_clear_line_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['x', 'run', '--case', 'rmsnorm']; import runpy; runpy.run_module('fiprof.workloads', run_name='__main__', alter_sys=True)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, remedy = done.stderr.splitlines()
+    assert first.startswith(f"fiprof: error: torch cannot be imported by {sys.executable}: ")
+    assert "-m pip install torch flashinfer-python nvtx" in remedy
+
+
+def test_wrong_use() -> None:
+    done = start("run", "--case", "prefil")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fiprof: error: there is no workload 'prefil'\n")
+
+
+def test_a_gate_whose_owner_died(tmp_path: Path) -> None:
+    from fiprof.errors import FiprofError
+    from fiprof.workloads.runner import GATE_VARIABLE, await_gate
+
+    (tmp_path / "gate").touch()
+    os.environ[GATE_VARIABLE] = str(tmp_path / "gate")
+    try:
+        with pytest.raises(FiprofError, match="is gone"):
+            await_gate()
+    finally:
+        del os.environ[GATE_VARIABLE]
+
+
+def test_a_gate_holds_until_it_is_opened(tmp_path: Path) -> None:
+    from fiprof.orchestrator.run_session import Gate
+
+    code = (
+        "from fiprof.workloads.runner import await_gate; print('waiting', flush=True); await_gate(); print('through')"
+    )
+    with Gate(tmp_path / "gate") as held:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, **held.env}
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        held.open()
+        assert process.communicate(timeout=10)[0] == "through\n"
+    assert not (tmp_path / "gate").exists()
+
+
+# The source map, on a FlashInfer in miniature and on those that are installed for the tests.
+
+
+named = os.environ.get("FIPROF_TEST_FLASHINFER", "")
+FOLDERS = [Path(text) for text in named.split(os.pathsep) if text] or sorted(REPOSITORY.glob(".flashinfer/*"))
+INSTALLED = [folder / "flashinfer" for folder in FOLDERS if (folder / "flashinfer").is_dir()]
+
+DECODE = (
+    "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, (unsigned int)2, Params>(T9)"
+)
+FILES = {
+    "__init__.py": "raise SystemExit('imported')\n",
+    "decode.py": "class BatchDecodeWithPagedKVCacheWrapper:\n    def plan(self): ...\n    @overload\n    def run(self): ...\n"
+    "    def run(self, lse=None): ...\n",
+    "norm/__init__.py": "\n\ndef rmsnorm(): ...\n",
+    "norm/kernels/rmsnorm.py": "class RMSNormKernel: ...\n",
+    "data/include/flashinfer/norm.cuh": "__global__ void RMSNormKernel(T* x) {}\n",
+    "data/include/flashinfer/attention/decode.cuh": "// BatchDecodeWithPagedKVCacheKernel( in a comment\n"
+    "__global__ void BatchDecodeWithPagedKVCacheKernel(const Params params) {\n"
+    "  auto status = BatchDecodeWithPagedKVCacheDispatched(params);\n}\n"
+    "cudaError_t BatchDecodeWithPagedKVCacheDispatched(Params params) {\n  if (tmp_v == nullptr) {}\n}\n",
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "site/flashinfer" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "site/flashinfer"
+
+
+def test_from_the_python_call_to_the_device(root: Path) -> None:
+    found = source_map(root, [DECODE, "void at::native::elementwise_kernel<128, 2>(int)"])
+    assert {place.topic for place in found.places} == {"decode on CUDA cores"}
+    assert [(place.part, place.path.rpartition("/")[2], place.line) for place in found.places] == [
+        ("entry", "decode.py", 1), ("plan", "decode.py", 2), ("run", "decode.py", 5), ("dispatch", "decode.cuh", 5),
+        ("kernel", "decode.cuh", 2), ("choice", "decode.cuh", 6),
+    ]  # fmt: skip
+    assert SourceMissing("decode on CUDA cores", "scheduler", "DecodePlan") in found.missing
+    assert SourceMissing("", "kernel", "elementwise_kernel") in found.missing
+    # CuTe DSL's kernel has its class in its name; no CUDA kernel ran.
+    dsl = "kernel_cutlass_kernel_flashinfernormkernelsrmsnormRMSNormKernel_object_at__tensor"
+    assert [(place.part, place.path) for place in source_map(root, [dsl]).places] == [
+        ("entry", "flashinfer/norm/__init__.py"), ("kernel in CuTe DSL", "flashinfer/norm/kernels/rmsnorm.py")
+    ]  # fmt: skip
+
+
+def test_the_interpreter_is_asked(root: Path, tmp_path: Path) -> None:
+    """By path, without fiprof on its path, and without importing FlashInfer."""
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{root.parent}" exec "{sys.executable}" -S "$@"\n')
+    program.chmod(0o755)
+    assert find_sources(str(program), [DECODE]).places == source_map(root, [DECODE]).places
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    with pytest.raises(FiprofError, match="flashinfer is not installed for"):
+        find_sources(str(program))
+    with pytest.raises(FiprofError, match="cannot tell where"):
+        find_sources(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("installed", INSTALLED, ids=lambda root: root.parent.name)
+def test_every_place_of_an_installed_version_is_there(installed: Path) -> None:
+    found = source_map(installed)
+    assert found.missing == []
+    assert {place.topic for place in found.places} == {*TOPICS, JIT}
+    for place in found.places:
+        lines = (installed.parent / place.path).read_text().splitlines()
+        assert place.name in lines[place.line - 1] and lines[place.line - 1].strip().startswith(place.snippet)
+        if place.part == "kernel":
+            assert "__global__" in " ".join(lines[place.line - 2 : place.line])
