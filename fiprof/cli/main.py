@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import keyword
 import os
 import signal
 import sys
@@ -15,7 +16,6 @@ import sys
 import click
 
 import fiprof
-import fiprof.cli.commands
 from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError
@@ -64,17 +64,20 @@ SECTIONS = {
         "kernels": "The workloads and their parameters.",
     },
 }
-"""Of ``fiprof --help``, in the order in which they are used, so that it imports no command; packs' come last."""
+"""The commands as ``fiprof --help`` lists them, without importing any; those that packs bring come last."""
+OWN = {name: words for commands in SECTIONS.values() for name, words in commands.items()}
 
 
 class Commands(click.Group):
     """The modules of ``fiprof.cli.commands``, and what packs bring; one is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted({*_own(), *_brought()})
+        return sorted({*OWN, *_brought()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        value = f"fiprof.cli.commands.{_own()[cmd_name]}:command" if cmd_name in _own() else _brought().get(cmd_name)
+        # A module has ``_`` at its end where Python has the word for itself.
+        own = f"fiprof.cli.commands.{cmd_name}{'_' * keyword.iskeyword(cmd_name)}:command"
+        value = own if cmd_name in OWN else _brought().get(cmd_name)
         if value is None:
             return None
         module, _, attribute = value.partition(":")
@@ -86,12 +89,13 @@ class Commands(click.Group):
                 "fix or uninstall the package that brings it",
             ) from error
         assert isinstance(command, click.Command)
+        # For completions.
+        command.short_help = OWN.get(cmd_name, command.short_help)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        listed = {name for commands in SECTIONS.values() for name in commands}
-        more = [name for name in self.list_commands(ctx) if name not in listed]
-        width = max(map(len, (*listed, *more)))
+        more = [name for name in self.list_commands(ctx) if name not in OWN]
+        width = max(map(len, (*OWN, *more)))
         for title, commands in SECTIONS.items():
             rows = list(commands.items())
             if title == "More":
@@ -99,13 +103,6 @@ class Commands(click.Group):
                 rows += [(name, each.get_short_help_str(formatter.width)) for name, each in found if each]
             with formatter.section(title):
                 formatter.write_dl([(f"{name:{width}}", words) for name, words in rows])
-
-
-def _own() -> dict[str, str]:
-    """fiprof's own commands -> their modules: with ``_`` at its end where Python has the word for itself."""
-    files = os.listdir(fiprof.cli.commands.__path__[0])
-    modules = [name.removesuffix(".py") for name in files if name.endswith(".py") and name[0] != "_"]
-    return {name.rstrip("_"): name for name in modules}
 
 
 def _brought() -> dict[str, str]:

@@ -25,9 +25,7 @@ def baseline_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     return [name for name in names(Path(options.archive_folder(ctx))) if name.startswith(incomplete)]
 
 
-@click.group(
-    short_help="Name runs that later trees are compared with.", epilog="Example: fiprof baseline set main latest"
-)
+@click.group(epilog="Example: fiprof baseline set main latest")
 def command() -> None:
     """Name runs that later trees are compared with: fiprof gate measures their cases again."""
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     cls=CollectCommand,
     settings="CompareSettings",
     headings={"": "Measurement"},
-    short_help="What changed between two runs, or between two sides measured now.",
     epilog="Example: fiprof compare latest:tensor_cores=false latest:tensor_cores=true",
 )
 @click.argument("a", metavar="[RUN_A", required=False, shell_complete=run_names)

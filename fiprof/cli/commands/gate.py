@@ -35,7 +35,6 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
     cls=CollectCommand,
     settings="CompareSettings",
     headings={"": "Measurement"},
-    short_help="Fail where this tree is slower than a baseline.",
     epilog="Example: fiprof gate --against main --max-slowdown 3% --dry-run",
 )
 @click.option(

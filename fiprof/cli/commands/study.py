@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 @click.command(
     cls=SettingsCommand,
     settings=("gpu", "python"),
-    short_help="Measure a whole matrix of cases, resumable.",
     epilog="Example: fiprof study flashinfer --quick --only decode --dry-run",
 )
 @click.argument("name", metavar="NAME")
