@@ -23,7 +23,7 @@ from fiprof.model.run import Run
 from fiprof.model.wording import worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show, top, verdict_tables
-from fiprof.reports.run_report import appendix, panes, parameters
+from fiprof.reports.run_report import panes, sections
 from fiprof.reports.run_report.ink import Ink, Section
 from fiprof.reports.run_report.rows import Rows, headline, rows_of
 from fiprof.reports.run_report.timeline_bins import timeline
@@ -89,16 +89,16 @@ def report(runs: Sequence[Run]) -> Report:
         _run_data(each, rows, ink, f"{number}." if several else "")
         for number, (each, rows) in enumerate(zip(measured, found, strict=True), 1)
     ]
-    sections = (
-        *([appendix.compared(measured, found)] if several else [parameters.section(measured[0])]),
-        appendix.times(runs),
-        *([] if several else [appendix.ranges(found[0])]),
-        *(make(runs) for make in (appendix.ranks, appendix.sure, appendix.asked, appendix.environment)),
-        appendix.actions(runs),
-        appendix.reproduction(runs),
+    parts = (
+        *([sections.compared(measured, found)] if several else [sections.parameters(measured[0])]),
+        sections.times(runs),
+        *([] if several else [sections.ranges(found[0])]),
+        *(make(runs) for make in (sections.ranks, sections.sure, sections.asked, sections.environment)),
+        sections.actions(runs),
+        sections.reproduction(runs),
     )
-    sections = tuple(section for section in sections if section.blocks)
-    data["sections"] = ink.json(sections)
+    parts = tuple(section for section in parts if section.blocks)
+    data["sections"] = ink.json(parts)
     data["sources"] = ink.sources
     names = [escape_control(run.manifest.name) for run in runs]
     days = dict.fromkeys(run.manifest.started[:10] for run in runs)
@@ -106,7 +106,7 @@ def report(runs: Sequence[Run]) -> Report:
     pairs = list(zip(measured, found, strict=True))
     warnings = tuple(text for each, rows in pairs for text in _doubts(each.run, rows))
     answer = tuple(view for each, rows in pairs for view in _answer(each, rows))
-    return Report(title, subtitle, head, warnings, data, answer, sections, tuple(ink.numbers))
+    return Report(title, subtitle, head, warnings, data, answer, parts, tuple(ink.numbers))
 
 
 def traced_numbers(run: Run) -> dict[str, float]:
@@ -125,7 +125,7 @@ def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str
     return {
         "name": name,
         "prefix": prefix,
-        "checked": appendix.checked(checks.every(run)),
+        "checked": sections.checked(checks.every(run)),
         "rows": shown,
         "left_out": rows.left_out,
         "wall": ink.json(rows.wall),

@@ -1,19 +1,19 @@
-"""What a report has below its answer: times of cases, checks, environment, settings, commands, how to do it again."""
+"""What a report has below its answer: what parameters do, times of cases, checks, environment, settings, commands."""
 
 from __future__ import annotations
 
 import itertools
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from fiprof.analysis import checks
+from fiprof.analysis import alternatives, checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.comm import comm
-from fiprof.analysis.reproduce import reproduce
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
+from fiprof.model import kernel_info
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
 from fiprof.model.labels import Labels
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
@@ -21,15 +21,14 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import Provenance, TracedNumber, numbers_of
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
+from fiprof.model.settings import CollectSettings, ProfileSettings, option_words, settings_of
 from fiprof.model.wording import say, worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
 from fiprof.reports import top as top_report
-from fiprof.reports.run_report.ink import Code, Section, caution, said
-from fiprof.reports.run_report.parameters import format_switch
+from fiprof.reports.run_report.ink import Code, Section, Shaded, caution, said
 from fiprof.reports.run_report.rows import Row, Rows, short
-from fiprof.reports.view import Column, View
+from fiprof.reports.view import Column, Value, View
 from fiprof.text import escape_control, shorten
 
 LONGEST_VALUE = 160
@@ -119,6 +118,176 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
     if lines:
         blocks.append(beside(runs, lines))
     return Section("compared", "The runs beside each other", tuple(blocks))
+
+
+# What parameters do
+
+MOST_PAIRS = 16
+"""Of a table: the largest differences."""
+FEWEST_CASES = 4
+"""Of a workload, for which a map says more than a list."""
+MOST_MAPS = 4
+"""Of a workload: one for each combination of the parameters that are no axis and no option."""
+
+OPTIONS = (
+    Column("parameter", "parameter"), Column("where", "at"), Column("low", "slower"), Column("high", "faster"),
+    Column("time", "time", "µs", ",.1f"),
+    Column("factor", "x faster", spec=".2f"), Column("certain", "certain"),
+)  # fmt: skip
+SIZES = (
+    Column("parameter", "parameter"), Column("where", "at"), Column("low", "from"), Column("high", "to"),
+    Column("time", "time", "µs", ",.1f"),
+    Column("factor", "time, times", spec=".2f"), Column("work", "work, times", spec=".3g"),
+)  # fmt: skip
+
+
+def parameters(measured: Analyses) -> Section:
+    """The maps; and of cases that differ in one parameter alone, a table each of options and of sizes.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    run = measured.run
+    times = {case.id: time for case in run.cases if (time := KERNEL_TIME.traced(run, case.id)) is not None}
+    series: dict[tuple[str, str, tuple[object, ...]], list[CaseEntry]] = defaultdict(list)
+    for case in (case for case in run.cases if case.id in times):
+        options = _options(case.workload)
+        for key in case.params:
+            same = alternatives.problem(case.workload, case.params) if key in options else None
+            rest = tuple((name, value) for name, value in case.params.items() if name != key)
+            series[case.workload, key, (same, *rest)].append(case)
+    of_options: list[tuple[bool, float, tuple[Value, ...]]] = []
+    of_sizes: list[tuple[bool, float, tuple[Value, ...]]] = []
+    for (workload, key, _), members in series.items():
+        value = members[0].params[key]
+        if len(members) < 2:
+            continue
+        others = [case.params for case in run.cases if case.workload == workload]
+        differing = [name for name in members[0].params if len({str(params.get(name)) for params in others}) > 1]
+        where = ", ".join(f"{name} {format_switch(members[0].params[name])}" for name in differing if name != key)
+        if isinstance(value, bool | str) or key in _options(workload):
+            timed = {each.id: each for each in alternatives.timed(run)}
+            plain = {case.id: time for case in members if (time := alternatives.plain_time(timed[case.id])) is not None}
+            of = plain if len(plain) == len(members) else times
+            fast, *_, slow = sorted(members, key=lambda case: of[case.id].value)
+            factor, certain = of[slow.id] / of[fast.id], alternatives.difference(timed[slow.id], timed[fast.id])
+            told: Value = "no: within noise"
+            if certain is not None:
+                told = f"yes: {certain.factor.low:.2f} to {certain.factor.high:.2f} {worded(certain.observed)}"
+            found, ends, time = of_options, (slow, fast), of[fast.id]
+        else:
+            small, *_, large = sorted(members, key=lambda case: float(case.params[key]))
+            factor, certain = times[large.id] / times[small.id], None
+            least, most = (float(each.bytes_read + each.bytes_written or each.flops) for each in (small, large))
+            told = most / least if least else None
+            found, ends, time = of_sizes, (small, large), times[large.id]
+        named = (f"{workload} {key}", where or None, *(format_switch(case.params[key]) for case in ends))
+        found.append((certain is None, -factor.value, (*named, time, factor, told)))
+    blocks: list[Any] = [*maps(measured)]
+    tables = (
+        ("Options of the same problem", OPTIONS, of_options,
+         "Times without a profiler where all cases have one, else of the kernels."),
+        ("Sizes", SIZES, of_sizes,
+         "work: the least bytes that the cost model gives, or operations where it moves none. Less time than work: the "
+         "small case does not fill the GPU."),
+    )  # fmt: skip
+    for title, columns, pairs, note in tables:
+        if pairs:
+            rows = tuple(cells for *_, cells in sorted(pairs, key=lambda pair: pair[:2])[:MOST_PAIRS])
+            blocks.append(View(columns, rows, title=title, notes=(note,)))
+        if len(pairs) > MOST_PAIRS:
+            blocks.append(said(f"The {MOST_PAIRS} largest of {len(pairs)} differences are shown."))
+    return Section("parameters", "What parameters do", tuple(blocks))
+
+
+def _options(workload: str) -> Container[str]:
+    """Parameters of a workload that are options of solving its problem."""
+    known = kernel_info.of_workload(workload)
+    return known.options if known else ()
+
+
+def format_switch(value: object) -> str:
+    """A value of a parameter as the command line takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Two parameters as a map
+
+
+def maps(measured: Analyses) -> Iterator[View]:
+    """The maps of a run: kernel time over the two parameters of most values, those that define the problem first.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    workloads: dict[str, list[CaseEntry]] = defaultdict(list)
+    for case in measured.run.cases:
+        if KERNEL_TIME.of(measured.run, case.id):
+            workloads[case.workload].append(case)
+    for workload, cases in workloads.items():
+        options = _options(workload)
+        values = {name: {str(case.params.get(name)) for case in cases} for name in cases[0].params}
+        differing = [name for name in values if len(values[name]) > 1]
+        axes = sorted(differing, key=lambda name: (name in options, -len(values[name])))[:2]
+        if len(axes) > 1 and len(cases) >= FEWEST_CASES:
+            yield from _maps(
+                measured,
+                workload,
+                cases,
+                axes,
+                [name for name in cases[0].params if name in options and name not in axes],
+            )
+
+
+def _maps(
+    measured: Analyses, workload: str, cases: Sequence[CaseEntry], axes: Sequence[str], options: Sequence[str]
+) -> Iterable[View]:
+    fixed: dict[tuple[tuple[str, str], ...], list[CaseEntry]] = defaultdict(list)
+    for case in cases:
+        rest = {name: format_switch(value) for name, value in case.params.items() if name not in (*axes, *options)}
+        fixed[tuple(rest.items())].append(case)
+    differing = {name for one in fixed for name, value in one if any((name, value) not in other for other in fixed)}
+    x, y = (kernel_info.of_parameter(name).axis or name for name in axes)
+
+    def order(case: CaseEntry) -> list[tuple[float, str]]:
+        values = [case.params.get(name) for name in axes]
+        return [(float(value) if isinstance(value, int | float) else 0.0, str(value)) for value in values]
+
+    for others, members in list(fixed.items())[:MOST_MAPS]:
+        where = "".join(f", {name} {value}" for name, value in others if name in differing)
+        best = [name for name in options if len({str(case.params.get(name)) for case in members}) > 1]
+        cells: dict[tuple[str, ...], list[CaseEntry]] = defaultdict(list)
+        for case in sorted(members, key=order):
+            cells[tuple(format_switch(case.params.get(name)) for name in axes)].append(case)
+        across, down = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
+        rows = tuple(
+            (row, *(_cell(measured, cells[place, row], best) if (place, row) in cells else None for place in across))
+            for row in down
+        )
+        fastest = say(" of the fastest {options}", options=tuple(best)) if best else ""
+        yield View(
+            (Column("y", f"{y} \\ {x}"), *(Column(f"x{place}", name) for place, name in enumerate(across))),
+            rows,
+            title=f"{workload} over {x} and {y}{where}",
+            notes=(f"Kernel time of an iteration{fastest}; colour: its main kernel's share of its roof.",),
+        )
+
+
+def _cell(measured: Analyses, cases: Sequence[CaseEntry], options: Sequence[str]) -> Shaded:
+    """The fastest of the cases: its options, time, and share of the roof."""
+    best = min(cases, key=lambda case: KERNEL_TIME.of(measured.run, case.id) or 0.0)
+    parts = []
+    for name in options:
+        value, known = best.params.get(name), kernel_info.of_parameter(name)
+        words = (known.on if value else known.off) if isinstance(value, bool) else format_switch(value)
+        parts.append(words or f"{name} {format_switch(value)}")
+    main = next((group for group in measured.longest if group.case == best.id), None)
+    roofline = measured.rooflines.get(main.launch) if main else None
+    text, tip = ", ".join([*parts, f"{KERNEL_TIME.of(measured.run, best.id) or 0.0:,.3g} µs"]), ""
+    share = roofline.share if roofline else None
+    if roofline is not None and share is not None:
+        text, tip = f"{text} · {share:.0%}", f", {share:.0%} of the {roofline.roof} roof"
+    cell = Shaded(text)
+    cell.share, cell.tip = share, measured.run.labels(best.id) + tip
+    return cell
 
 
 # Times
@@ -464,7 +633,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
     for run in runs:
         manifest = run.manifest
         name = escape_control(manifest.name)
-        commands = "\n".join(shell(shlex.split(command)) for command in reproduce(run))
+        commands = "\n".join(map(shell, reproduce(run)))
         packages = run.environment("packages")
         made = manifest.files.keys() - {each.path for each in manifest.pruned}
         if len(runs) > 1:
@@ -497,6 +666,29 @@ def reproduction(runs: Sequence[Run]) -> Section:
                 said(say("The raw reports open in {opened}; fiprof pack RUN --undo unpacks them.", opened=opened))
             )
     return Section("reproduce", "How to do it again", tuple(blocks), folded=True)
+
+
+def reproduce(run: Run) -> list[list[str]]:
+    """The words of the commands to type, in order: fiprof's own command line, as ``run.json`` has it.
+
+    Runs of before it was recorded: of a program the command line that its settings make, of a collect the plain
+    workload's; of an import the files; none where nothing was started.
+    """
+    manifest = run.manifest
+    program = [str(word) for word in run.environment("program", "command") or ("COMMAND",)]
+    if any(action.step == "nsys-start" for action in manifest.actions):
+        capture = ["fiprof", "capture", "NAME", "--duration", str(manifest.settings.get("duration_s"))]
+        return [["fiprof", "profile", "--session", "NAME", "--", *program], capture]
+    if manifest.argv:
+        return [manifest.argv]
+    if manifest.imported:
+        ranges = [word for name in manifest.ranges for word in ("--range", name)]
+        return [["fiprof", "import", *ranges, *(file.source for file in manifest.imported)]]
+    if run.of_program:
+        return [["fiprof", "profile", *option_words(manifest.settings, ProfileSettings), "--", *program]]
+    if program[:2] == ["fiprof", "collect"]:
+        return [program]
+    return [action.argv for action in manifest.actions if action.step == "plain"][:1]
 
 
 def _moved(word: str, name: str) -> str:
