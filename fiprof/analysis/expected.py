@@ -26,7 +26,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
-from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, dominant_tensor_peak, work_share
+from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, peak_of, work_share
 
 TOLERANCE_POINTS = 5.0
 """Tolerance of a share that is expected as one number; the published ranges are as wide, 10 points."""
@@ -447,7 +447,8 @@ def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, 
             words = "The stated {stated_tb_per_s:g} TB/s is reached."
             remarks.append(finding("stated_is_reached", words, stated_tb_per_s=least))
     needed = case.bytes_read + case.bytes_written
-    peak = dominant_tensor_peak(at) if family.roof is not None and family.roof.kind == "tensor" else None
+    kind = dominant_tensor_kind(at) if family.roof is not None and family.roof.kind == "tensor" else None
+    peak = peak_of(f"tensor {kind}").value(at) if kind else None
     if peak and case.flops and (at_roof := needed / case.flops * peak / 1e12) < target:
         words = (
             "The least bytes of this case make {tb_per_s:.2f} TB/s even at the tensor roof: the two expectations "

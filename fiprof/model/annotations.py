@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from fiprof.model.layout import ANNOTATIONS
 
 LONGEST_TAG = 100
 """Characters."""
-NOT_WRITABLE = "ask who owns the run, or copy it into an archive of your own"
 
 
 @dataclass(frozen=True)
@@ -51,36 +50,26 @@ def read_annotations(folder: Path) -> Annotations:
     return json_file.read(path, Annotations, remedy, makes="fiprof tag and fiprof note write it")
 
 
-def change(folder: Path, edit: Callable[[Annotations], Annotations]) -> Annotations:
-    """Edit a run folder's annotations; two who do it at once wait for each other.
+def change(
+    folder: Path, *, add: Collection[str] = (), remove: Collection[str] = (), note: Note | None = None
+) -> Annotations:
+    """Add tags or a note to a run folder's annotations, or remove tags; two who do it at once wait for each other.
 
-    Raises FiprofError where they cannot be read or written.
+    Raises FiprofError for a tag that the run does not have, and where they cannot be read or written.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # A file system without locks on folders: the later of two at the same moment wins.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        found = edit(read_annotations(folder))
-        write_whole(folder / ANNOTATIONS, json_file.encode(found), NOT_WRITABLE)
+        found = read_annotations(folder)
+        if absent := [name for name in remove if name not in found.tags]:
+            there = ", ".join(found.tags) or "none"
+            raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {there}", exit_code=2)
+        tags, notes = sorted({*found.tags, *add} - {*remove}), [*found.notes, *([note] if note else [])]
+        found = dataclasses.replace(found, tags=tags, notes=notes)
+        remedy = "ask who owns the run, or copy it into an archive of your own"
+        write_whole(folder / ANNOTATIONS, json_file.encode(found), remedy)
     finally:
         os.close(descriptor)
     return found
-
-
-def tagged(names: list[str], *, remove: bool = False) -> Callable[[Annotations], Annotations]:
-    """An edit that adds tags, or removes them."""
-
-    def edit(found: Annotations) -> Annotations:
-        if remove and (absent := [name for name in names if name not in found.tags]):
-            there = ", ".join(found.tags) or "none"
-            raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {there}", exit_code=2)
-        kept = {*found.tags} - {*names} if remove else {*found.tags, *names}
-        return dataclasses.replace(found, tags=sorted(kept))
-
-    return edit
-
-
-def noted(note: Note) -> Callable[[Annotations], Annotations]:
-    """An edit that adds a note."""
-    return lambda found: dataclasses.replace(found, notes=[*found.notes, note])

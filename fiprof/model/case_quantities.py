@@ -20,7 +20,7 @@ from fiprof.model.provenance import NAMES, RATIO, SUM, Provenance, TracedNumber
 from fiprof.model.quantities import BESIDE, DURATION, QUANTITIES, STALL_SHARE, Key, metric, unit_text
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.times import Times
-from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, fastest_peak, main_work, peak_of
+from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,7 @@ def floor(run: Run, case: str) -> Floor | None:
     work, moved, cache = main_work(longest), MODEL_BYTES.traced(run, case), number(longest, "l2_bytes")
     crosses = moved is not None and cache is not None and moved.value > cache
     of_bytes = least_time(moved, Formula("dram_peak")) if crosses else None
-    of_work = None if work is None else least_time(MODEL_FLOPS.traced(run, case), fastest_peak(work))
+    of_work = None if work is None else least_time(MODEL_FLOPS.traced(run, case), peak_of(work, fastest=True))
     return None if of_bytes is None and of_work is None else Floor(warm, of_bytes, of_work)
 
 

@@ -94,18 +94,22 @@ class Environment:
 
 
 @dataclass(frozen=True)
-class FileEntry:
-    """A file that an action made."""
-
+class _InFolder:
     path: str
     """Relative to the run folder, and inside it."""
+
+    def __post_init__(self) -> None:
+        confined.parts(self.path)
+
+
+@dataclass(frozen=True)
+class FileEntry(_InFolder):
+    """A file that an action made."""
+
     bytes: int
     sha256: str
     private: bool = False
     """Whether a tool's own file holds an environment: it is left out of bundles."""
-
-    def __post_init__(self) -> None:
-        confined.parts(self.path)
 
 
 @dataclass(frozen=True)
@@ -152,11 +156,9 @@ class CaseEntry:
 
 
 @dataclass(frozen=True)
-class ImportedFile:
-    """A file of nsys or ncu that the run was made of."""
+class ImportedFile(_InFolder):
+    """A file of nsys or ncu that the run was made of; its path is where it lies, or would lie."""
 
-    path: str
-    """Where it lies, or would lie, in the run folder: one name a kind, ``-1``, ``-2``, … for further ones."""
     kind: FileKind
     source: str
     """Absolute path that it was imported from."""
@@ -173,23 +175,15 @@ class ImportedFile:
         """nsys or ncu."""
         return self.kind.partition("-")[0]
 
-    def __post_init__(self) -> None:
-        confined.parts(self.path)
-
 
 @dataclass(frozen=True)
-class PrunedFile:
+class PrunedFile(_InFolder):
     """A raw file that ``fiprof prune`` removed, or is about to."""
 
-    path: str
-    """As in the action that made it."""
     bytes: int
     """That it took on disk, packed or not."""
     when: str
     """ISO 8601 with offset."""
-
-    def __post_init__(self) -> None:
-        confined.parts(self.path)
 
 
 @dataclass(frozen=True)

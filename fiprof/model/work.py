@@ -66,46 +66,28 @@ def wgmma_peak(kind: str) -> Formula:
     return Formula(f"tensor_peak_{kind}_ops_per_cycle * sm_hz")
 
 
-def mma_peak(kind: str) -> Formula:
-    """The same by instructions of a warp (mma), where those of a warpgroup are faster."""
-    return Formula(f"mma_peak_{kind}_ops_per_cycle * sm_hz")
-
-
-def tensor_peak(kind: str) -> Formula:
-    """Most tensor operations of a kind in a second, by the instructions which did most of them, as in ncu's roofline.
-
-    Dense operands: ncu's parent counters of fp16, bf16, tf32 and int8 carry the sparse peak, twice as high. On compute
-    capability 9.0 instructions of a warp (mma) reach two thirds of those of a warpgroup (wgmma).
-    """
-    by_warp, fast, slow = f"total(mma_ops_{kind}, mma_ops_{kind}_acc16)", wgmma_peak(kind), mma_peak(kind)
-    return Formula(f"first({slow}, {fast}) if {by_warp} > tensor_ops_{kind} / 2 else first({fast}, {slow})")
-
-
-def dominant_tensor_peak(row: Row) -> float | None:
-    """That of the operand type with most tensor operations."""
-    kind = dominant_tensor_kind(row)
-    return None if kind is None else tensor_peak(kind).value(row)
-
-
 def ops_of(work: str) -> Formula:
     """Operations of a kind of work that ncu counts; nothing for the cost model's."""
     return Formula(f"tensor_ops_{work.split()[1]}" if work.startswith("tensor ") else FLOAT_OPS.get(work, "total()"))
 
 
-def peak_of(work: str) -> Formula:
-    """Most of them in a second: the peak of a warp's instructions where the kind ends in ``mma``."""
+def peak_of(work: str, *, fastest: bool = False) -> Formula:
+    """Most of them in a second: of tensor operations by the instructions which did most of them, as in ncu's roofline,
+    by a warp's where the kind ends in ``mma``, or by the GPU's fastest.
+
+    Dense operands: ncu's parent counters of fp16, bf16, tf32 and int8 carry the sparse peak, twice as high. On compute
+    capability 9.0 instructions of a warp (mma) reach two thirds of those of a warpgroup (wgmma).
+    """
     if not work.startswith("tensor "):
         return Formula(f"{work}_peak_ops_per_cycle * sm_hz")
     kind = work.split()[1]
-    return mma_peak(kind) if work.endswith(" mma") else tensor_peak(kind)
-
-
-def fastest_peak(work: str) -> Formula:
-    """The same by the GPU's fastest instructions for the kind of work."""
-    if not work.startswith("tensor "):
-        return peak_of(work)
-    kind = work.split()[1]
-    return Formula(f"first({wgmma_peak(kind)}, {mma_peak(kind)})")
+    fast, slow = wgmma_peak(kind), f"mma_peak_{kind}_ops_per_cycle * sm_hz"
+    if fastest:
+        return Formula(f"first({fast}, {slow})")
+    if work.endswith(" mma"):
+        return Formula(slow)
+    by_warp = f"total(mma_ops_{kind}, mma_ops_{kind}_acc16)"
+    return Formula(f"first({slow}, {fast}) if {by_warp} > tensor_ops_{kind} / 2 else first({fast}, {slow})")
 
 
 def counted_works(row: Row) -> tuple[str, ...]:

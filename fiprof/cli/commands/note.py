@@ -26,6 +26,6 @@ def command(folder: Path, text: str) -> None:
     from fiprof.orchestrator.locks import user_name
 
     when = clock.now_text("seconds")
-    annotations.change(folder, annotations.noted(annotations.Note(when, user_name(os.getuid()), text)))
+    annotations.change(folder, note=annotations.Note(when, user_name(os.getuid()), text))
     share(folder)
     output.data(f"{folder.name}: {text}")

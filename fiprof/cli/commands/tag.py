@@ -28,6 +28,6 @@ def command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
             raise FiprofError(
                 f"{name!r} is no tag", f"a tag has up to {annotations.LONGEST_TAG} characters and no comma", exit_code=2
             )
-    tags = annotations.change(folder, annotations.tagged(list(names), remove=remove)).tags
+    tags = annotations.change(folder, add=() if remove else names, remove=names if remove else ()).tags
     share(folder)
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")
