@@ -19,9 +19,9 @@ import pytest
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run
+from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import LAUNCH_S, Group, choose, traced_groups
-from fiprof.orchestrator.request import ProfileRequest
 from tests.conftest import Fiprof, python_path
 from tests.recorded_runs import RUNS, profiled
 from tests.test_collect import only_run

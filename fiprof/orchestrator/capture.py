@@ -15,11 +15,10 @@ from fiprof.files import cache_folder, file_errors, write_whole
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.layout import NSYS_REPORT
 from fiprof.orchestrator import nsys
-from fiprof.orchestrator.commands import Commands
+from fiprof.orchestrator.commands import Commands, ProfileRequest
 from fiprof.orchestrator.environment import program_facts
 from fiprof.orchestrator.process import Command, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
-from fiprof.orchestrator.request import ProfileRequest
 from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
 from fiprof.orchestrator.tools import visible_gpus
 

@@ -16,10 +16,9 @@ from fiprof.model.manifest import CaseEntry, read_manifest
 from fiprof.model.records import case_errors, read_jsonl
 from fiprof.model.settings import ToolName, from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse
-from fiprof.orchestrator.commands import CollectCommands
+from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.environment import collect_facts, run_environment, workload_environment
 from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import (
     Bench,

@@ -1,14 +1,15 @@
-"""The commands of a run's steps: what is started, where its output goes, which files it makes."""
+"""What a collect or a profile is asked to do, and the commands of its steps: what is started, which files it makes."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fiprof.workloads
 from fiprof.model.layout import (
     BASELINE,
     NCU_CASES,
@@ -20,12 +21,54 @@ from fiprof.model.layout import (
     Page,
     numbered,
 )
+from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.process import Command, PassOn
-from fiprof.orchestrator.request import CollectRequest, ProfileRequest
 from fiprof.orchestrator.tools import Tool
+from fiprof.workloads.case import Case, short_name
+from fiprof.workloads.registry import builtin
 
 NCU_WARMUP = 1
+
+
+@dataclass(frozen=True)
+class CollectRequest(CollectSettings):
+    """One run: the cases, the tools and how they are to measure."""
+
+    cases: tuple[Case, ...] = field(kw_only=True)
+
+    @property
+    def label(self) -> str:
+        """What the run folder's name ends in: the workloads, or ``all``."""
+        names = list(dict.fromkeys(short_name(case.workload) for case in self.cases))
+        if set(names) == set(builtin()):
+            return "all"
+        return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
+
+
+@dataclass(frozen=True)
+class ProfileRequest(ProfileSettings):
+    """A program of the user's."""
+
+    program: tuple[str, ...] = field(kw_only=True)
+    """Its command line, as typed."""
+
+    @property
+    def label(self) -> str:
+        """What the run folder's name ends in."""
+        return program_name(self.program)
+
+    @property
+    def parts(self) -> tuple[ProfileRequest, ...]:
+        """What ncu is run for: once, or for each range with its part of the limits."""
+        if not self.by_range:
+            return (self,)
+        budget_s = self.ncu_budget_s / len(self.ranges)
+        launches = self.launches and max(self.launches // len(self.ranges), 1)
+        return tuple(
+            dataclasses.replace(self, ranges=(name,), ncu_budget_s=budget_s, launches=launches) for name in self.ranges
+        )
 
 
 def runner_argv(python: str) -> tuple[str, ...]:
@@ -35,8 +78,6 @@ def runner_argv(python: str) -> tuple[str, ...]:
     """
     if python == sys.executable:
         return (python, "-P", "-m", "fiprof.workloads")
-    import fiprof.workloads
-
     return (python, str(Path(fiprof.workloads.__path__[0]) / "__main__.py"))
 
 

@@ -40,9 +40,9 @@ from fiprof.model.manifest import VARIABLE
 from fiprof.model.records import read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
+from fiprof.orchestrator.commands import CollectRequest, ProfileRequest
 from fiprof.orchestrator.environment import collect_facts, program_facts, program_name, run_environment, run_git
 from fiprof.orchestrator.process import Command, Supervisor
-from fiprof.orchestrator.request import CollectRequest, ProfileRequest
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import Bench, Progress, Result, RunSession, require_success
 from fiprof.orchestrator.tools import gpu_state, visible_gpu

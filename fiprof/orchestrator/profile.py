@@ -17,10 +17,9 @@ from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
 from fiprof.model.settings import ProfileSettings, recorded
 from fiprof.orchestrator import ncu, nsys
-from fiprof.orchestrator.commands import ProgramCommands
+from fiprof.orchestrator.commands import ProfileRequest, ProgramCommands
 from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
-from fiprof.orchestrator.request import ProfileRequest
 from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, visible_gpus

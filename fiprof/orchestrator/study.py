@@ -33,10 +33,10 @@ from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelRe
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings, settings_of, shared
 from fiprof.orchestrator import collect
+from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.recovery import recover
-from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu

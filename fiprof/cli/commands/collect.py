@@ -94,8 +94,7 @@ def command(
     from fiprof.cli.progress import measuring
     from fiprof.model.settings import settings_of
     from fiprof.orchestrator import collect
-    from fiprof.orchestrator.commands import CollectCommands
-    from fiprof.orchestrator.request import CollectRequest
+    from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 
     own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
     if replay is not None:

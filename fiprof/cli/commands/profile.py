@@ -15,7 +15,7 @@ from fiprof.cli.options import SettingsCommand, archive_option, supervision_opti
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.request import ProfileRequest
+    from fiprof.orchestrator.commands import ProfileRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Bench, Result
 
@@ -54,8 +54,8 @@ def command(
     from fiprof.cli.commands.collect import conclude
     from fiprof.cli.progress import measuring
     from fiprof.orchestrator.capture import serve
+    from fiprof.orchestrator.commands import ProfileRequest
     from fiprof.orchestrator.profile import profile
-    from fiprof.orchestrator.request import ProfileRequest
 
     if not program:
         raise FiprofError("which program?", "fiprof profile -- python train.py", exit_code=2)
