@@ -410,10 +410,8 @@ def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
 
 def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
     """The rules, with a reason for those that are about what binds and yet no step rests on."""
-    taken, better = (
-        {rule.rule for each in found for rule in each.rules},
-        finding("better_steps", "the steps above save more"),
-    )
+    taken = {rule.rule for each in found for rule in each.rules}
+    better = finding("better_steps", "the steps above save more")
     return tuple(
         rule if rule.rejected or rule.rule in taken else dataclasses.replace(rule, rejected=better) for rule in rules
     )
@@ -461,11 +459,9 @@ def _latency(s: LaunchContext) -> Iterator[Step]:
     if s.stalls and s.stalls[0].value >= DOMINANT_STALL:
         reason, share = str(s.stalls[0].of), s.stalls[0].number
         if reason != "misc":  # it says nothing of what to do
-            bound, values = (
-                s.bound(*_LESS_OF.get(reason, ())),
-                {"reason": reason, "share": share, **_ways_out(s, reason)},
-            )
-            yield step("less_stall", bound, hot(s.hottest(reason)), values, rules=s.estimated("CPIStall"))
+            bound, where = s.bound(*_LESS_OF.get(reason, ())), hot(s.hottest(reason))
+            values = {"reason": reason, "share": share, **_ways_out(s, reason)}
+            yield step("less_stall", bound, where, values, rules=s.estimated("CPIStall"))
     elif s.stalls:
         waits = tuple(finding("wait", "{reason} {share}", reason=each.of, share=each.number) for each in s.stalls[:3])
         longest = finding("longest_waits", "the largest stalls are {waits} of the warps' time", waits=waits)
@@ -856,10 +852,8 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             if not s.has(*COPIES):
                 yield step("stage_in_shared", s.bound(*MEMORY))
         case CauseId.DIVERGENCE:
-            threads, words = (
-                s.traced(metric("threads_per_instruction")),
-                "{threads} of 32 threads take part in an instruction",
-            )
+            threads, words = s.traced(metric("threads_per_instruction")), "{threads} of 32 threads take part in "
+            words += "an instruction"
             because = finding("threads", words, threads=threads) if threads else None
             bound = s.bound(*PIPES, still=s.use(*PIPES) * threads.value / WARP_THREADS if threads else 0.0)
             rules = s.estimated("ThreadDivergence")

@@ -175,10 +175,8 @@ def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Fin
     if margin is not None and 0 <= margin < CLOSE and found.runner_up is not None:
         kind, words = "close", "borderline: {margin_points:.0f} points from {runner_up}"
         if margin < NOISE:
-            kind, words = (
-                "noise",
-                "undecided: {margin_points:.1f} points from {runner_up}, and replays differ by up to 3",
-            )
+            kind = "noise"
+            words = "undecided: {margin_points:.1f} points from {runner_up}, and replays differ by up to 3"
         why.append(finding(kind, words, margin_points=margin, runner_up=found.runner_up.finding))
     decided = found.evidence[0] if found.evidence else None
     if found.kind in (Kind.COMPUTE, Kind.MEMORY) and decided and BUSY <= decided.value < SATURATED:
