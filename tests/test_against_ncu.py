@@ -6,6 +6,7 @@ import csv
 import lzma
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -106,37 +107,37 @@ def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(five_kernels: Run) -> 
 # The text page
 
 
-def details() -> list[dict[str, tuple[str, str]]]:
-    """Of each launch, the name of a metric -> its unit and value as ncu prints them; the first section's count."""
-    pages: list[dict[str, tuple[str, str]]] = []
-    for line in DETAILS.splitlines():
-        if re.match(r"  \S.*, Context \d+, Stream", line):
-            pages.append({})
-        elif found := re.fullmatch(r"    (\S.*?)(?:  +(\S+))??  +(\S+) *", line):
-            name, unit, value = found.groups()
-            pages[-1].setdefault(name, (unit or "", value))
-    return pages
-
-
+PRINTED = {
+    "Duration": "duration_us", "DRAM Throughput": "dram_throughput_pct", "L1/TEX Hit Rate": "l1_hit_pct",
+    "Theoretical Occupancy": "theoretical_occupancy_pct", "Achieved Occupancy": "achieved_occupancy_pct",
+    "Waves Per SM": "waves_per_sm", "Registers Per Thread": "registers_per_thread", "L2 Hit Rate": "l2_hit_pct",
+}  # fmt: skip
+"""ncu's name of a metric -> the key of ``fiprof show``."""
 SCALES = {"Tbyte/s": 1e3, "Gbyte/s": 1.0, "Mbyte/s": 1e-3, "us": 1.0, "ms": 1e3, "ns": 1e-3}
+
+
+def as_ncu_prints(text: str) -> list[dict[str, str]]:
+    """Of each launch of a text page, the name of a metric -> what ncu prints, without the commas."""
+    return [_values(part) for part in re.split(r", Context \d+, Stream \d+", text)[1:]]
+
+
+def _values(part: str) -> dict[str, str]:
+    """With its unit; a name that several sections print keeps its first value."""
+    found = re.findall(r"^    (\S.*?)(?:  +(\S+))??  +(\S+) *$", part, re.MULTILINE)
+    return {name: f"{value.replace(',', '')} {unit}" for name, unit, value in reversed(found)}
+
+
+def agrees(row: dict[str, Any], page: dict[str, str]) -> None:
+    """A launch's row has the figures of its page, to their digits."""
+    for name, key in PRINTED.items():
+        value, unit = page[name].split(" ")
+        assert f"{row[key] / SCALES.get(unit, 1.0):.{len(value.partition('.')[2])}f}" == value, name
 
 
 @LAUNCHES
 def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> None:
-    row, page = rows("show", five_kernels.path)[index], details()[index]
-    for key, name in (
-        ("duration_us", "Duration"),
-        ("dram_throughput_pct", "DRAM Throughput"),
-        ("theoretical_occupancy_pct", "Theoretical Occupancy"),
-        ("achieved_occupancy_pct", "Achieved Occupancy"),
-        ("waves_per_sm", "Waves Per SM"),
-        ("registers_per_thread", "Registers Per Thread"),
-        ("l1_hit_pct", "L1/TEX Hit Rate"),
-        ("l2_hit_pct", "L2 Hit Rate"),
-    ):
-        unit, text = page[name]
-        decimals = len(text.partition(".")[2])
-        assert f"{row[key] / SCALES.get(unit, 1.0):.{decimals}f}" == text.replace(",", ""), name
+    row = rows("show", five_kernels.path)[index]
+    agrees(row, as_ncu_prints(DETAILS)[index])
     part = DETAILS.split(", Context 1, Stream 7")[index + 1]
     found = re.search(r"Memory Throughput +(\wbyte/s) +(\S+)", part)
     assert found and f"{row['dram_gb_per_s'] / SCALES[found[1]]:.2f}" == found[2]

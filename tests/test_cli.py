@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -99,19 +98,6 @@ def test_wrong_use(fiprof: Fiprof, arguments: list[str], status: int, words: str
     assert done.stdout == ""
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.fault("stdout is full", "one line, exit status 1")
-def test_output_that_cannot_be_written_says_so(recorded: Path) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "fiprof", "runs", "--artifacts", str(recorded.parent)],
-            stdout=full, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": python_path()}, check=False,
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (
-        1,
-        "fiprof: standard output: the disk is full\n  free some space, or write to another disk\n",
-    )
 
 
 @pytest.mark.fault("the reader of a pipe goes away", "a quiet end")

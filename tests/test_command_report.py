@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Fiprof, python_path
+from tests.conftest import Fiprof
 from tests.recorded_runs import copied
 
 
@@ -103,32 +101,6 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     assert "PrefillWithKVCacheKernel" in done.stdout or "[6 rows x" in done.stdout
 
 
-def limited(*arguments: str, cwd: Path, limit: int) -> subprocess.CompletedProcess[str]:
-    """fiprof where no file may grow beyond so many bytes, as on a full disk."""
-
-    def limits() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    return subprocess.run(
-        [sys.executable, "-m", "fiprof", *arguments],
-        capture_output=True, text=True, cwd=cwd, check=False, preexec_fn=limits,
-        env={**os.environ, "PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-
-
-def test_a_full_disk_leaves_nothing_half_written(run: Path) -> None:
-    (run / "report.md").write_text("the one before\n")
-    done = limited("report", "latest", cwd=run.parents[1], limit=10_000)
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
-        f"fiprof: artifacts/{run.name}/report.md: no file may be as large here",
-        "  raise ulimit -f, or write it elsewhere with --out DIR",
-    ]
-    assert (run / "report.md").read_text() == "the one before\n"
-    assert not list(run.glob(".report*"))
-
-
 def test_a_folder_that_cannot_be_written(fiprof: Fiprof, run: Path) -> None:
     done = fiprof("report", str(run), "--out", "/proc/fiprof")
     assert done.returncode == 1
@@ -136,33 +108,6 @@ def test_a_folder_that_cannot_be_written(fiprof: Fiprof, run: Path) -> None:
         "fiprof: /proc/fiprof cannot be written: No such file or directory",
         "  write it elsewhere with --out DIR",
     ]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_run(fiprof: Fiprof, run: Path) -> None:
-    run.chmod(0o555)
-    try:
-        done = fiprof("report", "latest")
-    finally:
-        run.chmod(0o755)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "  write it elsewhere with --out DIR"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["report"], "Missing argument 'RUN [RUN …]'"),
-        (["report", "nothing"], "there is no run nothing"),
-        (["report", "latest", "latest"], "fiprof: a run is named twice\n"),
-        (["report", "latest", "--format", "pdf"], "'pdf' is not one of"),
-    ],
-)
-def test_wrong_use(fiprof: Fiprof, run: Path, arguments: list[str], words: str) -> None:
-    done = fiprof(*arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert not (run / "report.md").exists()
 
 
 def test_a_run_without_raw_files_still_has_a_report(fiprof: Fiprof, run: Path) -> None:

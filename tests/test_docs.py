@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.cli.main import cli
-from tests import docs_commands, docs_tables
+from tests import docs_commands, docs_notebook, docs_tables
 from tests.conftest import REPOSITORY
 from tests.transcripts import PAGES, commands, filled
 
@@ -53,19 +53,14 @@ def test_python_examples_parse() -> None:
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """A link or heading that is not there is a warning."""
     pytest.importorskip("sphinx")
-    argv = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "-q",
-        "-b",
-        "html",
-        "-d",
-        str(tmp_path / "trees"),
-        "docs",
-        str(tmp_path / "site"),
-    ]
+    words = ["-W", "-q", "-b", "html", "-d", str(tmp_path / "trees"), "docs", str(tmp_path / "site")]
+    argv = [sys.executable, "-m", "sphinx", *words]
     done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site/commands.html").exists()
+
+
+def test_the_notebook_executed_again_shows_the_same(tmp_path: Path) -> None:
+    nbformat = pytest.importorskip("nbformat")
+    committed = nbformat.read(docs_notebook.NOTEBOOK, as_version=4)
+    assert docs_notebook.texts(docs_notebook.execute(tmp_path)) == docs_notebook.texts(committed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool
 from fiprof.workloads.registry import builtin
 from tests.conftest import Fiprof
+from tests.test_against_ncu import agrees, as_ncu_prints
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU")]
 
@@ -58,47 +58,11 @@ def test_stall_shares(run: Path) -> None:
 def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
     """To the digits that ncu prints."""
     copy_out(run, NCU_REPORT, tmp_path)
-    text = subprocess.run(
-        [str(find_tool("ncu").path), "--import", str(tmp_path / NCU_REPORT), "--page", "details", "--print-units", "base"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout  # fmt: skip
-    shown = {row["launch"]: row for row in json.loads(fiprof("show", str(run), "--format", "json").stdout)["rows"]}
-    pages = details_pages(text)
-    assert len(pages) == len(shown)
-    compared = 0
-    for page, launch in zip(pages, sorted(shown), strict=True):
-        for name, key in PRINTED.items():
-            if name in page and shown[launch].get(key) is not None:
-                digits = len(page[name].partition(".")[2])
-                scale = 1e3 if key.endswith("_us") else 1.0
-                assert f"{shown[launch][key] * scale:.{digits}f}" == page[name], (launch, name)
-                compared += 1
-    assert compared >= 4 * len(pages)
-
-
-# ncu's name of a metric on the details page -> the key in `fiprof show --format json`.
-PRINTED = {
-    "Duration": "duration_us",
-    "DRAM Throughput": "dram_throughput_pct",
-    "Theoretical Occupancy": "theoretical_occupancy_pct",
-    "Achieved Occupancy": "achieved_occupancy_pct",
-    "L2 Hit Rate": "l2_hit_pct",
-    "Registers Per Thread": "registers_per_thread",
-}
-
-
-def details_pages(text: str) -> list[dict[str, str]]:
-    """Metric name -> printed value, for each launch of ncu's text page."""
-    pages: list[dict[str, str]] = []
-    for line in text.splitlines():
-        if re.search(r", Context \d+, Stream \d+, Device \d+, CC ", line):
-            pages.append({})
-        found = re.match(r"    ([A-Z#].{20,}?)\s{2,}(\S.*?)?\s{2,}([\d.,]+)\s*$", line)
-        if found and pages:
-            pages[-1].setdefault(found.group(1).strip(), found.group(3).replace(",", ""))
-    return pages
+    argv = [str(find_tool("ncu").path), "--import", str(tmp_path / NCU_REPORT), "--page", "details"]
+    pages = as_ncu_prints(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    rows = json.loads(fiprof("show", str(run), "--format", "json").stdout)["rows"]
+    for row, page in zip([row for row in rows if row["launch"] is not None], pages, strict=True):
+        agrees(row, page)
 
 
 @pytest.mark.parametrize(

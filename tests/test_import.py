@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import lzma
 import os
 import shutil
@@ -40,7 +39,7 @@ from fiprof.orchestrator.run_session import Bench, Result
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.fakes.nsys import record_environment
-from tests.nsys_exports import FIVE_KERNELS, RUNTIME, SCHEMA_3_0, TWO_RANKS, altered, parsed
+from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed
 from tests.recorded_runs import PROGRAMS, invoke
 from tests.test_cli import epilog
 
@@ -213,29 +212,6 @@ def shifted(folder: Path, by_ns: int) -> Path:
     return altered(folder, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {by_ns}")
 
 
-def test_traces_of_several_ranks_lie_on_one_axis_of_time(tmp_path: Path) -> None:
-    result, manifest = importing(tmp_path, FIVE_KERNELS, shifted(tmp_path / "second", 5_000))
-    assert [file.path for file in manifest.imported] == ["nsys/trace.sqlite", "nsys/trace-1.sqlite"]
-    single, _ = importing(tmp_path, FIVE_KERNELS)
-    kernels, alone = rows(result.path, "kernels"), rows(single.path, "kernels")
-    assert Counter(row["file"] for row in kernels) == {0: 184, 1: 184}
-    for number, shift in ((0, 0), (1, 5_000)):
-        mine = [row["start_ns"] - shift for row in kernels if row["file"] == number]
-        assert mine == [row["start_ns"] for row in alone]
-    ranges = rows(result.path, "ranges")
-    for row in ranges:
-        if row["parent"] is not None:
-            around = ranges[row["parent"]]
-            assert (around["file"], around["depth"]) == (row["file"], row["depth"] - 1)
-            assert around["start_ns"] <= row["start_ns"]
-
-
-@pytest.mark.parametrize("table", ["DIAGNOSTIC_EVENT", "NVTX_EVENTS", RUNTIME])
-def test_collectives_of_a_trace_that_lacks_calls_or_ranges(table: str, tmp_path: Path) -> None:
-    run = Run(importing(tmp_path, altered(tmp_path, f"DROP TABLE {table}", source=TWO_RANKS))[0].path)
-    assert [row["late_collectives"] for row in comm(run).ranks] == [15, 16]
-
-
 @pytest.mark.fault("traces hours apart, of two machines, or without a session start imported together", "a warning")
 @pytest.mark.parametrize(
     ("by_ns", "statements", "told"),
@@ -334,12 +310,6 @@ def test_declared_ranges_are_cases_and_each_time_is_an_iteration(tmp_path: Path)
     # The trace has 100 ranges of that name, one after the other.
     assert {row["phase"] for row in inside} == {"measure"}
     assert sorted({row["iteration"] for row in inside}) == list(range(100))
-
-
-def test_the_range_of_a_profile_is_no_iteration(tmp_path: Path) -> None:
-    result, manifest = importing(tmp_path, NCU / "full.raw.csv", ranges=("measure",))
-    assert [case.id for case in manifest.cases] == ["measure"]
-    assert {(row["case"], row["iteration"]) for row in rows(result.path, "launches")} == {("measure", None)}
 
 
 def test_launches_stand_for_the_executions_in_their_range(tmp_path: Path) -> None:
@@ -472,13 +442,3 @@ def test_the_example_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert invoke(*epilog("import").removeprefix("Example: fiprof ").split())[0] == 0
     (run,) = (tmp_path / "artifacts").iterdir()
     assert (len(rows(run, "kernels")), len(rows(run, "launches"))) == (184, 6)
-
-
-def test_the_command_prints_the_folder(tmp_path: Path) -> None:
-    status, output = invoke(
-        "import", str(NCU / "full.raw.csv"), "--name", "from a friend", "--artifacts", str(tmp_path / "artifacts")
-    )
-    (run,) = (tmp_path / "artifacts").iterdir()
-    assert (status, output.strip()) == (0, str(run))
-    assert run.name.endswith("-from-a-friend")
-    assert json.loads((run / "run.json").read_text())["imported"][0]["kind"] == "ncu-raw"

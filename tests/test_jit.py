@@ -19,7 +19,6 @@ from fiprof.flashinfer.results import JitResults
 from fiprof.model import results
 from fiprof.reports.writers import render
 from tests.conftest import REPOSITORY, Fiprof, python_path
-from tests.fakes import jit as stand_in
 from tests.fakes.jit import DECODE
 
 
@@ -206,17 +205,3 @@ def test_the_probe_times_calls_and_refuses_a_cache_elsewhere(tmp_path: Path) -> 
         else:
             assert (facts[0]["gpu"]["name"], facts[0]["compiled_ahead"]) == ("H200", ["flashinfer_jit_cache"])
             assert (last["kind"], len(last["again_s"]), last["first_s"] >= 0) == ("call", 5, True)
-
-
-# The cache on disk
-
-
-def test_one_log_for_all_modules_as_flashinfer_0_5_keeps_it(tmp_path: Path) -> None:
-    lines = ["# ninja log v5"]
-    for name in ("rope", DECODE):
-        stand_in.fill(tmp_path, name)
-        (stand_in.folder(tmp_path, name) / ".ninja_log").unlink()
-        lines += [f"0\t2000\t17\t{name}/a.o\tabc", f"2000\t2100\t17\t{name}/{name}.so\tabc"]
-    (stand_in.folder(tmp_path, "rope").parent / ".ninja_log").write_text("\n".join(lines) + "\n")
-    modules = jit.read_modules(tmp_path)
-    assert [(module.compile_s, len(module.phases)) for module in modules.values()] == [(2.1, 2), (2.1, 2)]

@@ -713,15 +713,6 @@ def test_the_scope_of_every_moment(tree: Tree, elsewhere: Tree, endless: bool) -
         assert got == expected_scope(names)
 
 
-def test_start_end_ranges_have_a_parent_but_are_none() -> None:
-    outer = Range("d", "outer", 0, 100, 1, "push_pop")
-    started = Range("d", "started", 10, 90, 1, "start_end")
-    inner = Range("d", "inner", 20, 30, 1, "push_pop")
-    longer = Range("d", "longer", 40, 200, 1, "start_end")
-    found = {one.name: (one.depth, one.parent) for one in nested([inner, longer, started, outer])}
-    assert found == {"outer": (0, None), "started": (1, 0), "inner": (1, 0), "longer": (0, None)}
-
-
 def test_ranges_that_share_a_tick() -> None:
     """A case that starts with its phase is inside it; a phase that starts where the one before ended is beside it."""
     setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
