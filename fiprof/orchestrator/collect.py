@@ -43,8 +43,9 @@ def collect(request: CollectRequest, bench: Bench) -> Result:
     Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
     taken; what goes wrong later stands in the result and in the manifest.
     """
-    tools = require_tools(request)
-    gpu = visible_gpu(request.gpu)
+    with ThreadPoolExecutor() as pool:
+        finding, gpu = pool.submit(require_tools, request), visible_gpu(request.gpu)
+    tools = finding.result()
     with bench.holding(gpu):
         collection = start(request, tools, gpu, bench)
         collection.measure()
