@@ -155,7 +155,9 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         copied = zip(*(union(*np.clip(times, *turn)) for turn in bounds), strict=True)
         parts[group] = [np.linspace(begin, max(end, begin + 1), cells + 1), *bounds.T, *map(np.concatenate, copied)]
     worked = {group: np.zeros(sum(map(len, each))) for group, each in parts.items()}
-    executions: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
+    executions: dict[int, list[tuple[Ints, Ints]]] = defaultdict(lambda: [(np.empty(0, np.int64),) * 2])
+    since = min((each.times[0] for each in sampled.values()), default=0)
+    until = max((each.times[-1] + each.period_ns for each in sampled.values()), default=0)
     reached, at = dict.fromkeys(groups, LONG_AGO), 0
     group_of = np.array([kind["group"] for kind in kinds])
     for piece in run.pieces("kernels", ("start_ns", "end_ns")) if groups else ():
@@ -166,9 +168,10 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
                 alone = union(starts[rows], ends[rows], since=reached[group])
                 worked[group] += covered(*alone, np.concatenate(parts[group]))
                 reached[group] = max(reached[group], int(ends[rows].max()))
-        for number, rows in split(kind_here) if sampled else ():
-            if number in kept:
-                executions[number].append((starts[rows], ends[rows]))
+        if sampled and starts.min() < until and ends.max() > since:
+            for number, rows in split(kind_here):
+                if number in kept:
+                    executions[number].append((starts[rows], ends[rows]))
 
     phases = []
     for group, of_group in groups.items():
@@ -232,7 +235,7 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
 
     count, ranks, in_rounds = run.row_count("kernels"), ranks_of(run), run.settings.rounds > 1
     numbered, kinds, kind_of, at = Kinds(), list[Row](), np.empty(count, np.int32), 0
-    durations, gaps, calls = Quantiles(count), Quantiles(count, LEAST_GAP_NS), Quantiles(count)
+    gaps = Quantiles(count, LEAST_GAP_NS)
     groups: dict[Any, int] = {}
     gpus: dict[Any, int] = {}
     last: dict[int, tuple[int, int]] = {}
@@ -240,8 +243,8 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
     turns: dict[int, list[list[int]]] = defaultdict(list)
     current: dict[int, int] = {}
     """GPU -> the group whose turn it is."""
-    for piece in run.pieces("kernels", (*NAMES, "pid", "start_ns", "end_ns", "launch_call_ns")):
-        start, end, call = (numbers(piece[name]) for name in ("start_ns", "end_ns", "launch_call_ns"))
+    for piece in run.pieces("kernels", (*NAMES, "pid", "start_ns", "end_ns")):
+        start, end = numbers(piece["start_ns"]), numbers(piece["end_ns"])
         own = {"rank": ranks.of_rows(piece.select(["pid", "device"]))} if ranks.several else {}
         kind = kind_of[at : (at := at + piece.num_rows)] = numbered.of(piece.select(NAMES), **own)
         for number, values in enumerate(itertools.islice(numbered.numbers, len(kinds), None), len(kinds)):
@@ -250,7 +253,7 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
             gpu = gpus.setdefault((row["rank"], row["device"]) if in_rounds else group, len(gpus))
             row |= {"group": group, "gpu": gpu, "label": run.labels(row["case"]), "kernel": row["kernel"] or ""}
             pid = piece["pid"][int(np.argmax(kind == number))].as_py()
-            kinds.append(row | {"pid": pid, "start_ns": -LONG_AGO, "end_ns": LONG_AGO, "ns": 0})
+            kinds.append(row | {"pid": pid, "start_ns": -LONG_AGO, "end_ns": LONG_AGO, "ns": 0, "executions": 0})
         counts, times = np.bincount(kind), np.bincount(kind, end - start)
         starts, ends = (np.full(len(counts), each) for each in (-LONG_AGO, LONG_AGO))
         np.minimum.at(starts, kind, start)
@@ -260,8 +263,7 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
             row["start_ns"] = min(row["start_ns"], int(starts[number]))
             row["end_ns"] = max(row["end_ns"], int(ends[number]))
             row["ns"] += int(times[number])
-        durations.add(kind, end - start)
-        calls.add(kind[call != MISSING], call[call != MISSING])
+            row["executions"] += int(counts[number])
         group_of, gpu_of = (np.array([row[key] for row in kinds])[kind] for key in ("group", "gpu"))
         for group, rows in split(group_of):
             owner, reached = last.get(group, (NOTHING, 0))
@@ -278,19 +280,30 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
                     turns[group].append([int(begin), int(stop)])
                 current[gpu], turn = group, turns[group][-1]
                 turn[:] = min(turn[0], int(begin)), max(turn[1], int(stop))
-    found, medians = durations.found(), [{n: each[2] for n, each in of.found().items()} for of in (gaps, calls)]
+    gap_us = {number: median_ns / 1e3 for number, (*_, median_ns, _) in gaps.found().items()}
+    del gaps
+    durations, calls = (_quantiles(run, column, kind_of) for column in ("duration_ns", "launch_call_ns"))
     for number, row in enumerate(kinds):
-        row["executions"], p10, middle, p90 = found[number]
-        gap_ns, call_ns = (each.get(number) for each in medians)
+        _, p10, middle, p90 = durations.get(number, (0, 0.0, 0.0, 0.0))
         row |= {
             "start_us": row["start_ns"] / 1e3,
             "end_us": row["end_ns"] / 1e3,
             "nsys_duration_us": middle / 1e3,
             "nsys_spread": (p90 / 1e3 - p10 / 1e3) / (middle / 1e3) if middle else 0.0,
-            "gap_us": None if gap_ns is None else gap_ns / 1e3,
-            "launch_call_us": None if call_ns is None else call_ns / 1e3,
+            "gap_us": gap_us.get(number),
+            "launch_call_us": calls[number][2] / 1e3 if number in calls else None,
         }
     return kinds, kind_of, turns
+
+
+def _quantiles(run: Run, column: str, kind_of: Ints) -> dict[int, tuple[int, float, float, float]]:
+    """Kind -> count and quantiles of a column of times, ns, where it has any."""
+    found, at = Quantiles(len(kind_of)), 0
+    for piece in run.pieces("kernels", (column,)):
+        times = numbers(piece[column])
+        kind = kind_of[at : (at := at + len(times))]
+        found.add(kind[times != MISSING], times[times != MISSING])
+    return found.found()
 
 
 def _selected(run: Run, found: Sequence[Row], wanted: Selection) -> set[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,28 +84,63 @@ def phases(run: Run) -> Phases:
 
 
 class Calls:
-    """The CUDA calls of a run, by their row in ``api``."""
+    """The CUDA calls of a run, by their row in ``api``; each column is read when it is first asked for."""
 
     def __init__(self, run: Run) -> None:
+        self._run, self._names, self._threads = run, dict[str, int](), dict[int, int]()
+
+    @functools.cached_property
+    def starts(self) -> Ints:
+        """ns since the trace began."""
+        return self._column("int64", numbers, "start_ns")
+
+    @functools.cached_property
+    def ends(self) -> Ints:
+        """ns since the trace began."""
+        return self._column("int64", numbers, "end_ns")
+
+    @functools.cached_property
+    def thread(self) -> Ints:
+        """The number of each call's thread."""
+
+        def numbered(pids: pa.ChunkedArray, tids: pa.ChunkedArray) -> Ints:
+            keys, thread = coded(arrow(thread_keys(numbers(pids), numbers(tids))))
+            return self._known(self._threads, keys[:-1])[thread]
+
+        return self._column("int32", numbered, "pid", "tid")
+
+    @functools.cached_property
+    def name(self) -> Ints:
+        """The number of each call's name."""
+
+        def numbered(column: pa.ChunkedArray) -> Ints:
+            texts, name = coded(column)
+            return self._known(self._names, [text or "" for text in texts])[name]
+
+        return self._column("int16", numbered, "name")
+
+    @property
+    def threads(self) -> dict[int, int]:
+        """:func:`thread_keys` -> the number of the thread in ``thread``."""
+        return self._threads if len(self.thread) else {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the numbers in ``name`` stand for."""
+        return tuple(self._names) if len(self.name) else ()
+
+    def _known(self, found: dict[Any, int], values: Sequence[Any]) -> Ints:
         import numpy as np
 
-        self._run, self.count, at = run, run.row_count("api"), 0
-        self.starts, self.ends = np.empty(self.count, np.int64), np.empty(self.count, np.int64)
-        """ns since the trace began."""
-        self.thread, self.name = np.empty(self.count, np.int32), np.empty(self.count, np.int16)
-        """The number of each call's thread and of its name."""
-        self.threads: dict[int, int] = {}
-        """:func:`thread_keys` -> number."""
-        names: dict[str, int] = {}
-        for piece in run.pieces("api", ("start_ns", "end_ns", "pid", "tid", "name")):
-            here = slice(at, at := at + piece.num_rows)
-            self.starts[here], self.ends[here] = numbers(piece["start_ns"]), numbers(piece["end_ns"])
-            keys, thread = coded(arrow(thread_keys(numbers(piece["pid"]), numbers(piece["tid"]))))
-            self.thread[here] = np.array([self.threads.setdefault(key, len(self.threads)) for key in keys[:-1]])[thread]
-            texts, name = coded(piece["name"])
-            self.name[here] = np.array([names.setdefault(text or "", len(names)) for text in texts])[name]
-        self.names = tuple(names)
-        """What the numbers in ``name`` stand for."""
+        return np.array([found.setdefault(value, len(found)) for value in values])
+
+    def _column(self, kind: str, make: Callable[..., Ints], *columns: str) -> Ints:
+        import numpy as np
+
+        found, at = np.empty(self._run.row_count("api"), kind), 0
+        for piece in self._run.pieces("api", columns):
+            found[at : (at := at + piece.num_rows)] = make(*piece.columns)
+        return found
 
     @functools.cached_property
     def nested(self) -> dict[int, Stretches]:
@@ -117,9 +152,9 @@ class Calls:
         import numpy as np
 
         found = np.full(self._run.row_count(table), NOTHING, np.int32)
-        if not self.count:
+        calls = np.empty(self._run.row_count("api"), np.int64)
+        if not len(calls):
             return found
-        calls = np.empty(self.count, np.int64)
         for at, piece in self._identities("api"):
             calls[at : at + len(piece)] = piece
         order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)

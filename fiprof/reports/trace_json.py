@@ -6,9 +6,10 @@ The format is Google's: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ COUNTERS = {
     "warps": "Compute Warps in Flight",
 }
 """Key of a sampled metric -> the name of its track."""
-_WORK = ("start_ns", "end_ns", "device", "stream", "pid")
 _DETAILS = {
     "kernels": (
         "kernel_full", "grid", "block", "registers", "shared_bytes", "graph_node", "phase", "case", "iteration",
@@ -70,57 +70,21 @@ def write(run: Run, path: Path) -> str:
     )
 
 
-class _Tracks:
-    """Processes and threads of the trace: the GPUs with their streams, the program's processes with their threads."""
-
-    def __init__(self) -> None:
-        self._processes: dict[str, int] = {}
-        self._threads = 0
-
-    def process(self, name: str) -> Iterator[Row]:
-        """What names a process, the first time."""
-        if name not in self._processes:
-            self._processes[name] = len(self._processes) + 1
-            yield {"ph": "M", "name": "process_name", "pid": self._processes[name], "args": {"name": name}}
-
-    def pid(self, name: str) -> int:
-        return self._processes[name]
-
-    def slices(self, process: str, name: str, slices: Iterable[Row], *, nested: bool) -> Iterator[Row]:
-        """Slices under a thread of this name. Those that overlap go to further threads of the same name.
-
-        nested: a slice inside another is on the same thread.
-        """
-        yield from self.process(process)
-        lanes: list[tuple[int, list[float]]] = []
-        for item in sorted(slices, key=lambda item: (item["ts"], -item["dur"])):
-            for lane in lanes:
-                while lane[1] and lane[1][-1] <= item["ts"]:
-                    lane[1].pop()
-                if not lane[1] or (nested and item["ts"] + item["dur"] <= lane[1][-1]):
-                    thread, open_ = lane
-                    break
-            else:
-                self._threads += 1
-                thread, open_ = self._threads, []
-                lanes.append((thread, open_))
-                where = {"pid": self.pid(process), "tid": thread}
-                yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
-                yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": thread}}
-            open_.append(item["ts"] + item["dur"])
-            starts, ends = item.pop("starts", ()), item.pop("ends", ())
-            where = {"pid": self.pid(process), "tid": thread, "ts": item["ts"] / 1e3}
-            yield {**item, "ph": "X", **where, "dur": item["dur"] / 1e3}
-            for phase, flows in (({"ph": "s"}, starts), ({"ph": "f", "bp": "e"}, ends)):
-                for flow in flows:
-                    yield {**phase, "id": flow, "name": "launch", "cat": "launch", **where}
-
-
 def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
     """Every event; ``counts`` gets how many there are of a kind."""
-    kernels = _timed(run, "kernels", (*_WORK, "kernel", *_DETAILS["kernels"]))
-    copies = _timed(run, "copies", (*_WORK, "kind", *_DETAILS["copies"]))
-    calls = _timed(run, "api", ("start_ns", "end_ns", "name", "pid", "tid", *_DETAILS["api"]))
+    columns = {
+        "kernels": ("device", "stream", "kernel"),
+        "copies": ("device", "stream", "kind"),
+        "api": ("tid", "name"),
+    }
+    kernels, copies, calls = (
+        [
+            row
+            for row in run.rows(table, ("start_ns", "end_ns", "pid", *more, *_DETAILS[table]))
+            if row["start_ns"] <= row["end_ns"]
+        ]
+        for table, more in columns.items()
+    )
     ranges = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "pid", "tid"))
     memory = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
     sampled = samples.read(run)
@@ -129,15 +93,37 @@ def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
     origin_ns = min(starts, default=0)
     ends = (row["end_ns"] or row["start_ns"] for rows in (kernels, copies, calls, ranges) for row in rows)
     last_ns = max(ends, default=0)
-    tracks = _Tracks()
+    processes: dict[str, int] = {}
+    """GPUs with their streams, and the program's processes with their threads -> number."""
+    threads = itertools.count(1)
 
     def item(row: Row, category: str, name: str | None, details: Row) -> Row:
         end_ns = max(row["start_ns"], last_ns if row["end_ns"] is None else row["end_ns"])
         args = {key: _text(value) for key, value in details.items() if value is not None}
-        return {
-            "name": _text(name or ""), "cat": category, "ts": row["start_ns"] - origin_ns,
-            "dur": end_ns - row["start_ns"], "args": args,
-        }  # fmt: skip
+        times = {"ts": row["start_ns"] - origin_ns, "dur": end_ns - row["start_ns"]}
+        return {"name": _text(name or ""), "cat": category, **times, "args": args}
+
+    def track(process: str, name: str, slices: list[Row], *, nested: bool) -> Iterator[Row]:
+        """Slices on threads of one name: as many as it takes that none overlap. nested: but in one that holds them."""
+        pid, lanes = processes.setdefault(process, len(processes) + 1), list[tuple[Row, list[int]]]()
+        for each in sorted(slices, key=lambda each: (each["ts"], -each["dur"])):
+            end = each["ts"] + each["dur"]
+            for where, ends in lanes:  # noqa: B007 - what was found stays
+                while ends and ends[-1] <= each["ts"]:
+                    ends.pop()
+                if not ends or (nested and end <= ends[-1]):
+                    break
+            else:
+                where, ends = {"pid": pid, "tid": next(threads)}, []
+                lanes.append((where, ends))
+                yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
+                yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": where["tid"]}}
+            ends.append(end)
+            flows = [({"ph": "s"}, each.pop("starts", ())), ({"ph": "f", "bp": "e"}, each.pop("ends", ()))]
+            at = {**where, "ts": each["ts"] / 1e3}
+            yield {**each, "ph": "X", **at, "dur": each["dur"] / 1e3}
+            for phase, numbers in flows:
+                yield from ({**phase, "id": number, "name": "launch", "cat": "launch", **at} for number in numbers)
 
     callers = {(row["pid"], row["correlation"]) for row in calls if row["correlation"] is not None}
     arrows: dict[Any, list[int]] = defaultdict(list)
@@ -150,29 +136,30 @@ def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
                 arrows[row["pid"], row["correlation"]].append(counts["arrows"])
                 made["ends"] = [counts["arrows"]]
             streams[row["device"] or 0, row["stream"], row["pid"]].append(made)
-    threads: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    of_threads: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in ranges:
         note = "never ended" if row["end_ns"] is None else None
         made = item(row, "nvtx", row["name"], {"domain": row["domain"] or None, "note": note})
-        threads[row["pid"] or 0, row["tid"] or 0][f"NVTX {row['domain'] or ''}".strip()].append(made)
+        of_threads[row["pid"] or 0, row["tid"] or 0][f"NVTX {row['domain'] or ''}".strip()].append(made)
     for row in calls:
         made = item(row, "cuda", row["name"], {"correlation": row["correlation"], "status": row["status"] or None})
         # A runtime call and the driver call inside it can share their id: one arrow, from the first.
         made["starts"] = arrows.pop((row["pid"], row["correlation"]), [])
-        threads[row["pid"] or 0, row["tid"] or 0]["CUDA calls"].append(made)
-    for (pid, tid), by_name in sorted(threads.items()):
+        of_threads[row["pid"] or 0, row["tid"] or 0]["CUDA calls"].append(made)
+    for (pid, tid), by_name in sorted(of_threads.items()):
         for name, slices in sorted(by_name.items(), reverse=True):
-            yield from tracks.slices(f"process {own_pid(pid)}", f"thread {tid} {_text(name)}", slices, nested=True)
+            yield from track(f"process {own_pid(pid)}", f"thread {tid} {_text(name)}", slices, nested=True)
     pids = {row["pid"] for row in (*kernels, *copies)}
     for (device, stream, pid), slices in sorted(streams.items(), key=lambda each: tuple(n or 0 for n in each[0])):
         name = f"stream {stream}" + (f" of process {own_pid(pid)}" if len(pids) > 1 else "")
         # A kernel inside another one's time is not part of it.
-        yield from tracks.slices(f"GPU {device}", name, slices, nested=False)
+        yield from track(f"GPU {device}", name, slices, nested=False)
     for device, name, time_ns, value in _counters(sampled, memory):
-        yield from tracks.process(f"GPU {device}")
         counts["values"] += 1
-        ts = (time_ns - origin_ns) / 1e3
-        yield {"ph": "C", "name": name, "pid": tracks.pid(f"GPU {device}"), "ts": ts, "args": {"value": value}}
+        pid, ts = processes.setdefault(f"GPU {device}", len(processes) + 1), (time_ns - origin_ns) / 1e3
+        yield {"ph": "C", "name": name, "pid": pid, "ts": ts, "args": {"value": value}}
+    for name, pid in processes.items():
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
     counts.update(kernels=len(kernels), copies=len(copies), api=len(calls), ranges=len(ranges))
 
 
@@ -197,11 +184,6 @@ def _counters(
             held[owner] = row["total_bytes"]
             name = "device memory" + (f" of process {own_pid(pid)}" if several else "")
             yield device, f"{name} (bytes)", row["time_ns"], row["total_bytes"]
-
-
-def _timed(run: Run, table: str, columns: Sequence[str]) -> list[Row]:
-    """The rows that do not end before they start."""
-    return [row for row in run.rows(table, columns) if row["start_ns"] <= row["end_ns"]]
 
 
 def _text(value: Any) -> Any:
