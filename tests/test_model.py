@@ -219,13 +219,6 @@ def test_what_is_left_out_is_said() -> None:
     assert invoke("stalls", run, "--top", "7")[1].count("\nreason ") == 7
 
 
-@pytest.mark.parametrize("command", ["show", "verdict"])
-def test_the_first_screen_is_a_screen(command: str) -> None:
-    lines = invoke(command, str(parsed("all").path))[1].splitlines()
-    assert 20 < len(lines) <= 42
-    assert len(invoke(command, str(parsed("all").path), "--all")[1].splitlines()) > 120
-
-
 def test_sections_of_show_stand_alone() -> None:
     printed = invoke("show", str(parsed("all").path), "--occupancy")[1]
     titles = [

@@ -21,9 +21,9 @@ from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
-from fiprof.orchestrator.profile import LAUNCH_S, Group, choose, traced_groups
+from fiprof.orchestrator.profile import LAUNCH_S, Group, choose
 from tests.conftest import Fiprof, python_path
-from tests.recorded_runs import RUNS, profiled
+from tests.recorded_runs import RUNS
 from tests.test_collect import only_run
 
 
@@ -74,17 +74,6 @@ def test_kernels_that_were_launched_once_are_not_skipped() -> None:
         0,
         1,
     )
-
-
-def test_the_choice_for_the_recorded_llama() -> None:
-    """9,667 launches of 101 kernels, grids and blocks: 30 stand for 80% of the time."""
-    groups, total_ns = traced_groups(profiled("llama").path, ())
-    assert (len(groups), sum(group.count for group in groups), total_ns) == (101, 9667, 35_453_662)
-    choice = choose(groups, wanted(launches=40), total_ns)
-    assert (choice.launches, len(choice.names), round(choice.cover, 4)) == (30, 19, 0.8027)
-    assert (choice.foretold_s, round(choice.all_s)) == (24.0, 7734)
-    in_prefill, _ = traced_groups(profiled("llama").path, ("prefill",))
-    assert sum(group.count for group in in_prefill) == 366
 
 
 def profile(fiprof: Fiprof, fakes: dict[str, str], program: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -14,20 +14,17 @@ import pytest
 
 from fiprof.analysis.comm import CALL, HOST, KERNEL, Comm, comm
 from fiprof.analysis.idle import Cause, activities, idle
-from fiprof.analysis.show import show
 from fiprof.analysis.top import Spent, top
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.busy import busy_times
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost
 from fiprof.parsers.nsys import NOTED
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.reports.top import folded, together
-from fiprof.text import functor, kernel_identity
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
 from tests.recorded_runs import invoke, profiled, two_ranks
-from tests.reports_fixture import add, execution, make_run, write_manifest
+from tests.reports_fixture import add, write_manifest
 
 # ``fiprof top``: where the GPU's time goes, and why it is idle.
 
@@ -163,22 +160,6 @@ def test_nested_intervals() -> None:
     found = innermost(starts, ends, labels)
     moments = np.array([0, 15, 25, 30, 45, 50, 75, 95, 100])
     assert found.at(moments).tolist() == [0, 1, 2, 3, 1, 0, 4, 0, NOTHING]
-
-
-def test_what_tells_kernels_of_a_name_apart() -> None:
-    full = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
-    assert (
-        functor(full + "BinaryFunctor<c10::BFloat16, float, at::native::binary_internal::MulFunctor<float>>>>(int)")
-        == "Mul"
-    )
-    assert functor(full + "direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda()]>>(int)") == "direct_copy"
-    assert functor(full + "CUDAFunctorOnSelf_add<c10::BFloat16>>>(int)") == "add"
-    # As nsys and as ncu print it.
-    kernel, before, after = "CatArrayBatchedCopy", "void at::native::<unnamed>::CatArrayBatchedCopy<", "(T1 *)"
-    by_nsys = f"{before}at::native::<unnamed>::OpaqueType<(unsigned int)4>, unsigned int, (int)3, (int)64>{after}"
-    by_ncu = f"{before}<unnamed>::OpaqueType<4>, unsigned int, 3, 64>{after}"
-    assert kernel_identity(kernel, by_nsys) == kernel_identity(kernel, by_ncu) == "CatArrayBatchedCopy  4,3,64"
-    assert functor("void gemm<float>(float *)") == functor("mean_kernel") == ""
 
 
 # fiprof/analysis/comm: who waits for whom, against the recorded job of two ranks and made-up ones.
@@ -389,23 +370,6 @@ def test_point_to_point_and_groups(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_clocks_of_two_traces(tmp_path: Path) -> None:
-    """A trace each; the second's clock is 5 ms behind: its collectives would end before those of the first begin."""
-    near, far = Job(2, files=True), Job(2, files=True)
-    for job, behind in ((near, 0), (far, 5000)):
-        for step in range(20):
-            late = 40 if step % 2 else 0
-            job.kernel(0, 10000 + 1000 * step, 10000 + 1000 * step + 100)
-            job.kernel(1, 10000 + 1000 * step + late - behind, 10000 + 1000 * step + 100 - behind)
-    found = near.found(tmp_path / "near")
-    assert [(each.kind, each.values) for each in found.warnings][-1] == (
-        "clock", {"file": 1, "shift_us": 0, "error_us": 100},
-    )  # fmt: skip
-    moved = far.found(tmp_path / "far")
-    assert [each["skew_us"] for each in moved.collectives] == [each["skew_us"] for each in found.collectives]
-    assert (moved.warnings[-1].kind, moved.warnings[-1].values["shift_us"]) == ("clock_off", 5000)
-
-
 OF_PROCESS = {
     "globalPid": ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
     "globalTid": ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"),
@@ -493,40 +457,6 @@ def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], 
     assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
     if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
         assert [row[-1] for row in query(tmp_path / "trace.sqlite", f"SELECT * FROM {NOTED}")] == [r for _, r in ranks]
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Run:
-    """Two ranks, an iteration of a kernel and an all-reduce for which rank 1 waits."""
-    kernels = [
-        execution(begin, end, kernel, iteration=step, pid=1 + rank, device=rank)
-        for step in range(3)
-        for rank, kernel, begin, end in [
-            (0, "gemm", 1000 * step, 1000 * step + 400), (0, "ncclAllReduce", 1000 * step + 400, 1000 * step + 450),
-            (1, "gemm", 1000 * step, 1000 * step + 100), (1, "ncclAllReduce", 1000 * step + 100, 1000 * step + 450),
-        ]
-    ]  # fmt: skip
-    run = make_run(tmp_path, kernels=sorted(kernels, key=lambda row: row["start_ns"]))
-    add(run, "processes", [{"pid": 1, "device": 0, "rank": 0}, {"pid": 2, "device": 1, "rank": 1}])
-    return run
-
-
-def test_times_by_rank(job: Run) -> None:
-    """A median over ranks is a time that none took: together it is the slowest rank's."""
-    case = "mine[rows=8]"
-    times = {
-        rank: {kernel: each.median_us for (_, kernel), each in of.kernels.items()}
-        for rank, of in job.trace.ranks.items()
-    }
-    assert times == {0: {"gemm": 0.4, "ncclAllReduce": 0.05}, 1: {"gemm": 0.1, "ncclAllReduce": 0.35}}
-    assert {kernel: each.median_us for (_, kernel), each in job.trace.kernels.items()} == {
-        "gemm": 0.4,
-        "ncclAllReduce": 0.35,
-    }
-    assert (job.trace.cases[case].iteration.median_us, job.trace.cases[case].executions) == (0.45, 2)
-    assert busy_times(job)[case].median_us == 0.45
-    shown = [(item.rank, item.kernel, item.nsys_duration_us) for item in show(job).launches]
-    assert sorted(shown) == [(0, "gemm", 0.4), (0, "ncclAllReduce", 0.05), (1, "gemm", 0.1), (1, "ncclAllReduce", 0.35)]
 
 
 # What ``fiprof top`` and ``comm`` say of the programs in tests/programs, recorded on H200s.

@@ -35,7 +35,6 @@ from fiprof.orchestrator.study import Where, entries, label, make_plan, mixed, r
 from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
-from fiprof.workloads.case import short_name
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY, Fiprof
 from tests.recorded_runs import STUDY
@@ -44,29 +43,6 @@ from tests.recorded_runs import STUDY
 
 
 GIB = 2**30
-
-
-def counts(cases) -> dict[str, int]:  # type: ignore[no-untyped-def]
-    names = [short_name(case.workload) for case in cases]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
-
-
-def test_the_packaged_matrix() -> None:
-    study = load_definition("flashinfer")
-    assert counts(study.cases) == {
-        "prefill": 64,
-        "decode": 108,
-        "rmsnorm": 10,
-        "fused_add_rmsnorm": 10,
-        "add_then_rmsnorm": 10,
-        "rope": 12,
-    }
-    assert len({case.id for case in study.cases}) == 214
-    modes = [(p["tensor_cores"], p["cuda_graph"]) for case in study.cases[64:172] for p in (dict(case.params),)]
-    assert (modes.count((False, False)), modes.count((True, False)), modes.count((False, True))) == (36, 36, 36)
-    assert study.cases[0].id == (
-        "prefill[batch=1,seq_len=512,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=fa2,dtype=fp16]"
-    )
 
 
 def test_what_does_not_fit_is_skipped_and_said() -> None:

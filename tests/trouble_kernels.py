@@ -1,29 +1,5 @@
 """Kernels with one trouble each, to hold ``fiprof verdict`` against on a real GPU; collected as those of
 ``tests/single_purpose.py``, by ``tests/collect_single_purpose.sh``.
-
-global_atomics     every thread adds to one address
-shared_atomics     every thread of a block adds to one word of shared memory
-block_barrier      a block-wide barrier after every few additions
-spilled_registers  more live values than registers: spills to local memory
-indexed_array      a thread's array indexed by data: local memory
-scattered_stores   neighbouring threads store far apart
-random_gathers     4-byte loads from anywhere in 1 GiB
-divergent_branches 32 ways through a loop, one for each lane
-wave_and_a_bit     one wave of equal blocks and eight blocks more
-long_code          a loop body larger than every instruction cache
-two_streams        two kernels side by side, each with blocks for half of the multiprocessors
-device_memcpy      a copy of 134 MB by the copy engine or the driver's kernel, and a tiny kernel
-partial_warps      blocks of eight threads
-fp64_chain         double-precision multiply-adds
-special_functions  sines by the XU pipe
-integer_logic      shifts and exclusive-ors: the ALU pipe
-constant_indices   lanes that read different words of constant memory
-memory_fences      a fence after every store
-sleeping           blocks that poll a flag between naps while one block works
-host_memory        loads from pinned memory of the host
-dependent_math     one chain of dependent multiply-adds in four warps a multiprocessor
-few_warps          loads with two warps a multiprocessor, because of their shared memory
-l1_reads           a few kB read over and over from L1
 """
 
 from __future__ import annotations
@@ -92,56 +68,12 @@ class Trouble(Workload[RepeatsParams]):
         return Cost(flops=0, bytes_read=0, bytes_written=0)
 
 
-class GlobalAtomics(Trouble):
-    name, summary = "global_atomics", "every thread adds to one address"
-    repeats = 16
-
-
-class SharedAtomics(Trouble):
-    name, summary = "shared_atomics", "every thread of a block adds to one word of shared memory"
-
-
-class BlockBarrier(Trouble):
-    name, summary = "block_barrier", "a block-wide barrier after every few additions"
-    threads, blocks_per_sm, repeats = 1024, 2, 4096
-
-
-class SpilledRegisters(Trouble):
-    name, summary = "spilled_registers", "more live values than registers"
-    threads, blocks_per_sm, repeats = 1024, 2, 64
-
-
-class IndexedArray(Trouble):
-    name, summary = "indexed_array", "a thread's array indexed by data"
-    repeats = 512
-
-
-class ScatteredStores(Trouble):
-    name, summary = "scattered_stores", "neighbouring threads store far apart"
-    elements, repeats, blocks_per_sm = 1 << 28, 64, 16
-
-
-class RandomGathers(Trouble):
-    name, summary = "random_gathers", "4-byte loads from anywhere in 1 GiB"
-    elements, repeats, blocks_per_sm = 1 << 28, 64, 16
-
-
-class DivergentBranches(Trouble):
-    name, summary = "divergent_branches", "32 ways through a loop, one for each lane"
-    repeats = 64
-
-
 class WaveAndABit(Trouble):
     name, summary = "wave_and_a_bit", "one wave of equal blocks and eight blocks more"
     threads, repeats = 1024, 16384
 
     def blocks(self) -> int:
         return 2 * multiprocessors(self.device) + 8
-
-
-class LongCode(Trouble):
-    name, summary = "long_code", "a loop body larger than every instruction cache"
-    threads, blocks_per_sm, repeats = 128, 1, 32
 
 
 class TwoStreams(Trouble):
@@ -168,7 +100,7 @@ class TwoStreams(Trouble):
 
 
 class DeviceMemcpy(Trouble):
-    name, summary = "device_memcpy", "a copy of 134 MB and a tiny kernel"
+    name, summary = "device_memcpy", "a copy of 134 MB by the copy engine or the driver's kernel, and a tiny kernel"
     elements = 1 << 25
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
@@ -188,40 +120,6 @@ class DeviceMemcpy(Trouble):
         return Cost(flops=0, bytes_read=4 * self.elements, bytes_written=4 * self.elements)
 
 
-class PartialWarps(Trouble):
-    name, summary = "partial_warps", "blocks of eight threads"
-    threads, blocks_per_sm, repeats = 8, 64, 8192
-
-
-class Fp64Chain(Trouble):
-    name, summary = "fp64_chain", "double-precision multiply-adds"
-    repeats = 8192
-
-
-class SpecialFunctions(Trouble):
-    name, summary = "special_functions", "sines by the XU pipe"
-    repeats = 2048
-
-
-class IntegerLogic(Trouble):
-    name, summary = "integer_logic", "shifts and exclusive-ors: the ALU pipe"
-    repeats = 4096
-
-
-class ConstantIndices(Trouble):
-    name, summary = "constant_indices", "lanes that read different words of constant memory"
-
-
-class MemoryFences(Trouble):
-    name, summary = "memory_fences", "a fence after every store"
-    elements, repeats = 1 << 24, 64
-
-
-class Sleeping(Trouble):
-    name, summary = "sleeping", "blocks that poll a flag between naps while one block works"
-    blocks_per_sm, repeats = 1, 65536
-
-
 class HostMemory(Trouble):
     name, summary = "host_memory", "loads from pinned memory of the host"
     elements, repeats, blocks_per_sm = 1 << 22, 1, 8
@@ -230,17 +128,28 @@ class HostMemory(Trouble):
         return super().inputs().cpu().pin_memory()
 
 
-class DependentMath(Trouble):
-    name, summary = "dependent_math", "one chain of dependent multiply-adds in four warps a multiprocessor"
-    threads, blocks_per_sm, repeats = 128, 1, 65536
+def trouble(name: str, summary: str, **launch: float) -> None:
+    """A kernel of this name that is launched as the attributes say."""
+    globals()[name] = type(name, (Trouble,), {"__module__": __name__, "name": name, "summary": summary, **launch})
 
 
-class FewWarps(Trouble):
-    name, summary = "few_warps", "loads with two warps a multiprocessor, because of their shared memory"
-    elements, threads, blocks_per_sm, repeats = 1 << 28, 64, 32, 1024
-    shared_bytes = 160 << 10
-
-
-class L1Reads(Trouble):
-    name, summary = "l1_reads", "a few kB read over and over from L1"
-    repeats = 1024
+trouble("global_atomics", "every thread adds to one address", repeats=16)
+trouble("shared_atomics", "every thread of a block adds to one word of shared memory")
+trouble("block_barrier", "a barrier after every few additions", threads=1024, blocks_per_sm=2, repeats=4096)
+trouble("spilled_registers", "more live values than registers", threads=1024, blocks_per_sm=2, repeats=64)
+trouble("indexed_array", "a thread's array indexed by data: local memory", repeats=512)
+trouble("scattered_stores", "neighbouring threads store far apart", elements=1 << 28, repeats=64, blocks_per_sm=16)
+trouble("random_gathers", "4-byte loads from anywhere in 1 GiB", elements=1 << 28, repeats=64, blocks_per_sm=16)
+trouble("divergent_branches", "32 ways through a loop, one for each lane", repeats=64)
+trouble("long_code", "a loop larger than every instruction cache", threads=128, blocks_per_sm=1, repeats=32)
+trouble("partial_warps", "blocks of eight threads", threads=8, blocks_per_sm=64, repeats=8192)
+trouble("fp64_chain", "double-precision multiply-adds", repeats=8192)
+trouble("special_functions", "sines by the XU pipe", repeats=2048)
+trouble("integer_logic", "shifts and exclusive-ors: the ALU pipe", repeats=4096)
+trouble("constant_indices", "lanes that read different words of constant memory")
+trouble("memory_fences", "a fence after every store", elements=1 << 24, repeats=64)
+trouble("sleeping", "blocks that poll a flag between naps while one block works", blocks_per_sm=1, repeats=65536)
+trouble("dependent_math", "one chain of multiply-adds in four warps an SM", threads=128, blocks_per_sm=1, repeats=65536)
+trouble("few_warps", "loads with two warps an SM, because of their shared memory", elements=1 << 28, threads=64,
+        blocks_per_sm=32, repeats=1024, shared_bytes=160 << 10)  # fmt: skip
+trouble("l1_reads", "a few kB read over and over from L1", repeats=1024)
