@@ -244,7 +244,7 @@ def test_a_verdict_that_one_percent_of_one_counter_turns_is_not_sure() -> None:
                 if name_of(after) != name_of(before) and (not before.causes or after.causes[:1] != before.causes[:1]):
                     turned += 1
                     noise = Kind.NO_SINGLE_LIMIT in (after.kind, before.kind)
-                    assert noise or (before.margin_points is not None and before.margin_points < NOISE.value)
+                    assert noise or (before.margin_points is not None and before.margin_points < NOISE)
     assert turned
 
 
@@ -275,14 +275,14 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
     assert all(item.value == values.get(item.quantity.key, item.value) for item in found.evidence)
     first = found.evidence[0] if found.evidence else None
     if found.kind is Kind.LAUNCH:
-        assert waiting is not None and waiting >= WAITING.value
+        assert waiting is not None and waiting >= WAITING
     elif found.kind in (Kind.COMPUTE, Kind.MEMORY):
-        assert first and first.value >= BUSY.value and first.reached
+        assert first and first.value >= BUSY and first.reached
     elif found.kind is Kind.IMBALANCE:
-        assert first and first.value >= IDLE.value
+        assert first and first.value >= IDLE
     elif found.kind is Kind.LATENCY:
-        assert all(item.value < BUSY.value for item in found.resources)
-    if found.kind is not Kind.LAUNCH and found.busiest and found.busiest.value >= SATURATED.value:
+        assert all(item.value < BUSY for item in found.resources)
+    if found.kind is not Kind.LAUNCH and found.busiest and found.busiest.value >= SATURATED:
         assert found.kind in (Kind.COMPUTE, Kind.MEMORY, Kind.NO_SINGLE_LIMIT)
     assert found.runner_up is None or name_of(found.runner_up) != name_of(found)
     of = None if waiting is None else waiting_case(waiting)

@@ -434,7 +434,7 @@ def results(study: Study) -> tuple[Result, ...]:
 
 MOST_EXCEPTIONS = 4
 """Cases that a recommendation excepts by name; more are counted."""
-WORTH = 1 + WORTH_CHANGING.share
+WORTH = 1 + WORTH_CHANGING / 100
 """A ratio below it is no reason to choose, however sure it is."""
 
 

@@ -63,7 +63,7 @@ class Line:
     @property
     def holds(self) -> bool:
         """Whether the times follow it."""
-        return abs(self.worst.part) <= OFF_FIT.share and self.intercept_us.low <= self.intercept_us.high
+        return abs(self.worst.part) <= OFF_FIT / 100 and self.intercept_us.low <= self.intercept_us.high
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Law:
     @property
     def holds(self) -> bool:
         """Whether the times follow it."""
-        return abs(self.worst.part) <= OFF_FIT.share
+        return abs(self.worst.part) <= OFF_FIT / 100
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
     import numpy as np
     from scipy.optimize import lsq_linear
 
-    if len(cases) < FIT_POINTS.value:
+    if len(cases) < FIT_POINTS:
         return Fit(workload, axis, tuple(cases), None, None)
     known = kernel_info.of_workload(workload)
     power = known.growth.get(axis, 1) if known else 1

@@ -119,7 +119,7 @@ class Study:
         found = []
         for solving in problems:
             kept = [case for case in solving if case.id not in self.alternatives] or list(solving[:1])
-            most_us = _us(kept[0]) * (1 + WORTH_CHANGING.share)
+            most_us = _us(kept[0]) * (1 + WORTH_CHANGING / 100)
             found.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
         return tuple(sorted(found, key=lambda case: places[case.id]))
 

@@ -34,16 +34,6 @@ class Threshold(float):
         threshold.unit, threshold.origin = unit, origin
         return threshold
 
-    @property
-    def value(self) -> float:
-        """The number alone."""
-        return float(self)
-
-    @property
-    def share(self) -> float:
-        """A percentage as a share, 0 to 1."""
-        return self / 100
-
 
 # What binds a launch
 

@@ -153,7 +153,7 @@ def _waiting(study: Study) -> StudySection:
     if not cases:
         why = "how long the GPU waits was not recorded" if study.of("decode") else worded(absence(study, "decode"))
         return _report("serving", title, "", absent=why)
-    waiting = {case.id: case for case in cases if (case.waiting_pct or 0) >= WAITING.value}
+    waiting = {case.id: case for case in cases if (case.waiting_pct or 0) >= WAITING}
     twins = [
         ((one, other), one.wall_us / other.wall_us)
         for one, other in pairs(study, OFF, ON)
@@ -162,7 +162,7 @@ def _waiting(study: Study) -> StudySection:
     helped = [value for (one, _), value in twins if value >= WORTH and one.id in waiting]
     learned = (
         f"In {len(waiting)} of {len(cases)} decode cases without a CUDA graph the GPU waits for the host for "
-        f"{WAITING.value:.0f}% of the time or longer."
+        f"{WAITING:.0f}% of the time or longer."
     )
     if not waiting:
         advice = "The host keeps the GPU busy at all these sizes."

@@ -320,9 +320,9 @@ def _difference(a: TracedNumber, b: TracedNumber) -> str:
     share = a.spec.endswith("%")
     if share or a.unit == "%":
         points = (b.value - a.value) * (100 if share else 1)
-        return f"{points:+.0f} points" if abs(points) >= WORTH_CHANGING.value else ""
+        return f"{points:+.0f} points" if abs(points) >= WORTH_CHANGING else ""
     change = 100 * (b.value / a.value - 1) if a.value else 0.0
-    return f"{change:+.1f}%" if abs(change) >= WORTH_CHANGING.value else ""
+    return f"{change:+.1f}%" if abs(change) >= WORTH_CHANGING else ""
 
 
 # Tables of a program

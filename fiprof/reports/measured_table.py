@@ -146,9 +146,9 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
     values = {"processes": found.processes, "schedule": found.schedule, "rounds": found.rounds}
     drawn = Chart(
         "B against A, with intervals",
-        lambda: charts.intervals([(label(case), case) for case in found.cases], SAME_WITHIN.value),
+        lambda: charts.intervals([(label(case), case) for case in found.cases], SAME_WITHIN),
         "A bar is the interval of the change, the stroke in it the change; a dot is a process against the mean of A. "
-        f"Shaded: ±{SAME_WITHIN.value:g}%.",
+        f"Shaded: ±{SAME_WITHIN:g}%.",
     )
     return _document(
         COLUMNS,
@@ -160,8 +160,8 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         notes=(
             say(how, count=found.repeated_rounds, **values),
             "The intervals of all cases hold at once, and no case that is unchanged comes out slower or faster, in "
-            f"{100 - FALSE_ALARMS.value:g} of 100 comparisons. Slower and faster are {LEAST_CHANGE.value:g}% at least; "
-            f"same is within {SAME_WITHIN.value:g}%.",
+            f"{100 - FALSE_ALARMS:g} of 100 comparisons. Slower and faster are {LEAST_CHANGE:g}% at least; "
+            f"same is within {SAME_WITHIN:g}%.",
         ),
         charts=(drawn,),
     )
@@ -218,7 +218,7 @@ def gate_document(found: Gate, *, every: bool = False) -> Document:
         title=answer(found),
         warnings=tuple(_warnings(found)),
         summary=(_sides(found),),
-        notes=(*notes, say(note, limit=found.max_slowdown_pct, alarms=FALSE_ALARMS.value)),
+        notes=(*notes, say(note, limit=found.max_slowdown_pct, alarms=FALSE_ALARMS)),
     )
 
 

@@ -188,10 +188,10 @@ def _named(names: Sequence[str]) -> str:
 def _doubts(run: Run, rows: Rows) -> Iterator[str]:
     """What makes a report doubtful as a whole: how its run ended, and what it has nothing of."""
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
-    if rows.top is not None and rows.idle >= WAITING.share and rows.rows[0].kind != "idle":
+    if rows.top is not None and rows.idle >= WAITING / 100 and rows.rows[0].kind != "idle":
         yield f"GPU idle {rows.idle:.0%} of the time: fiprof top {run.manifest.name} says why"
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
-    if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING.share:
+    if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"
     if not run.launches:
         yield f"no counters, occupancy, stalls and roofs: {worded(run.missing('ncu'))}"

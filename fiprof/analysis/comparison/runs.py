@@ -224,7 +224,7 @@ class CaseChange:
     @property
     def notable(self) -> bool:
         """Whether its time differs by as much as is worth a word."""
-        return abs(self.share or 0.0) >= WORTH_CHANGING.share
+        return abs(self.share or 0.0) >= WORTH_CHANGING / 100
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class RunComparison:
         if self.same_run:
             return finding("same_run", "Both sides are the same run.")
         drift = "Processes of the same code differ by up to {processes_pct:g}%"
-        numbers = {"processes_pct": PROCESSES_DRIFT.value, "boards_pct": BOARDS_DIFFER.value}
+        numbers = {"processes_pct": PROCESSES_DRIFT, "boards_pct": BOARDS_DIFFER}
         if any(each.values["of"] == "board" for each in self.conditions):
             words = (
                 f"Cannot tell: one process a side, on two boards. {drift}, boards of a kind by about {{boards_pct:g}}%."
@@ -351,7 +351,7 @@ def summary(found: RunComparison) -> Iterator[str]:
                 longer=sum(us > 0 for us in times),
                 shorter=sum(us < 0 for us in times),
                 within=times.count(0.0),
-                marked=WORTH_CHANGING.value,
+                marked=WORTH_CHANGING,
             )
     elif found.program:
         yield from program_summary(found.program)

@@ -77,7 +77,7 @@ def differences(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> t
         raise ValueError(f"{count} and {len(b)} processes are no comparison")
     times = np.log(np.array([*a, *b], dtype=float))
     labels = relabellings(count)
-    allowed = math.floor(FALSE_ALARMS.share * len(labels))
+    allowed = math.floor(FALSE_ALARMS / 100 * len(labels))
     seen = times[count:].mean(axis=0) - times[:count].mean(axis=0)
     residuals = times.copy()
     residuals[count:] -= seen
@@ -128,17 +128,17 @@ def processes_for(pct: float, tells_pct: float, processes: int) -> int:
 
 
 def _difference(seen: float, low: float, high: float, p: float, *, processes: int) -> Difference:
-    least, same = _log(LEAST_CHANGE.value), _log(SAME_WITHIN.value)
-    significant = p <= FALSE_ALARMS.share
+    least, same = _log(LEAST_CHANGE), _log(SAME_WITHIN)
+    significant = p <= FALSE_ALARMS / 100
     if not significant:
         # In a tie rounding may have left 0 outside.
         low, high = min(low, 0.0), max(high, 0.0)
     width = (high - low) / 2
     pct, low_pct, high_pct, tells_pct = map(_pct, (seen, low, high, width))
     needed = None
-    if significant and abs(pct) >= LEAST_CHANGE.value:
+    if significant and abs(pct) >= LEAST_CHANGE:
         outcome = Outcome.SLOWER if seen > 0 else Outcome.FASTER
-    elif -SAME_WITHIN.value <= low_pct and high_pct <= SAME_WITHIN.value:
+    elif low_pct >= -SAME_WITHIN and high_pct <= SAME_WITHIN:
         outcome = Outcome.SAME
     else:
         outcome = Outcome.CANNOT_TELL
@@ -168,7 +168,7 @@ def _variance(squares: Numbers, count: int) -> Numbers:
     """Between processes of a side. squares: summed over both."""
     import numpy as np
 
-    return np.maximum(squares, 0) / (2 * count - 2) + _log(PROCESS_SPREAD.value) ** 2
+    return np.maximum(squares, 0) / (2 * count - 2) + _log(PROCESS_SPREAD) ** 2
 
 
 def _largest_of_others(statistics: Numbers) -> Numbers:

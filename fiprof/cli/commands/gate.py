@@ -51,7 +51,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--max-slowdown",
     "max_slowdown_pct",
-    type=FiniteRange(LEAST_CHANGE.value, None, unit="%"),
+    type=FiniteRange(LEAST_CHANGE, None, unit="%"),
     metavar="PERCENT",
     default=3.0,
     show_default=False,

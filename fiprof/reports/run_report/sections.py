@@ -76,10 +76,10 @@ def _marked(cell: Any, base: Any) -> Any:
     for number, other in pairs:
         if number.spec.endswith("%") or number.unit == "%":
             points = (number.value - other.value) * (100 if number.spec.endswith("%") else 1)
-            changes += [f"{points:+.0f} points"] * (abs(points) >= WORTH_CHANGING.value)
+            changes += [f"{points:+.0f} points"] * (abs(points) >= WORTH_CHANGING)
         else:
             pct = 100 * (number.value / other.value - 1) if other.value else 0.0
-            changes += [f"{pct:+.1f}%"] * (abs(pct) >= WORTH_CHANGING.value)
+            changes += [f"{pct:+.1f}%"] * (abs(pct) >= WORTH_CHANGING)
     if changes and isinstance(cell, TracedNumber):
         return say("{cell} ({change})", cell=cell, change=changes[0])
     return say("≠ {cell}", cell=cell) if changes or not pairs else cell
@@ -315,10 +315,10 @@ def times(runs: Sequence[Run]) -> Section:
             for quantity, title in ((KERNEL_TIME, "kernels"), (PLAIN, "no profiler"))
         ]
         note = (
-            f"Differences of {WORTH_CHANGING.value:g}% and more from the first run are marked. One process a side "
-            f"cannot tell a change from noise: the same code differs by up to {PROCESSES_DIFFER.value:g}% between "
-            f"processes, by about {BOARDS_DIFFER.value:g}% between boards of a kind, and drifts by up to "
-            f"{PROCESSES_DRIFT.value:g}% over ten processes in a row."
+            f"Differences of {WORTH_CHANGING:g}% and more from the first run are marked. One process a side "
+            f"cannot tell a change from noise: the same code differs by up to {PROCESSES_DIFFER:g}% between "
+            f"processes, by about {BOARDS_DIFFER:g}% between boards of a kind, and drifts by up to "
+            f"{PROCESSES_DRIFT:g}% over ten processes in a row."
         )
         blocks.append(beside(runs, rows, notes=(note,)))
     elif len(runs) > 1 and cases:
