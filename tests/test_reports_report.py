@@ -120,7 +120,7 @@ def test_without_nsys(tmp_path: Path) -> None:
     failed = ended("nsys", exit_status=1, outcome="failed", message="the importer failed", remedy="again")
     write_manifest(run.path, cases=recorded_cases(), actions=[failed], status="failed", reason="nsys failed")
     made = report([Run(run.path)])
-    assert "no trace and times by nsys: nsys failed: the importer failed" in made.warnings
+    assert "no times by nsys: nsys failed: the importer failed" in made.warnings
     assert any(" failed: nsys failed" in text for text in made.warnings)
     assert "nsys: the importer failed (again)" in made.markdown()
     assert [row["limit"] for row in rows(made)[:2]] == ["latency-bound", "latency-bound"]

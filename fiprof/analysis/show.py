@@ -114,19 +114,22 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
         for check in checks.failed(run)
         if not wanted or (check.launch in {None, *numbers} and check.case in {None, *ids})
     ]
-    missing = []
-    if not run.launches:
-        missing.append(finding("no_counters", "no counters, occupancy and roofs: {why}", why=run.missing("ncu")))
-    if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
-        missing.append(finding("no_trace", "no times by nsys: {why}", why=run.missing("nsys")))
-    if not run.plain and run.cases and not run.imported and not run.of_program:
-        missing.append(finding("no_plain_times", "no times without a profiler: the plain run left none"))
     return Figures(
         run=run,
         cases=tuple(case for case in run.manifest.cases if not wanted or case.id in ids),
         launches=tuple(kept),
-        warnings=(*run.status_warning(), *missing, *checks.summarized(failed, run)),
+        warnings=(*run.status_warning(), *missing(run), *checks.summarized(failed, run)),
     )
+
+
+def missing(run: Run) -> Iterator[Finding]:
+    """What a run has nothing of, and why."""
+    if not run.launches:
+        yield finding("no_counters", "no counters, occupancy and roofs: {why}", why=run.missing("ncu"))
+    if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
+        yield finding("no_trace", "no times by nsys: {why}", why=run.missing("nsys"))
+    if not run.plain and run.cases and not run.imported and not run.of_program:
+        yield finding("no_plain_times", "no times without a profiler: the plain run left none")
 
 
 def _figures(run: Run, wanted: Selection) -> Iterator[LaunchFigures]:

@@ -405,8 +405,9 @@ class Run:
                 kind, words = "not_started_because", "{tool} was not started: {reason}"
             return finding(kind, words, tool=tool, reason=manifest.reason)
         if self.has(first):
-            if self.imported and self.table(first, ["device"]).num_rows:
-                words = "{tool}'s kernels belong to no case; fiprof import --range NAME makes cases of NVTX ranges"
+            if self.row_count(first):
+                words = "{tool}'s kernels belong to no case"
+                words += "; fiprof import --range NAME makes cases of NVTX ranges" if self.imported else ""
                 return finding("no_cases", words, tool=tool)
             return finding("no_kernels", "{tool} saw no kernel", tool=tool)
         words = "{tool} ran, but its tables are not there; fiprof parse {run} makes them, or says why it cannot"

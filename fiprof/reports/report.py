@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.comm import comm
+from fiprof.analysis.show import missing
 from fiprof.analysis.thresholds import SOME_WAITING, WAITING
 from fiprof.model import packs
 from fiprof.model.provenance import TracedNumber
@@ -193,16 +194,7 @@ def _doubts(run: Run, rows: Rows) -> Iterator[str]:
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"
-    if not run.launches:
-        yield f"no counters, occupancy, stalls and roofs: {worded(run.missing('ncu'))}"
-    if not run.has("kernels"):
-        yield f"no trace and times by nsys: {worded(run.missing('nsys'))}"
-    elif (run.cases or run.imported) and not run.trace.cases:
-        has = "no NVTX ranges of fiprof" if run.has("ranges") else "no NVTX ranges at all"
-        why = f"the trace has {has}, so that no kernel can be told to belong to a case"
-        yield f"no times of cases by nsys: {worded(run.missing('nsys')) if run.imported else why}"
-    if run.cases and not run.plain and not run.imported and not run.of_program:
-        yield "no times without a profiler: the plain run left none"
+    yield from map(worded, missing(run))
 
 
 # Templates
