@@ -564,24 +564,21 @@ class Rounds:
             if not cases:
                 break
             self.repeated += number >= wanted
-            self._round(number, cases, plan)
-
-    def _round(self, number: int, cases: Sequence[int], plan: Mapping[int, tuple[int, int]]) -> None:
-        """One round, its cases in another order each time, the same in all processes; every second round backwards
-        through these, so that a drift falls on both sides alike."""
-        shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
-        order = [(case, *plan[case]) for case in shuffled]
-        again = " again" if number >= self._request.rounds else ""
-        records: dict[int, dict[str, Record]] = defaultdict(dict)
-        for process in self._processes[:: -1 if number % 2 else 1]:
-            self._progress.detail("rounds", f"{number + 1} of {self._request.rounds}{again}, {process.name}")
-            answer = process.ask("measure", round=number, cases=order)
-            self.note_failures(process, answer)
-            for record in answer:
-                records[record["place"]][process.name] = record
-        for case, by_process in records.items():
-            if case not in self.failed:
-                self._found[case].append(by_process)
+            # Its cases in another order each time, the same in all processes; every second round backwards through
+            # these, so that a drift falls on both sides alike.
+            shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
+            order = [(case, *plan[case]) for case in shuffled]
+            again = " again" if number >= wanted else ""
+            records: dict[int, dict[str, Record]] = defaultdict(dict)
+            for process in self._processes[:: -1 if number % 2 else 1]:
+                self._progress.detail("rounds", f"{number + 1} of {wanted}{again}, {process.name}")
+                answer = process.ask("measure", round=number, cases=order)
+                self.note_failures(process, answer)
+                for record in answer:
+                    records[record["place"]][process.name] = record
+            for case, by_process in records.items():
+                if case not in self.failed:
+                    self._found[case].append(by_process)
 
     def times(self, letter: str) -> list[list[float]]:
         """Each process of a side: its time of each measured case, µs, the geometric median of its rounds' medians."""

@@ -27,31 +27,33 @@ from fiprof.model.selection import Selection
 from fiprof.model.wording import Worded
 from fiprof.text import functor, kernel_identity, short_kernel
 
-COLUMNS = tuple(
-    Column(key, unit=unit, meaning=meaning)
-    for key, unit, meaning in (
-        (
-            "about",
-            "",
-            "What the row is about: side, outcome (same or cannot_tell), case, outside_kernels, kernel, verdict, "
-            "factor, counter, stall or hot_code; of programs also work (executions of B over those of A), window, "
-            "part, idle and range.",
-        ),
-        ("case", "", "Case id on side B; null of what is no case's."),
-        ("rank", "", "Rank; null where there is one, and for all together."),
-        ("device", "", "GPU, as CUDA counts them; null for all together."),
-        ("range", "", "NVTX range, outermost first."),
-        ("call", "", "CUDA call that the GPU waited for."),
-        ("kernel", "", "Kernel, on side B where it has it."),
-        ("match", "", "How the kernel was found on the other side: same, renamed, replaced, new or gone."),
-        ("item", "", "What a and b are: key of a quantity, kind of a factor, a stall reason, or a place in the code."),
-        ("unit", "", "Unit of a and b."),
-        ("a", "", "On side A, in the row's unit; null where it was not measured."),
-        ("b", "", "On side B."),
-        ("change", "", "b - a."),
-        ("accounts_us", "µs", "How much longer side B takes for it, of programs at equal work; negative where less."),
-        ("by", "", "Whose time that is a part of: plain, nsys or ncu."),
-    )
+COLUMNS = (
+    Column(
+        "about",
+        meaning="What the row is about: side, outcome (same or cannot_tell), case, outside_kernels, kernel, verdict, "
+        "factor, counter, stall or hot_code; of programs also work (executions of B over those of A), window, part, "
+        "idle and range.",
+    ),
+    Column("case", meaning="Case id on side B; null of what is no case's."),
+    Column("rank", meaning="Rank; null where there is one, and for all together."),
+    Column("device", meaning="GPU, as CUDA counts them; null for all together."),
+    Column("range", meaning="NVTX range, outermost first."),
+    Column("call", meaning="CUDA call that the GPU waited for."),
+    Column("kernel", meaning="Kernel, on side B where it has it."),
+    Column("match", meaning="How the kernel was found on the other side: same, renamed, replaced, new or gone."),
+    Column(
+        "item", meaning="What a and b are: key of a quantity, kind of a factor, a stall reason, or a place in the code."
+    ),
+    Column("unit", meaning="Unit of a and b."),
+    Column("a", meaning="On side A, in the row's unit; null where it was not measured."),
+    Column("b", meaning="On side B."),
+    Column("change", meaning="b - a."),
+    Column(
+        "accounts_us",
+        unit="µs",
+        meaning="How much longer side B takes for it, of programs at equal work; negative where less.",
+    ),
+    Column("by", meaning="Whose time that is a part of: plain, nsys or ncu."),
 )
 
 
