@@ -8,7 +8,6 @@ from typing import Any
 from fiprof.reports.measured_table import baselines as baselines_document
 from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
-from fiprof.reports.view import About
 from fiprof.reports.writers import render
 from tests import docs_faults, docs_keys, golden
 from tests.recorded_runs import RUNS, invoke, parsed, session_folder
@@ -46,7 +45,7 @@ def printed_rows() -> list[dict[str, Any]]:
         "baseline": baselines_document([(MAIN, MEASURED.run.cases)]),
     }
     texts = [invoke(*words, "--format", "json")[1] for words in asked]
-    texts += [render(what, "json", about=About(f"{name}/1")) for name, what in measured.items()]
+    texts += [render(what, "json", about={"schema": f"{name}/1"}) for name, what in measured.items()]
     return held + [row for text in texts for row in json.loads(text)["rows"]]
 
 

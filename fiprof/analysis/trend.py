@@ -74,18 +74,11 @@ class Line:
         return self.levels[1:]
 
 
-@dataclass(frozen=True)
-class Trend:
-    """A quantity over the runs of an archive."""
+def trend(rows: Sequence[ResultRow], metric: str) -> list[Line]:
+    """The lines of a quantity over results of the catalogue, the oldest first; those with the largest changes first.
 
-    metric: str
-    """Its key."""
-    lines: tuple[Line, ...]
-    """Those with the largest changes first."""
-
-
-def trend(rows: Sequence[ResultRow], metric: str) -> Trend:
-    """The trend of results of the catalogue, the oldest first. Raises ImportError without ruptures."""
+    Raises ImportError without ruptures.
+    """
     found: dict[tuple[str | None, ...], list[ResultRow]] = defaultdict(list)
     for row in rows:
         if (row.values[metric] or 0) > 0:
@@ -96,7 +89,7 @@ def trend(rows: Sequence[ResultRow], metric: str) -> Trend:
         values = tuple(row.values[metric] or 0.0 for row in runs)
         lines.append(Line(tuple(runs), values, conditions, tuple(_levels(runs, values))))
     lines.sort(key=lambda line: (-max(abs(each.ratio or 0) for each in line.levels), -len(line.rows)))
-    return Trend(metric, tuple(lines))
+    return lines
 
 
 def _levels(runs: Sequence[ResultRow], values: Sequence[float]) -> Iterator[Level]:

@@ -380,17 +380,17 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
     from fiprof.reports import view, writers
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    about = None
+    about: dict[str, str | None] = {}
     if format_ == "json":
         # The command as it stands behind ``fiprof``, of a subcommand too.
         ctx = click.get_current_context()
         while ctx.parent and ctx.parent.parent:
             ctx = ctx.parent
-        about = view.About(
-            schema=f"{ctx.info_name}/{JSON_VERSION}",
-            run=run.manifest.name if run else None,
-            gpu=run.environment("gpu", "name") if run else None,
-        )
+        about = {
+            "schema": f"{ctx.info_name}/{JSON_VERSION}",
+            "run": run.manifest.name if run else None,
+            "gpu": run.environment("gpu", "name") if run else None,
+        }
     text = writers.render(what, format_, width=width(plain_width), colour=colour, bars=colour, about=about)
     output.data(text, styled=colour)
     if format_ == "csv":

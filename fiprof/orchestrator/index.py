@@ -18,7 +18,7 @@ from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
-    from fiprof.analysis.trend import Trend
+    from fiprof.analysis.trend import Line
     from fiprof.model.catalogue.queries import Answer, Question
     from fiprof.model.catalogue.store import Catalogue
     from fiprof.orchestrator.run_folder import Archive
@@ -138,7 +138,7 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
         return queries.ask(connection, found.archive, question)
 
 
-def trend(archive: Archive, question: Question, url: str | None = None) -> Trend:
+def trend(archive: Archive, question: Question, url: str | None = None) -> list[Line]:
     """The trend of the question's metric, of the archive as it is now. Raises FiprofError."""
     from fiprof.analysis.trend import trend as trend_of
 

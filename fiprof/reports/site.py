@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from fiprof import confined
 from fiprof.analysis.comparison.measured_result import read_comparison
-from fiprof.analysis.trend import Trend
+from fiprof.analysis.trend import Line
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
 from fiprof.model import json_file
@@ -109,10 +109,12 @@ def add(folder: Path, published: Published, text: str) -> None:
     _write(folder, f"{REPORTS}/{published.name}{SUFFIX}", text)
 
 
-def publish_trend(folder: Path, name: str, found: Trend, command: str) -> None:
-    """Write a page of TRENDS; remove it where there is no line. command: that asks for it."""
-    if found.lines:
-        text = trend.page(found, command, lead=(link("All runs", f"{INDEX}{SUFFIX}"),), library=LIBRARY)
+def publish_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
+    """Write a page of TRENDS; remove it where there is no line."""
+    if found:
+        metric = TRENDS[name]
+        command = f"fiprof trend --metric {metric}"
+        text = trend.page(found, metric, command, lead=(link("All runs", f"{INDEX}{SUFFIX}"),), library=LIBRARY)
         _write(folder, f"{name}{SUFFIX}", text)
     else:
         with contextlib.suppress(FileNotFoundError):

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from fiprof.analysis.trend import FEWEST, Level, Line, Trend
+from fiprof.analysis.trend import FEWEST, Level, Line
 from fiprof.model.labels import Labels
 from fiprof.model.wording import say
 from fiprof.reports import charts, colours
@@ -35,19 +35,15 @@ MARGIN = 0.02
 """Share of the value, above and below what is drawn."""
 
 
-def document(found: Trend, *, most: int | None = None) -> Document:
+def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> Document:
     """A row a run for programs; for people a row a line, and the changes.
 
-    most: lines that people are shown, those that changed most; None for all.
+    metric: key of the quantity. most: lines that people are shown, those that changed most; None for all.
     """
-    label, value = _labels(found), metric_column(found.metric)
+    label, value = _labels(found), metric_column(metric)
     names = (
         Column("label", "case", narrow=Narrow.ABOVE),
-        *(
-            [Column("kernel", "kernel", narrow=Narrow.ABOVE)]
-            if any(line.rows[0].kernel for line in found.lines)
-            else []
-        ),
+        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(line.rows[0].kernel for line in found) else []),
         Column("on", "GPU", narrow=Narrow.DROP),
     )
     columns = (
@@ -57,9 +53,7 @@ def document(found: Trend, *, most: int | None = None) -> Document:
         Column("latest", "now", value.unit, value.spec),
         Column("changed", "since the first", spec="+.1%"),
     )
-    named = [
-        {"label": label(line.rows[0].case), "kernel": line.rows[0].kernel, "on": _gpu(line)} for line in found.lines
-    ]
+    named = [{"label": label(line.rows[0].case), "kernel": line.rows[0].kernel, "on": _gpu(line)} for line in found]
     lines = [
         {
             **name,
@@ -68,24 +62,24 @@ def document(found: Trend, *, most: int | None = None) -> Document:
             "latest": line.levels[-1].value,
             "changed": line.levels[-1].value / line.levels[0].value - 1,
         }
-        for name, line in zip(named, found.lines[:most], strict=False)
+        for name, line in zip(named, found[:most], strict=False)
     ]
     shown = [view_of(columns, lines, notes=_notes(found))]
-    changes = [{**name, **row} for name, line in zip(named, found.lines, strict=True) for row in _changes(line)]
+    changes = [{**name, **row} for name, line in zip(named, found, strict=True) for row in _changes(line)]
     if changes:
         shown.append(view_of((*names, *_change_columns(value)), changes, title="Changes"))
-    left = len(found.lines) - len(lines)
+    left = len(found) - len(lines)
     notes = (say("{count:line|lines} left out that changed less: --all shows them.", count=left),) if left else ()
-    keys = (*RESULT_KEYS, "conditions", found.metric, "level", "change_ratio", "change_p")
+    keys = (*RESULT_KEYS, "conditions", metric, "level", "change_ratio", "change_p")
     runs = [
         {
             **vars(line.rows[place]),
-            found.metric: line.values[place],
+            metric: line.values[place],
             "level": level.value,
             "change_ratio": level.ratio if place == level.start else None,
             "change_p": level.p_value if place == level.start else None,
         }
-        for line in found.lines
+        for line in found
         for level in line.levels
         for place in range(level.start, level.end)
     ]
@@ -121,24 +115,24 @@ def _changes(line: Line) -> list[dict[str, Any]]:
     ]
 
 
-def page(found: Trend, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:
+def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:
     """The page: each line as a chart with its changes, those that changed most first.
 
     command: that asks for it. lead, library: as ``report_html`` takes them.
     """
-    label, value = _labels(found), metric_column(found.metric)
+    label, value = _labels(found), metric_column(metric)
     caption = "A point a run; the line is the median of a level; dashed where it changed."
     views = []
-    for line in found.lines[:MOST_LINES]:
+    for line in found[:MOST_LINES]:
         run = line.rows[0]
         facts = (run.gpu, run.uuid, run.driver and f"driver {run.driver}", line.conditions)
         name = " · ".join(filter(None, (label(run.case), run.kernel and short_kernel(run.kernel), _gpu(line))))
-        chart = Chart(f"{found.metric} over time", partial(_figure, line, value), caption)
+        chart = Chart(f"{metric} over time", partial(_figure, line, value), caption)
         texts = {"title": name, "summary": (", ".join(filter(None, facts)),), "charts": (chart,)}
         views.append(view_of(_change_columns(value), _changes(line), **texts))
     views.append(View((), (), title="How changes are found", summary=_notes(found)))
     meaning, asked = escape_markdown(value.meaning), Markdown(f"Command: {code_span(command)}")
-    title, report = f"Trend of {found.metric}", Document(views[0], tuple(views))
+    title, report = f"Trend of {metric}", Document(views[0], tuple(views))
     return report_html(report, title, lead=(*lead, meaning, asked), library=library)
 
 
@@ -165,15 +159,15 @@ def _gpu(line: Line) -> str:
     return " ".join(filter(None, ((run.gpu or "–").removeprefix("NVIDIA "), (run.uuid or "")[4:12])))
 
 
-def _labels(found: Trend) -> Labels:
-    return labels(dict.fromkeys(line.rows[0].case for line in found.lines if line.rows[0].case))
+def _labels(found: Sequence[Line]) -> Labels:
+    return labels(dict.fromkeys(line.rows[0].case for line in found if line.rows[0].case))
 
 
-def _notes(found: Trend) -> tuple[str, ...]:
-    if not found.lines:
+def _notes(found: Sequence[Line]) -> tuple[str, ...]:
+    if not found:
         return (NOTHING,)
-    notes = [] if any(line.changed for line in found.lines) else ["No change found."]
-    if short := sum(len(line.rows) < FEWEST for line in found.lines):
+    notes = [] if any(line.changed for line in found) else ["No change found."]
+    if short := sum(len(line.rows) < FEWEST for line in found):
         words = "{count:line has|lines have} fewer than {fewest} runs: too few to find a change."
         notes.append(say(words, count=short, fewest=FEWEST))
     method = (

@@ -110,17 +110,6 @@ def warnings(what: View | Document) -> tuple[str, ...]:
     return tuple(map(escape_control, (*own, *below)))
 
 
-@dataclass(frozen=True)
-class About:
-    """What JSON says above the rows."""
-
-    schema: str = ""
-    """Which rows these are, and their version: ``verdict/1``."""
-    run: str | None = None
-    """Name of the run; None where the rows are of none, or of several."""
-    gpu: str | None = None
-
-
 def word(value: Value, spec: str = "") -> str:
     """A cell as people read it."""
     if isinstance(value, TracedNumber):

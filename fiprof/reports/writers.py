@@ -9,16 +9,16 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any
 
 import fiprof
 from fiprof.model.finding import Finding, plain
 from fiprof.model.wording import worded
 from fiprof.reports.view import (
-    About,
     Column,
     Document,
     Format,
@@ -52,16 +52,17 @@ def render(
     width: int = 120,
     colour: bool = False,
     bars: bool = False,
-    about: About | None = None,
+    about: Mapping[str, str | None] = MappingProxyType({}),
 ) -> str:
     """A report as text, without a newline at its end.
 
     width: cells of the terminal; names are shortened to fit, numbers never are. colour: ANSI escapes. bars: Unicode
-    blocks. All three are for ``table`` only. about: for JSON.
+    blocks. All three are for ``table`` only. about: for JSON:
+    schema (which rows these are, and their version: ``verdict/1``), run and gpu, null where the rows are of none.
     """
     document = what if isinstance(what, Document) else Document(programs=what, shown=(what,))
     if format == "json":
-        return _json(document, about or About())
+        return _json(document, about)
     if format == "csv":
         return _csv(document.data)
     if format == "md":
@@ -282,15 +283,15 @@ def view_blocks(view: View) -> list[str]:
 # For programs
 
 
-def _json(document: Document, about: About) -> str:
+def _json(document: Document, about: Mapping[str, str | None]) -> str:
     """One object: what the rows are, of which run and GPU, what makes them doubtful, and the rows."""
     view = document.data
     found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
     content = {
-        "schema": about.schema,
+        "schema": about.get("schema", ""),
         "fiprof": fiprof.__version__,
-        "run": about.run,
-        "gpu": about.gpu,
+        "run": about.get("run"),
+        "gpu": about.get("gpu"),
         "warnings": [each.fields() for each in found if isinstance(each, Finding)],
         "rows": [{column.key: value for column, value in zip(view.columns, row, strict=True)} for row in view.rows],
     }

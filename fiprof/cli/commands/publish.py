@@ -73,6 +73,6 @@ def _trend(archive: Archive, catalog: str | None, folder: Path, page: str, metri
 
     try:
         found = index.trend(archive, question(metrics=(metric,)), catalog)
-        site.publish_trend(folder, page, found, f"fiprof trend --metric {metric}")
+        site.publish_trend(folder, page, found)
     except FiprofError as error:
         output.message(f"fiprof: {page} is left as it was: {error}")

@@ -47,7 +47,7 @@ def command(
     if out is not None:
         from fiprof.files import write_whole
 
-        page = trend.page(found, shlex.join(["fiprof", *sys.argv[1:]]))
+        page = trend.page(found, asked.metrics[0], shlex.join(["fiprof", *sys.argv[1:]]))
         write_whole(out, page.encode(), "--out names another")
         output.message(str(out))
-    show(trend.document(found, most=None if every else trend.MOST_ROWS), format_)
+    show(trend.document(found, asked.metrics[0], most=None if every else trend.MOST_ROWS), format_)
