@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fiprof.flashinfer.results import JitResults
+from fiprof.flashinfer.data import JitResults
 from fiprof.model.results import CaseResult, EnvironmentInfo, KernelResults, KernelVerdict, Times, read, write
 from tests.recorded_runs import STUDY
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.flashinfer.data import JitResults
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.report import document
-from fiprof.flashinfer.results import JitResults
 from fiprof.model import results
 from fiprof.reports.writers import render
 from tests.conftest import REPOSITORY, Fiprof, python_path

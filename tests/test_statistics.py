@@ -23,7 +23,7 @@ from fiprof.analysis.comparison.statistics import Outcome, differences, processe
 from fiprof.analysis.ratio import by_rounds, interval, ratio, times
 from fiprof.analysis.study import Study
 from fiprof.analysis.thresholds import Threshold
-from fiprof.flashinfer.claims import CLAIMS
+from fiprof.flashinfer.study import CLAIMS
 from fiprof.model.results import CaseResult, KernelResults, Times
 from tests import study_fixture as fixture
 

@@ -21,11 +21,11 @@ from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.cli.progress import TerminalProgress
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.claims import CLAIMS
+from fiprof.flashinfer.data import JitResults, SourceResults
 from fiprof.flashinfer.data import guide as guide_data
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
-from fiprof.flashinfer.results import JitResults, SourceResults
+from fiprof.flashinfer.study import CLAIMS
 from fiprof.model import packs
 from fiprof.model.results import CaseResult, read, write
 from fiprof.model.settings import Settings, StudySettings, settings_of

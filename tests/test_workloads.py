@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import fiprof.workloads
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.results import SourceMissing
+from fiprof.flashinfer.data import SourceMissing
 from fiprof.flashinfer.source_map import JIT, TOPICS, find_sources, source_map
 from fiprof.workloads.attention import plan_facts
 from fiprof.workloads.case import make_cases, parse_case

@@ -1,4 +1,5 @@
-"""``kernels.toml`` and ``guide.toml``: what is known of FlashInfer's kernels.
+"""``kernels.toml`` and ``guide.toml``: what is known of FlashInfer's kernels; and the results files of this pack: what
+compiling costs, and where the kernels' code lives.
 
 Standard library only: the workloads' interpreter reads it too.
 """
@@ -7,8 +8,15 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fiprof.model.json_file import SCHEMA
+from fiprof.model.manifest import Gpu
+
+JIT = "jit_analysis.json"
+SOURCES = "sources.json"
 
 
 @functools.cache
@@ -26,3 +34,99 @@ def kernels() -> dict[str, dict[str, Any]]:
 def guide(subject: str) -> Any:
     """A table of ``guide.toml``."""
     return data("guide")[subject]
+
+
+# Results
+
+
+@dataclass(frozen=True)
+class JitPhase:
+    """A command of a module's build, by ninja's log."""
+
+    name: str  # compile or link
+    seconds: float
+    detail: str = ""  # the source that was compiled
+    start_s: float | None = None  # from the build's start
+
+
+@dataclass(frozen=True)
+class JitModule:
+    """A just-in-time compiled module in the cache."""
+
+    name: str
+    bytes: int  # of the shared library
+    compile_s: float | None  # from the first compiler's start to the linker's end; None where no log tells
+    phases: list[JitPhase]  # one a source, and the linker
+
+
+@dataclass(frozen=True)
+class JitCall:
+    """The first call of a case, in a process of its own."""
+
+    case: str
+    cold_s: float | None  # with an empty cache
+    disk_s: float | None  # in a new process, with the cache on disk
+    memory_s: float | None  # again in the cold call's process
+    modules: list[str]  # that the call made
+    error: str = ""  # why it could not be measured
+
+
+@dataclass(frozen=True)
+class JitEnvironment:
+    """What the times depend on; what else stands there is not looked at."""
+
+    packages: dict[str, str | None] | None = None
+    gpu: Gpu | None = None
+    nvcc: str | None = None  # version of the CUDA compiler
+    cores: int | None = None
+    max_jobs: str | None = None
+
+
+@dataclass(frozen=True)
+class JitResults:
+    """``jit_analysis.json``."""
+
+    study: str
+    calls: list[JitCall]
+    modules: list[JitModule]
+    cache_layout: list[str]  # relative paths of what lies in the cache, folders ending in /
+    cache_bytes: int
+    warm_up: list[str]  # commands that fill the cache before a server starts
+    environment: dict[str, Any] = field(metadata={SCHEMA: JitEnvironment})
+    warnings: list[str] = field(default_factory=list)
+    fiprof: str = ""
+    schema_version: int = 1
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """A definition in the installed library."""
+
+    topic: str  # what it belongs to, e.g. «decode on CUDA cores»
+    part: str
+    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel or device; choice: words
+    that decide which kernel runs; step and variable: of building a module."""
+    name: str  # what is defined, or the words; its line has them in it
+    path: str  # in the folder that the package was installed into, e.g. flashinfer/decode.py
+    line: int  # from 1
+    snippet: str  # that line
+
+
+@dataclass(frozen=True)
+class SourceMissing:
+    """What was looked for and is not there; of a kernel that no topic has, an empty topic."""
+
+    topic: str
+    part: str
+    name: str
+
+
+@dataclass(frozen=True)
+class SourceResults:
+    """``sources.json``, as ``fiprof/flashinfer/source_map.py`` prints it."""
+
+    version: str  # of the package; empty where it has none
+    places: list[SourcePlace]
+    missing: list[SourceMissing]
+    package: str = ""
+    schema_version: int = 2

@@ -61,12 +61,12 @@ def packages() -> Mapping[str, str]:
 
 ELSEWHERE = {
     "after_measuring": "source_map",
-    "choices": "study_sections",
-    "claim_notes": "claims",
-    "claims": "claims",
+    "choices": "study",
+    "claim_notes": "study",
+    "claims": "study",
     "extras": "jit.measure",
-    "files": "study_sections",
-    "study_sections": "study_sections",
+    "files": "study",
+    "study_sections": "study",
 }
 """The pack's other functions -> the module of this package that has it."""
 

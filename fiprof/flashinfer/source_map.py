@@ -25,8 +25,7 @@ if not __package__:
     runpy.run_path(str(Path(__file__).parents[1] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
 
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.data import data, guide, kernels
-from fiprof.flashinfer.results import SOURCES, SourceMissing, SourcePlace, SourceResults
+from fiprof.flashinfer.data import SOURCES, SourceMissing, SourcePlace, SourceResults, data, guide, kernels
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.study import Measured

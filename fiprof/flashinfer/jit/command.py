@@ -13,7 +13,7 @@ from fiprof.cli.options import FiniteRange, SettingsCommand, format_option, show
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.flashinfer.results import JitResults
+    from fiprof.flashinfer.data import JitResults
     from fiprof.reports.view import Format
 
 
@@ -69,8 +69,8 @@ def command(
     """
     import dataclasses
 
+    from fiprof.flashinfer.data import JitResults
     from fiprof.flashinfer.jit import measure as jit
-    from fiprof.flashinfer.results import JitResults
     from fiprof.model import results
 
     if source is not None:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import fiprof
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.flashinfer.data import kernels
-from fiprof.flashinfer.results import JIT, JitCall, JitModule, JitPhase, JitResults
+from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
 from fiprof.model import results
 from fiprof.model.records import read_jsonl
 from fiprof.orchestrator.locks import gpu_lock

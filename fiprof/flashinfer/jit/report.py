@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fiprof.flashinfer.results import JitPhase, JitResults
+from fiprof.flashinfer.data import JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.wording import say
