@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model.run import Run, once
@@ -22,78 +22,60 @@ if TYPE_CHECKING:
 
 
 class Family(Worded):
-    """What an instruction is for. Names of opcodes are those of compute capabilities 7 to 10."""
+    """What an instruction is for, with its opcodes on compute capabilities 7 to 10."""
 
-    GLOBAL_LOAD = "global_load", "global loads"
-    GLOBAL_STORE = "global_store", "global stores"
-    ASYNC_COPY = "async_copy", "copies by cp.async"
+    opcodes: list[str]
+
+    def __new__(cls, value: str, words: str, opcodes: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words, member.opcodes = value, words, opcodes.split()
+        return member
+
+    GLOBAL_LOAD = "global_load", "global loads", "LDG"
+    GLOBAL_STORE = "global_store", "global stores", "STG"
+    ASYNC_COPY = "async_copy", "copies by cp.async", "LDGSTS"
     """cp.async: each thread copies its own 4 to 16 bytes from global to shared memory."""
-    COPY_WAIT = "copy_wait", "waits for copies"
+    COPY_WAIT = "copy_wait", "waits for copies", "DEPBAR LDGDEPBAR"
     """For copies by cp.async."""
-    TMA = "tma", "copies by TMA"
+    TMA = "tma", "copies by TMA", "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED"
     """A tile or a row at once, by one thread."""
-    SHARED_LOAD = "shared_load", "shared memory loads"
-    SHARED_STORE = "shared_store", "shared memory stores"
-    LOCAL = "local", "local memory"
-    CONSTANT = "constant", "constant loads"
-    ATOMIC = "atomic", "atomics"
+    SHARED_LOAD = "shared_load", "shared memory loads", "LDS LDSM"
+    SHARED_STORE = "shared_store", "shared memory stores", "STS STSM STAS"
+    LOCAL = "local", "local memory", "LDL STL"
+    CONSTANT = "constant", "constant loads", "LDC ULDC LDCU"
+    ATOMIC = "atomic", "atomics", "ATOM ATOMG RED REDG"
     """On global memory."""
-    SHARED_ATOMIC = "shared_atomic", "atomics on shared memory"
-    BARRIER = "barrier", "barriers"
+    SHARED_ATOMIC = "shared_atomic", "atomics on shared memory", "ATOMS REDS"
+    BARRIER = "barrier", "barriers", "BAR UCGABAR_ARV UCGABAR_WAIT"
     """Of a block, or of some of its warps (named)."""
-    MBARRIER = "mbarrier", "mbarriers"
-    FENCE = "fence", "fences"
-    SLEEP = "sleep", "sleeps"
-    WGMMA = "wgmma", "products (wgmma)"
+    MBARRIER = "mbarrier", "mbarriers", "SYNCS ARRIVES"
+    FENCE = "fence", "fences", "MEMBAR ERRBAR FENCE CCTL"
+    SLEEP = "sleep", "sleeps", "NANOSLEEP"
+    WGMMA = "wgmma", "products (wgmma)", "HGMMA IGMMA QGMMA BGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA"
     """Products of a warpgroup, or of a block on compute capability 10."""
-    MMA = "mma", "products (mma)"
+    MMA = "mma", "products (mma)", "HMMA IMMA DMMA BMMA QMMA OMMA"
     """Products of a warp."""
-    SPECIAL = "special", "special functions"
+    SPECIAL = "special", "special functions", "MUFU"
     """exp2, log2, sine, reciprocals, square roots."""
-    CONVERSION = "conversion", "conversions"
-    PACKED = "packed", "packed half arithmetic"
+    CONVERSION = "conversion", "conversions", "F2F F2FP I2F I2FP F2I FRND"
+    PACKED = "packed", "packed half arithmetic", "HFMA2 HADD2 HMUL2 HMNMX2 HSETP2 HSET2"
     """Arithmetic on two halves at once."""
-    FLOAT = "float", "fp32 arithmetic"
-    DOUBLE = "double", "fp64 arithmetic"
-    SHUFFLE = "shuffle", "shuffles"
+    FLOAT = "float", "fp32 arithmetic", "FFMA FADD FMUL FMNMX FSEL FSETP FSET FFMA2 FADD2 FMUL2 FSWZADD FCHK"
+    DOUBLE = "double", "fp64 arithmetic", "DFMA DADD DMUL DSETP"
+    SHUFFLE = "shuffle", "shuffles", "SHFL REDUX CREDUX VOTE VOTEU MATCH"
     """Between the lanes of a warp: shuffles, reductions, votes."""
-    BRANCH = "branch", "branches"
-    INTEGER = "integer", "integer and address arithmetic"
+    BRANCH = "branch", "branches", "BRA BRX BRXU JMP JMX JMXU CALL RET BSSY BSYNC BREAK WARPSYNC EXIT YIELD"
+    INTEGER = (
+        "integer",
+        "integer and address arithmetic",
+        "IMAD IADD3 IADD LEA LOP3 SHF ISETP SEL MOV PRMT VIADD VIMNMX VIADDMNMX IMNMX IABS PLOP3 POPC FLO BREV "
+        "SGXT BMSK CS2R S2R S2UR P2R R2P R2UR UIADD3 UIMAD ULEA ULOP3 USHF UMOV UISETP USEL UPRMT UPLOP3 IDP",
+    )
     """Addresses, logic, comparisons, moves."""
     OTHER = "other", "others"
 
 
-_OPCODES: Mapping[Family, str] = {
-    Family.GLOBAL_LOAD: "LDG",
-    Family.GLOBAL_STORE: "STG",
-    Family.ASYNC_COPY: "LDGSTS",
-    Family.COPY_WAIT: "DEPBAR LDGDEPBAR",
-    Family.TMA: "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED",
-    Family.SHARED_LOAD: "LDS LDSM",
-    Family.SHARED_STORE: "STS STSM STAS",
-    Family.LOCAL: "LDL STL",
-    Family.CONSTANT: "LDC ULDC LDCU",
-    Family.ATOMIC: "ATOM ATOMG RED REDG",
-    Family.SHARED_ATOMIC: "ATOMS REDS",
-    Family.BARRIER: "BAR UCGABAR_ARV UCGABAR_WAIT",
-    Family.MBARRIER: "SYNCS ARRIVES",
-    Family.FENCE: "MEMBAR ERRBAR FENCE CCTL",
-    Family.SLEEP: "NANOSLEEP",
-    Family.WGMMA: "HGMMA IGMMA QGMMA BGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA",
-    Family.MMA: "HMMA IMMA DMMA BMMA QMMA OMMA",
-    Family.SPECIAL: "MUFU",
-    Family.CONVERSION: "F2F F2FP I2F I2FP F2I FRND",
-    Family.PACKED: "HFMA2 HADD2 HMUL2 HMNMX2 HSETP2 HSET2",
-    Family.FLOAT: "FFMA FADD FMUL FMNMX FSEL FSETP FSET FFMA2 FADD2 FMUL2 FSWZADD FCHK",
-    Family.DOUBLE: "DFMA DADD DMUL DSETP",
-    Family.SHUFFLE: "SHFL REDUX CREDUX VOTE VOTEU MATCH",
-    Family.BRANCH: "BRA BRX BRXU JMP JMX JMXU CALL RET BSSY BSYNC BREAK WARPSYNC EXIT YIELD",
-    Family.INTEGER: (
-        "IMAD IADD3 IADD LEA LOP3 SHF ISETP SEL MOV PRMT VIADD VIMNMX VIADDMNMX IMNMX IABS PLOP3 POPC FLO BREV SGXT "
-        "BMSK CS2R S2R S2UR P2R R2P R2UR UIADD3 UIMAD ULEA ULOP3 USHF UMOV UISETP USEL UPRMT UPLOP3 IDP"
-    ),
-}
-_FAMILIES = {opcode: family for family, opcodes in _OPCODES.items() for opcode in opcodes.split()}
+_FAMILIES = {opcode: family for family in Family for opcode in family.opcodes}
 
 
 @functools.lru_cache(1 << 15)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from fiprof.analysis.thresholds import CLOSE, Threshold
 from fiprof.model.finding import Finding, finding, plain
@@ -130,20 +130,28 @@ def named(kind: Kind, part: Part | None, cause: CauseId | None = None) -> Findin
 
 
 class CauseId(Worded):
-    """What makes a launch slow, beside or below the resource that binds it."""
+    """What makes a launch slow, beside or below the resource that binds it; with the stall reasons that it shows as: a
+    step against the stall itself says less."""
 
-    ATOMICS = "atomics"
-    BARRIER = "barrier", "block-wide barriers"
-    LOCAL_MEMORY = "local_memory", "local memory"
-    SCATTERED_ACCESS = "scattered_access", "scattered access"
-    DIVERGENCE = "divergence", "divergent branches"
-    INSTRUCTION_CACHE = "instruction_cache", "instruction cache misses"
+    stalls: list[str]
+
+    def __new__(cls, value: str, words: str, stalls: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words, member.stalls = value, words, stalls.split()
+        return member
+
+    ATOMICS = "atomics", "atomics", "long_scoreboard lg_throttle mio_throttle short_scoreboard membar drain"
+    BARRIER = "barrier", "block-wide barriers", "barrier"
+    LOCAL_MEMORY = "local_memory", "local memory", "long_scoreboard lg_throttle"
+    SCATTERED_ACCESS = "scattered_access", "scattered access", "long_scoreboard lg_throttle drain"
+    DIVERGENCE = "divergence", "divergent branches", "branch_resolving"
+    INSTRUCTION_CACHE = "instruction_cache", "instruction cache misses", "no_instruction"
     PARTIAL_WARPS = "partial_warps", "partly filled warps"
     """Blocks of fewer threads than a warp has."""
-    CONSTANT_CACHE = "constant_cache", "constant cache misses"
-    MEMORY_FENCE = "memory_fence", "memory fences"
-    SLEEPING = "sleeping", "sleeping warps"
-    HOST_MEMORY = "host_memory", "host memory"
+    CONSTANT_CACHE = "constant_cache", "constant cache misses", "imc_miss short_scoreboard"
+    MEMORY_FENCE = "memory_fence", "memory fences", "membar"
+    SLEEPING = "sleeping", "sleeping warps", "sleeping"
+    HOST_MEMORY = "host_memory", "host memory", "long_scoreboard lg_throttle drain"
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
             found += [dataclasses.replace(each, cause=cause.id) for each in steps_for(s, cause.id)]
         # A cause says more than the stall that it shows as, and than the search for the unit that it keeps busy.
         explained = {"find_unit", "find_memory_part"} if verdict.causes else set()
-        explained |= {reason for cause in verdict.causes for reason in EXPLAINS.get(cause.id, ())}
+        explained |= {reason for cause in verdict.causes for reason in cause.id.stalls}
         found += [each for each in make(s) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
         found += wgmma(s)
         found += _by_rules(s, {rule.rule for each in found for rule in each.rules})
@@ -812,20 +812,6 @@ _FOR_KIND: Mapping[Kind, Make] = {
 
 
 # By cause
-
-EXPLAINS: Mapping[CauseId, tuple[str, ...]] = {
-    CauseId.ATOMICS: ("long_scoreboard", "lg_throttle", "mio_throttle", "short_scoreboard", "membar", "drain"),
-    CauseId.BARRIER: ("barrier",),
-    CauseId.LOCAL_MEMORY: ("long_scoreboard", "lg_throttle"),
-    CauseId.SCATTERED_ACCESS: ("long_scoreboard", "lg_throttle", "drain"),
-    CauseId.INSTRUCTION_CACHE: ("no_instruction",),
-    CauseId.CONSTANT_CACHE: ("imc_miss", "short_scoreboard"),
-    CauseId.MEMORY_FENCE: ("membar",),
-    CauseId.SLEEPING: ("sleeping",),
-    CauseId.HOST_MEMORY: ("long_scoreboard", "lg_throttle", "drain"),
-    CauseId.DIVERGENCE: ("branch_resolving",),
-}
-"""Cause -> the stall reasons that it shows as: a step against the stall itself says less."""
 
 
 def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
