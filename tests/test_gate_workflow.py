@@ -9,13 +9,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from junitparser import JUnitXml, TestSuite
+from junitparser import JUnitXml
 
 from fiprof.cli.commands.gate import command
 from tests.conftest import REPOSITORY, Completed, fake_programs
@@ -59,18 +58,24 @@ chmod +x "$3/bin/pip" "$3/bin/fiprof"
 }
 
 
-@dataclass
 class Machine:
     """A self-hosted runner with a checkout, and GitHub's cache."""
 
-    folder: Path
-    env: dict[str, str]
-    done: dict[str, Completed] = field(default_factory=dict)
-    """The last job's shell steps by name."""
-
-    @property
-    def checkout(self) -> Path:
-        return self.folder / "checkout"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.checkout = folder, folder / "checkout"
+        programs = fake_programs(folder, RUNS["all"])
+        for name, text in STUBS.items():
+            (folder / "programs" / name).write_text(f"#!/bin/sh\n{text}")
+            (folder / "programs" / name).chmod(0o755)
+        self.env = {
+            **programs, "PATH": f"{folder / 'programs'}:{os.environ['PATH']}", "HOME": str(folder),
+            "RUNNER_TEMP": str(folder / "temp"), "GITHUB_ACTIONS": "true", "GITHUB_BASE_REF": "main",
+            "GITHUB_PATH": str(folder / "path"), "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+            "COMMENTED": str(folder / "comment"),
+        }  # fmt: skip
+        self.done: dict[str, Completed] = {}
+        self.checkout.mkdir()
+        git(self.checkout, "init", "--quiet", "--initial-branch=main")
 
     def commit(self, softmax: str = "pass", gelu: str = "pass") -> None:
         """A commit with these bodies of the workloads."""
@@ -79,14 +84,12 @@ class Machine:
         git(self.checkout, "commit", "--quiet", "--message", f"{softmax} {gelu}")
 
     def job(self, event: str) -> None:
-        """Run the workflow's job in a clean checkout."""
+        """Run the workflow's job in a clean checkout; ``done`` has its shell steps by name."""
         git(self.checkout, "clean", "--quiet", "-dffx")
         facts = {
-            "github.event_name": event,
-            "github.sha": git(self.checkout, "rev-parse", "HEAD"),
-            "github.token": "token",
+            "github.event_name": event, "github.sha": git(self.checkout, "rev-parse", "HEAD"), "github.token": "token",
             "github.event.pull_request.number": "7",
-        }
+        }  # fmt: skip
         (job,) = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
         assert job["runs-on"][0] == "self-hosted"
         # The machine's own interpreter is the stand-in.
@@ -119,14 +122,9 @@ class Machine:
     def _shell(self, text: str, env: dict[str, str]) -> Completed:
         path = [*(self.folder / "path").read_text().split(), env["PATH"]]
         return subprocess.run(
-            ["bash", "-e", "-c", text],
-            cwd=self.checkout,
-            env={**env, "PATH": os.pathsep.join(path)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+            ["bash", "-e", "-c", text], cwd=self.checkout, env={**env, "PATH": os.pathsep.join(path)},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
 
     def _act(self, action: str, given: dict[str, Any]) -> None:
         """What an action does with files; the cache has one entry."""
@@ -143,9 +141,10 @@ class Machine:
             for path in filter(Path.exists, paths):
                 path.rename(kept / path.name)
 
-    def suite(self) -> TestSuite:
+    def counts(self) -> tuple[int, int, int, int]:
+        """Tests, failures, errors and skipped ones of the kept JUnit file."""
         (suite,) = JUnitXml.fromfile(str(self.folder / "kept/gate.xml"))
-        return suite
+        return suite.tests, suite.failures, suite.errors, suite.skipped
 
     def annotations(self) -> list[tuple[str, str]]:
         """Level and workload of each."""
@@ -159,25 +158,7 @@ def _substituted(text: str, facts: Mapping[str, str]) -> str:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """After a push to main."""
-    folder = tmp_path_factory.mktemp("runner")
-    programs = fake_programs(folder, RUNS["all"])
-    for name, text in STUBS.items():
-        (folder / "programs" / name).write_text(f"#!/bin/sh\n{text}")
-        (folder / "programs" / name).chmod(0o755)
-    env = {
-        **programs,
-        "PATH": os.pathsep.join([str(folder / "programs"), os.environ["PATH"]]),
-        "HOME": str(folder),
-        "RUNNER_TEMP": str(folder / "temp"),
-        "GITHUB_ACTIONS": "true",
-        "GITHUB_BASE_REF": "main",
-        "GITHUB_PATH": str(folder / "path"),
-        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
-        "COMMENTED": str(folder / "comment"),
-    }
-    made = Machine(folder, env)
-    made.checkout.mkdir()
-    git(made.checkout, "init", "--quiet", "--initial-branch=main")
+    made = Machine(tmp_path_factory.mktemp("runner"))
     made.commit()
     made.job("push")
     assert [done.stderr for done in made.done.values() if done.returncode] == []
@@ -188,12 +169,7 @@ def test_a_slower_kernel_fails_the_job(machine: Machine) -> None:
     machine.commit(softmax="fake_slower = 1.05", gelu="fake_slower = 1.2")
     machine.job("pull_request")
     assert machine.done["Gate"].returncode == 3, machine.done["Gate"].stderr
-    suite = machine.suite()
-    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 4, 0, 0)
-    assert {(case.classname, result.type) for case in suite for result in case.result} == {
-        ("softmax", "slower"),
-        ("gelu", "slower"),
-    }
+    assert machine.counts() == (4, 4, 0, 0)
     # The slowest first.
     assert machine.annotations() == [("error", name) for name in ("gelu", "gelu", "softmax", "softmax")]
     comment = (machine.folder / "comment").read_text()
@@ -207,8 +183,7 @@ def test_a_flaky_kernel_passes_and_is_said(machine: Machine) -> None:
     machine.commit(gelu="fake_spread = 0.05")
     machine.job("pull_request")
     assert machine.done["Gate"].returncode == 0, machine.done["Gate"].stderr
-    suite = machine.suite()
-    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 0, 0, 2)
+    assert machine.counts() == (4, 0, 0, 2)
     assert machine.annotations() == [("warning", "gelu")] * 2
     assert "cannot be told" in (machine.folder / "comment").read_text()
 
@@ -220,9 +195,8 @@ def test_a_kernel_that_does_not_run_fails_the_job_also_without_a_baseline(machin
     machine.job("pull_request")
     shutil.move(machine.folder / "other", machine.folder / "cache")
     assert machine.done["Gate"].returncode == 1, machine.done["Gate"].stderr
-    suite = machine.suite()
-    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 0, 2, 0)
-    assert suite.name == "fiprof gate against git:origin/main"
+    assert machine.counts() == (4, 0, 2, 0)
+    assert 'name="fiprof gate against git:origin/main"' in (machine.folder / "kept/gate.xml").read_text()
     assert (machine.folder / "comment").exists()
 
 
