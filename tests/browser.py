@@ -1,7 +1,5 @@
 """The real browser of the tests and of the README's pictures: chromium, driven by playwright."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator

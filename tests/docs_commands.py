@@ -1,7 +1,5 @@
 """docs/commands.md: what ``--help`` says of every command. ``python -m tests.docs_commands`` writes it anew."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

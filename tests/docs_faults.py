@@ -4,8 +4,6 @@ A test that injects a fault says so with ``@pytest.mark.fault("what is done", "w
 parametrized test ``pytest.param(…, marks=pytest.mark.fault(…))`` does the same.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

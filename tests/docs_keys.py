@@ -1,7 +1,5 @@
 """docs/keys.md: every key of the JSON output, made from the quantities. ``python -m tests.docs_keys`` writes it anew."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 It runs over a copy of the recorded run, because opening a run makes its tables.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The README's picture: ``make pictures`` takes it anew, in a real browser, from the page that ``make reports`` builds."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/run-folder.md: what lies in a run folder, and every table. ``python -m tests.docs_tables`` writes it anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fiprof.model.metrics import METRICS

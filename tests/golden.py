@@ -4,8 +4,6 @@
 wants a reason in the commit that makes it.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Recorded nsys exports, and copies of them with something changed."""
 
-from __future__ import annotations
-
 import functools
 import shutil
 import sqlite3

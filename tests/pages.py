@@ -1,7 +1,5 @@
 """A page to write, with every kind of block and hostile names."""
 
-from __future__ import annotations
-
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.wording import say
 from fiprof.reports.charts import Point, Series, scaling_chart

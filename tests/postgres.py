@@ -1,7 +1,5 @@
 """A PostgreSQL server of the tests' own, on the loopback interface, in a folder that goes with the session."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -3,8 +3,6 @@
 Nothing of fiprof is imported: what stands here is what the formulas of ``fiprof.model.provenance.Source`` say.
 """
 
-from __future__ import annotations
-
 import csv
 import fnmatch
 import io

@@ -1,7 +1,5 @@
 """The runs recorded in artifacts/recorded, by name; their tables are made once a test session, whoever needs them."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

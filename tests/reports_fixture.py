@@ -4,8 +4,6 @@
 commit it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Results of a study to be changed: those of the recorded one (artifacts/recorded/study-flashinfer-quick)."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import random

@@ -1,7 +1,5 @@
 """What commands print of recorded launches is what ncu itself says: its charts, its pages of text and source, its rules."""
 
-from __future__ import annotations
-
 import csv
 import lzma
 import re

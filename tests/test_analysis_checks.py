@@ -1,7 +1,5 @@
 """fiprof/analysis/checks.py: how sure the numbers of a run are, each check at its limits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``fiprof expected``: what is expected compared with what was measured, and files of expectations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

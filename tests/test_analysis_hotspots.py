@@ -1,7 +1,5 @@
 """fiprof/analysis/hotspots.py: the instructions that hold most warp samples; sass.py: what they probably wait for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages of studies, comparisons and the site in a real browser: charts, sorting, search, schemes, a phone, print, axe."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

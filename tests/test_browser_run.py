@@ -1,7 +1,5 @@
 """The page of a run in a real browser: a choice moves every pane, keys, search, sources, schemes, a phone, print, axe."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

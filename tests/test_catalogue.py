@@ -1,7 +1,5 @@
 """The catalogue: rows of the recorded runs, questions, and that it agrees with the run folders whatever happened."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """The command line as a whole: help, examples, exit statuses, what it imports."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """``fiprof collect`` as a user runs it: a GPU's part is replayed by stand-ins, all else is real."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """fiprof report: what it writes and where, and what it says when it cannot."""
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

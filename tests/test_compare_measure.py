@@ -1,7 +1,5 @@
 """``fiprof compare --measure``, end to end with a stand-in for the GPU's interpreter."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Two runs compared: pairs, what explains a change, what is refused; and comparisons measured on an H200."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What programs get: every JSON key is documented, and nothing in JSON, exit statuses or results depends on a wording."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

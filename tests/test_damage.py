@@ -1,7 +1,5 @@
 """Files of a run and a study with flipped bytes and values of other types: read, or one line that names file and field."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

@@ -1,7 +1,5 @@
 """README and documentation: listings are what the commands print, pages are complete, links lead somewhere."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Baselines, and what a gate decides: slower than the limit and than the noise, and nothing else, fails."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """docs/examples/gate.yml as GitHub's runner takes it: its own shell steps, with the stand-ins for GPU, tools and actions."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

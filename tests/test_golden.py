@@ -3,8 +3,6 @@
 ``pytest tests/test_golden.py -k "show or stalls"`` asks some of it; ``python -m tests.golden`` writes it anew.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests import golden

@@ -1,7 +1,5 @@
 """The whole on a real GPU: ``pytest -m gpu`` on a machine with torch, flashinfer, nsys and ncu."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``fiprof jit`` from the command line to the report, with a stand-in that leaves a recorded build."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

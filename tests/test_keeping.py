@@ -1,7 +1,5 @@
 """An archive over years: verified, exported, pruned, read by those who may not write it, published."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

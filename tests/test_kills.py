@@ -4,8 +4,6 @@ Here once for each command and signal; ``make soak`` does it 20 times, each a te
 FIPROF_SOAK_SEED repeats a failure's moments.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import lzma

@@ -1,7 +1,5 @@
 """What commands say of launches and traces that nobody has recorded: partial runs, hostile names, odd counters."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

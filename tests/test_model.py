@@ -1,7 +1,5 @@
 """What all readers share: metrics and quantities, choices of launches, settings, results."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json

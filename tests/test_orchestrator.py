@@ -1,7 +1,5 @@
 """Processes, locks and run folders: nothing runs on, nothing is lost, nothing outside a folder is touched."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

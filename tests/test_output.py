@@ -1,7 +1,5 @@
 """What is printed: text whatever a run holds, and never wider than the terminal."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import io

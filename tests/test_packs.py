@@ -1,7 +1,5 @@
 """A pack of somebody else's, installed beside fiprof: the one that docs/packs.md shows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

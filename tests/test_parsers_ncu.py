@@ -1,7 +1,5 @@
 """The ncu parser: on what ncu recorded, on pages of another shape, on what is no page; names of kernels."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import io

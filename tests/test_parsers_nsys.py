@@ -1,7 +1,5 @@
 """The nsys parser: against plain SQLite, over other versions' exports, over damaged ones."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

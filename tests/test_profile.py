@@ -1,7 +1,5 @@
 """``fiprof profile`` and ``fiprof capture``: what is started, what is chosen, what becomes of the program."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``fiprof top`` and ``comm``: where the GPUs' time goes, who waits for whom, and which process is which rank."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a command reads of a run: each table is opened once, and no column of it twice, but in pieces that are not kept."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

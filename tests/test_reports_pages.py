@@ -1,7 +1,5 @@
 """Tables on the terminal and in other formats, pages of HTML, colours and charts."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

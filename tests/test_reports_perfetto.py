@@ -1,7 +1,5 @@
 """``fiprof timeline --perfetto``: the trace for ui.perfetto.dev, read back as a viewer reads it."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The report of a whole, partial, odd or large run; its numbers computed again, its commands run again."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """What is in the environment of a collect stays there: it is in no file of the run but the tool's own, which is private."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import lzma

@@ -1,7 +1,5 @@
 """Intervals, ratios, tests of two sides, fits, claims and alternatives."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

@@ -1,7 +1,5 @@
 """A run or study folder made by a stranger: nothing outside it is written, moved, read or run, and nothing waits."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import lzma

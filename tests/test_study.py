@@ -1,7 +1,5 @@
 """A study's definition and plan, its documents, and the recorded study computed again from its JSON."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import dataclasses

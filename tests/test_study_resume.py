@@ -1,7 +1,5 @@
 """A study that is interrupted, as a user sees it: a GPU's part is replayed by stand-ins, all else is real."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Command lines of nsys and ncu, to the word; their versions and permissions; what their words mean."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Made-up traces: when the GPU works, what runs side by side, and which samples of the hardware belong to a kernel."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trends: where the level of a quantity changed, over runs made from a recorded one."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Verdicts, causes and steps: of recorded launches, of made-up ones, of any."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

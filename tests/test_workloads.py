@@ -1,7 +1,5 @@
 """Cases, costs, plans and the runner on a machine without a GPU; the map of FlashInfer's sources."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -3,8 +3,6 @@
 A listing begins with ``$ fiprof …``. A line ``…`` stands for any lines: as many stay before and after it as there were.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -6,8 +6,6 @@ are made up. FAKE_JIT names how it is to behave: ok, no-gpu (nothing works), fai
 name do), compile-error, disk-full, ahead (modules come ready made), recompiles (the disk cache is not used), hang.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ FAKE_RUN: the archived run whose output it replays. FAKE_NCU names a failure tha
 (no-kernels, no-metrics, permission, no-report); exit statuses and lines are those of ncu 2025.3.1.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

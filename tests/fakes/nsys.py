@@ -3,8 +3,6 @@
 FAKE_RUN: the archived run whose SQLite file it gives out; without its kernels where FAKE_NSYS is ``no-kernels``. As nsys does, it adds the environment to both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Raw files of a recorded run, packed or not."""
 
-from __future__ import annotations
-
 import lzma
 from pathlib import Path
 

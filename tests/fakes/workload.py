@@ -12,8 +12,6 @@ processes; one that has ``fake_fails`` fails. FAKE_SLOWER: factor on all; FAKE_S
 round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
