@@ -193,7 +193,8 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
             parts.append(f"### {heading} {FOLD}" if view.folded else f"## {heading}")
         parts += [*_cautions(view.warnings), *map(_traced, view.summary)]
         for chart in view.charts:
-            parts += [vega_block(chart.title, chart.spec()), f"*{escape_markdown(chart.caption)}*"]
+            caption = f"*{escape_markdown(chart.caption)}*" if chart.caption else ""
+            parts += [vega_block(chart.title, chart.spec()), caption]
         if view.rows and (shown := shown_columns(view, bars=False)):
             cells = [[_traced(value) if numbers_of(value) else value for value in values] for _, values in shown]
             parts.append(markdown_table([column for column, _ in shown], list(zip(*cells, strict=True))))
