@@ -8,7 +8,6 @@ cores, a backend, the page size). Packs declare which, once: ``options`` and ``p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
@@ -65,8 +64,7 @@ class Difference(NamedTuple):
     round, the same factor in other processes of the run."""
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(NamedTuple):
     """The fastest case of the same process that solves a case's problem."""
 
     instead: str

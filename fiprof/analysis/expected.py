@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from statistics import median_low
@@ -209,8 +208,7 @@ class CaseExpected(NamedTuple):
     """Checks that failed on this launch."""
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """A run compared with what was expected of it."""
 
     cases: tuple[CaseExpected, ...]

@@ -11,7 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model.run import Run, once
@@ -109,8 +109,7 @@ ACCESSES = {"loads": (Family.GLOBAL_LOAD, Family.ASYNC_COPY), "stores": (Family.
 """Instructions that access global memory; copies by TMA are not among the loads."""
 
 
-@dataclass(frozen=True)
-class HotInstruction:
+class HotInstruction(NamedTuple):
     """An instruction at which warps stall."""
 
     sass: str

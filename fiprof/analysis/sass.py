@@ -10,6 +10,7 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LOOK_BACK = 256
 """Instructions that are searched backwards at most."""
@@ -58,8 +59,7 @@ _JUMP_WORD = re.compile("BRA|BSSY|BRX|JM[PX]|CALL|WARPSYNC")
 _WIDE = {"64": 2, "96": 3, "128": 4, "256": 8}
 
 
-@dataclass(frozen=True)
-class Sass:
+class Sass(NamedTuple):
     """A line of SASS. Registers are written as SASS writes them, each one on its own: R12, UR4, P0, UP1."""
 
     opcode: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fiprof.analysis.thresholds import CLOSE, Threshold
 from fiprof.model.finding import Finding, finding, plain
@@ -69,8 +69,7 @@ class Confidence(Worded):
     LOW = "low"
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A measured number, and what it was held against."""
 
     quantity: Key
@@ -101,8 +100,7 @@ class Comparison:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     """Something that may bind a launch."""
 
     kind: Kind
@@ -154,8 +152,7 @@ class CauseId(Worded):
     HOST_MEMORY = "host_memory", "host memory", "long_scoreboard lg_throttle drain"
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(NamedTuple):
     """A cause, with what shows it."""
 
     id: CauseId
@@ -230,8 +227,7 @@ class CaseBound(Worded):
     NO_PLAIN_TIME = "no_plain_time", "not enough evidence: there is no time of an iteration without a profiler"
 
 
-@dataclass(frozen=True)
-class CaseVerdict:
+class CaseVerdict(NamedTuple):
     """What an iteration of a case waits for: its kernels, or the host that launches them."""
 
     case: str

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.thresholds import CONFLICTS, EXCESS, LEAST_GAIN, UNUSED
@@ -22,8 +20,7 @@ LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""
 
 
-@dataclass(frozen=True)
-class QuotedRule:
+class QuotedRule(NamedTuple):
     """A finding of one of ncu's rules."""
 
     section: str
@@ -41,7 +38,7 @@ class QuotedRule:
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""
-        return {**vars(self), "rejected": plain(self.rejected)}
+        return {**self._asdict(), "rejected": plain(self.rejected)}
 
 
 _RESTATES = finding("restates", "it restates how busy a unit is")
@@ -101,9 +98,7 @@ def weighed(
     for rule in sorted(rules, key=lambda rule: -(rule.speedup_pct or 0.0)):
         if rule.speedup_pct is not None or rule.rule == "SOLBottleneck":
             once.setdefault(rule.rule, rule)
-    return tuple(
-        dataclasses.replace(rule, rejected=_rejected(rule, verdict, row, excess_bytes)) for rule in once.values()
-    )
+    return tuple(rule._replace(rejected=_rejected(rule, verdict, row, excess_bytes)) for rule in once.values())
 
 
 def by_warpgroups(row: Row) -> bool:

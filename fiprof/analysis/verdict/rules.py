@@ -20,7 +20,6 @@ tensor cores are saturated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fiprof.analysis.occupancy import occupancy
@@ -136,8 +135,7 @@ def feeds(item: Bottleneck, other: Bottleneck) -> bool:
     return part is not None and part in RESOURCES and item.part in RESOURCES[part].fed_by
 
 
-@dataclass(frozen=True)
-class _Limits:
+class _Limits(NamedTuple):
     """What may bind a launch, and in which order."""
 
     resources: tuple[Bottleneck, ...]

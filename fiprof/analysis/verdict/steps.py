@@ -8,11 +8,9 @@ bytes and operations leaves. A stall's share bounds nothing: warps wait at the s
 from __future__ import annotations
 
 import csv
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,8 +79,7 @@ class TimeOf(Worded):
     ITERATION = "iteration", "an iteration"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Something to do next."""
 
     action: Finding
@@ -145,8 +142,7 @@ class Bound(NamedTuple):
     """Where pct comes from."""
 
 
-@dataclass(frozen=True)
-class LaunchContext:
+class LaunchContext(NamedTuple):
     """What is known of a launch when its steps are made."""
 
     row: Row
@@ -342,7 +338,7 @@ def measured(found: Alternative) -> Step:
     )  # fmt: skip
     values = {"changes": tuple(change.finding for change in found.changes), "case": found.instead}
     made = step("use_alternative", None, basis, values, of=TimeOf.ITERATION)
-    return dataclasses.replace(made, measured_pct=100 * (1 - 1 / found.factor.value))
+    return made._replace(measured_pct=100 * (1 - 1 / found.factor.value))
 
 
 # Which steps follow
@@ -368,7 +364,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         found += make(s)
     else:
         for cause in verdict.causes:
-            found += [dataclasses.replace(each, cause=cause.id) for each in steps_for(s, cause.id)]
+            found += [each._replace(cause=cause.id) for each in steps_for(s, cause.id)]
         # A cause says more than the stall that it shows as, and than the search for the unit that it keeps busy.
         explained = {"find_unit", "find_memory_part"} if verdict.causes else set()
         explained |= {reason for cause in verdict.causes for reason in cause.id.stalls}
@@ -412,9 +408,7 @@ def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[
     """The rules, with a reason for those that are about what binds and yet no step rests on."""
     taken = {rule.rule for each in found for rule in each.rules}
     better = finding("better_steps", "the steps above save more")
-    return tuple(
-        rule if rule.rejected or rule.rule in taken else dataclasses.replace(rule, rejected=better) for rule in rules
-    )
+    return tuple(rule if rule.rejected or rule.rule in taken else rule._replace(rejected=better) for rule in rules)
 
 
 # The host, the multiprocessors, latency
