@@ -17,7 +17,6 @@ from statistics import median
 from fiprof.analysis.ratio import Direction, Ratio, by_rounds, of_cases
 from fiprof.analysis.study import (
     Pair,
-    Params,
     Side,
     Study,
     Value,
@@ -123,11 +122,6 @@ class Tested:
     """Of a pair: its counted DRAM bytes, 1 - first case over second."""
 
     __test__ = False
-
-    @property
-    def params(self) -> Params:
-        """Parameters of the second case, e.g. of the shorter one."""
-        return self.cases[-1].params
 
     @property
     def measured(self) -> str:
@@ -323,15 +317,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Effect:
-    """What was found over pairs or cases of a claim: a ratio, or a part of one."""
+    """What was found over so many pairs or cases of a claim.
+
+    median: over the pairs; of a bound the part of the cases in which it holds. interval: where the median lies if every
+    pair lies in its own interval: it holds with the confidence that all of those do. Of a bound: the part if it held in
+    none or in all of the unclear cases. None of savings, counted once.
+    """
 
     count: int
-    """Pairs or cases."""
     median: float
-    """Median over the pairs. Of a bound: the part of the cases in which it holds."""
     interval: tuple[float, float] | None
-    """Where the median lies if every pair lies in its own interval: it holds with the confidence that all of those do.
-    Of a bound: the part if it held in none or in all of the unclear cases. None of savings, counted once."""
 
 
 @dataclass(frozen=True)
@@ -389,14 +384,15 @@ class Result:
         usual = Counter(item.outcome for item in decided).most_common(1)
         if len({item.outcome for item in decided}) < 2:
             return ""
-        params = decided[0].params
-        names = [name for name in params if len({item.params.get(name) for item in decided}) > 1]
+        # Of the second case, e.g. of the shorter one.
+        params = decided[0].cases[-1].params
+        names = [name for name in params if len({item.cases[-1].params.get(name) for item in decided}) > 1]
         best: dict[tuple[Value, ...], Counter[Outcome]] = {}
         fewest = (len(decided) - usual[0][1]) / 2
         for chosen in (*((name,) for name in names), *combinations(names, 2)):
             groups: dict[tuple[Value, ...], Counter[Outcome]] = {}
             for item in decided:
-                groups.setdefault(tuple(item.params[name] for name in chosen), Counter())[item.outcome] += 1
+                groups.setdefault(tuple(item.cases[-1].params[name] for name in chosen), Counter())[item.outcome] += 1
             wrong = sum(group.total() - max(group.values()) for group in groups.values())
             if wrong < fewest and len(groups) <= MOST_GROUPS:
                 fewest, best, by = wrong, groups, chosen

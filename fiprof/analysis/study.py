@@ -295,23 +295,21 @@ def fastest_pairs(study: Study, one: Side, other: Side) -> list[Pair]:
 def absence(study: Study, workload: str, params: Params | None = None) -> Finding:
     """Why there is no measured case of a workload with these parameters."""
     wanted = params or {}
-    others = {kernel_info.of_parameter(name).of for name in wanted}
-    words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
-    cases = study.by_workload.get(workload)
-    matching = [case for case in cases or () if matches(case, wanted)]
-    values: dict[str, Any] = {"workload": workload, "count": len(matching)}
-    if not matching and not (cases and words):
-        return finding("workload", "the study has no {workload} cases", workload=workload)
+    cases = study.by_workload.get(workload, ())
+    matching = [case for case in cases if matches(case, wanted)]
     if not matching:
-        return finding("parameters", "the study has no {workload} case with {params}", workload=workload, params=words)
+        others = {kernel_info.of_parameter(name).of for name in wanted}
+        words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
+        what = f"{workload} case with {words}" if cases and words else f"{workload} cases"
+        return finding("no_case", "the study has no {what}", what=what)
     if reasons := tuple(dict.fromkeys(case.skipped for case in matching if case.skipped)):
         more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
-        template = "{count:{workload} case has|{workload} cases have} no time: {reason}"
-        return finding("skipped", template, **values, reason=reasons[0] + more)
+        why = "skipped", "{count:{workload} case has|{workload} cases have} no time: {reason}"
+        return finding(*why, workload=workload, count=len(matching), reason=reasons[0] + more)
+    why = "time", "{count:{workload} case has|{workload} cases have} no plain time"
     if any(case.plain for case in matching):
-        template = "what it needs of {count:{workload} case|{workload} cases} was not recorded"
-        return finding("record", template, **values)
-    return finding("time", "{count:{workload} case has|{workload} cases have} no plain time", **values)
+        why = "record", "what it needs of {count:{workload} case|{workload} cases} was not recorded"
+    return finding(*why, workload=workload, count=len(matching))
 
 
 def absent_pair(study: Study, *sides: Side) -> Finding:

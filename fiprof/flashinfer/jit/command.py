@@ -67,7 +67,7 @@ def command(
     Every cold call has a new cache folder: your own cache is neither read nor written. It compiles for a minute or
     two, needs a GPU and nvcc, and should be alone on the machine.
     """
-    import dataclasses
+    import tempfile
 
     from fiprof.flashinfer.data import JitResults
     from fiprof.flashinfer.jit import measure as jit
@@ -76,11 +76,9 @@ def command(
     if source is not None:
         _show(results.read(Path(source), JitResults), format_)
         return
-    request = jit.JitRequest(
-        jit.choose_cases(split(kernels or ""), cases), python, keep=keep, gpu=gpu, timeout_s=timeout
-    )
-    if cache_dir is not None:
-        request = dataclasses.replace(request, cache_dir=Path(cache_dir))
+    wanted = jit.choose_cases(split(kernels or ""), cases)
+    folder = Path(cache_dir or tempfile.gettempdir())
+    request = jit.JitRequest(wanted, python, folder, keep=keep, gpu=gpu, timeout_s=timeout)
     if dry_run:
         for each in jit.commands(request, request.cache_dir / "fiprof-jit-DATE"):
             assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())

@@ -8,6 +8,7 @@ compiles or loads anything.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -111,8 +112,7 @@ def _environment() -> Record:
     if os.environ.get("FLASHINFER_DISABLE_JIT"):
         raise FiprofError("FLASHINFER_DISABLE_JIT is set: nothing is compiled just in time", "unset it for fiprof jit")
     ahead = [name for name in ("flashinfer_jit_cache", "flashinfer_cubin") if find_spec(name) is not None]
-    nvcc = os.environ.get("FLASHINFER_NVCC") or _nvcc()
-    version = _nvcc_version(nvcc)
+    nvcc, version = _nvcc()
     if version is None and not ahead:
         raise FiprofError(
             f"no CUDA compiler: {nvcc} does not run",
@@ -133,23 +133,19 @@ def _environment() -> Record:
     }
 
 
-def _nvcc() -> str:
+def _nvcc() -> tuple[str, str | None]:
+    """The CUDA compiler that FlashInfer takes, and its version, e.g. ``13.0.88``; None where it does not run."""
+    nvcc = os.environ.get("FLASHINFER_NVCC") or "nvcc"
+    with contextlib.suppress(Exception):
+        if nvcc == "nvcc":
+            nvcc = str(Path(importlib.import_module("flashinfer.jit.cpp_ext").get_cuda_path()) / "bin" / "nvcc")
+    command = [nvcc, "--version"]
     try:
-        return str(Path(importlib.import_module("flashinfer.jit.cpp_ext").get_cuda_path()) / "bin" / "nvcc")
-    except Exception:
-        return "nvcc"
-
-
-def _nvcc_version(nvcc: str) -> str | None:
-    """``13.0.88``; None where it does not run."""
-    try:
-        done = subprocess.run(
-            [nvcc, "--version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
+        return nvcc, None
     found = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
-    return found.group(1) if found else None
+    return nvcc, found.group(1) if found else None
 
 
 def _say(text: str) -> None:
