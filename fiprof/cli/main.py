@@ -37,7 +37,6 @@ SECTIONS = {
         "verdict": "What limits every launch, and what to try.",
         "show": "Times, use of the hardware, limits.",
         "stalls": "What the warps of every launch wait for.",
-        "occupancy": "What limits the warps of every launch.",
         "hotspots": "The SASS instructions with most warp samples.",
         "roofline": "Every launch on the measured roofs.",
         "top": "Where the GPU's time goes, and why it is idle.",

@@ -223,11 +223,6 @@ def intervals(cases: Sequence[tuple[str, ComparedCase]], same: float) -> Spec:
     return _bars(named, _around_zero("%", min(ends), max(ends)), layers, datasets)
 
 
-def shares(sides: Mapping[str, float], unit: str) -> Spec:
-    """A bar a side. sides: name -> number, in the unit."""
-    return contributions([(name, value, tip(name, [(unit, f"{value:,.2f}")])) for name, value in sides.items()], unit)
-
-
 def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
     """A bar of all the warps' time a side. mixes: side -> stall reason -> its share, 0 to 1.
 

@@ -280,8 +280,6 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
                 mixes[side][each.item or ""] = share.value / 100
     if all(mixes.values()):
         yield View((), (), charts=(Chart("Warp stalls of both sides", lambda: charts.stall_mixes(mixes), MIXES),))
-        most = {name: 100 * max(mix.values()) for name, mix in mixes.items()}
-        yield View((), (), charts=(Chart("Largest warp stall", lambda: charts.shares(most, "%"), MIXES),))
 
 
 def _both(same: str, different: str, a: object, b: object) -> str:

@@ -89,7 +89,6 @@ MEMORY: Cells = (
     measured("dram_throughput_pct", "DRAM"),
     attribute("", "busiest", of="busiest"),
     measured("dram_gb_per_s", "DRAM"),
-    measured("dram_bytes_per_cycle", "DRAM", "B/cycle"),
     *map(measured, ("dram_roof_gb_per_s", "dram_share", "l2_gb_per_s", "l2_roof_gb_per_s")),
     measured("l1_hit_pct", "L1", "hit %"),
     measured("l2_hit_pct", "L2", "hit %"),

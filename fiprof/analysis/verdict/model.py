@@ -150,7 +150,6 @@ class CauseId(Worded):
     MEMORY_FENCE = "memory_fence", "memory fences", "membar"
     SLEEPING = "sleeping", "sleeping warps", "sleeping"
     HOST_MEMORY = "host_memory", "host memory", "long_scoreboard lg_throttle drain"
-    TEXTURE = "texture", "texture units", "tex_throttle"
 
 
 class Cause(NamedTuple):

@@ -414,8 +414,6 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     # Constants by immediate address; indexed ones have a cache of their own among the resources.
     if top and latency and main == "imc_miss":
         because(CauseId.CONSTANT_CACHE, top)
-    if top and latency and main == "tex_throttle":
-        because(CauseId.TEXTURE, top)
 
     if traffic and (share := reached(quantities.LOCAL_SHARE, LOCAL_TRAFFIC)):
         because(CauseId.LOCAL_MEMORY, share, *beside(quantities.LOCAL_BYTES, metric("spill_requests")))
