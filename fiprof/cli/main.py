@@ -40,7 +40,7 @@ SECTIONS = {
         "hotspots": "The SASS instructions with most warp samples.",
         "roofline": "Every launch on the measured roofs.",
         "top": "Where the GPU's time goes, and why it is idle.",
-        "timeline": "Kernels in time, and the hardware meanwhile.",
+        "timeline": "Kernels in time, with the hardware's activity.",
         "comm": "Which rank makes the others wait, and why.",
         "expected": "Measured against what a kernel is expected to do.",
         "report": "The whole story, as Markdown and HTML.",

@@ -265,7 +265,7 @@ def watch_workload(tail: str) -> str:
 
 
 def check_trace(tables_folder: Path, summary: NsysSummary, nsys_version: str, nvtx_version: str) -> int:
-    """Hold nsys's tables against what a collect needs. Returns the kernels that one iteration of every case launched.
+    """Check nsys's tables for what a collect needs. Returns the kernels that one iteration of every case launched.
 
     Raises FiprofError where they have no range of the runner's, no kernel, or a range that never ended: the workload
     died in it while nsys said that all is well.

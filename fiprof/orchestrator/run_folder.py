@@ -203,7 +203,7 @@ class RunFolder:
         try:
             self.save()
         finally:
-            # Also when the disk is too full for the last manifest: the one before says «interrupted».
+            # Also when the disk is too full for the last manifest: the one before says so.
             with file_errors(self.path.parent):
                 (self.path / OWNER).unlink(missing_ok=True)
                 os.rename(self.path, self.final_path)

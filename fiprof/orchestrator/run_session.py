@@ -104,7 +104,7 @@ class Bench:
 
 
 class Replay:
-    """Stands in for the machine: a command «makes» what the same step of an archived run made."""
+    """Stands in for the machine: a command makes what the same step of an archived run made."""
 
     def __init__(self, source: Path, target: Path, stopping: threading.Event) -> None:
         """Raises FiprofError when the source is no run."""

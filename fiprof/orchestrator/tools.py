@@ -93,7 +93,7 @@ def find_profilers(names: Collection[str], otherwise: str) -> dict[str, Tool]:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """(2025, 3, 1) of what nsys or ncu says of itself, e.g. «Version 2025.3.1.0»; empty where there is none."""
+    """(2025, 3, 1) of what nsys or ncu says of itself, e.g. ``Version 2025.3.1.0``; empty where there is none."""
     found = re.search(r"\b(20\d\d)\.(\d+)\.(\d+)", text)
     return tuple(int(part) for part in found.groups()) if found else ()
 

@@ -27,7 +27,7 @@ OWN_FOLDERS = ("logs", UNFINISHED)
 
 
 def verify(folder: Path) -> Verified:
-    """Hold a run folder against its manifest: reads every byte of it, and changes nothing but temporaries."""
+    """Compare a run folder with its manifest: reads every byte of it, and changes nothing but temporaries."""
     clear_run(folder)
     name = folder.resolve().name
     there = dict(_walk(folder))
@@ -48,7 +48,7 @@ def verify(folder: Path) -> Verified:
 
 
 def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None = None) -> tuple[Finding, ...]:
-    """Hold an archive's catalogue, brought up to date as every command does, against all its runs.
+    """Compare an archive's catalogue, brought up to date as every command does, with all its runs.
 
     Nothing is found of an archive that has none. Raises FiprofError where it cannot be read.
     """

@@ -45,7 +45,7 @@ def available() -> dict[str, type[Workload[Any]]]:
         except Exception as error:
             raise FiprofError(
                 f"workload {point.name!r} of {point.value} cannot be loaded: {error!r}",
-                "mend or uninstall the package that registers it; torch is to be imported inside its methods",
+                "fix or uninstall the package that registers it; torch is to be imported inside its methods",
             ) from error
         if point.name in found:
             raise FiprofError(f"two workloads are called {point.name!r}: {found[point.name]!r} and {workload!r}")

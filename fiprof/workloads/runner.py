@@ -184,7 +184,7 @@ class _Session:
     def _set_up(
         self, case: Case, workload: Workload[Any], say: Callable[[str], None], *, check: bool
     ) -> Callable[[], Sequence[Tensor]]:
-        """What launches a case; held against the reference, where that is asked for."""
+        """What launches a case; compared with the reference, where that is asked for."""
         import torch
 
         say("setup")

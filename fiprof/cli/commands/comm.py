@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @format_option
 @run_argument
 def command(run: Run, top: int | None, every: bool, by: By, format_: Format) -> None:
-    """Collectives of several ranks: who waits for whom and how long, what the late rank did meanwhile, bandwidth."""
+    """Collectives of several ranks: who waits for whom and how long, what the late rank was doing, bandwidth."""
     from fiprof.analysis.comm import comm
     from fiprof.reports.comm import MOST_COLLECTIVES, chart_cells, document
 

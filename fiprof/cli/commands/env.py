@@ -1,4 +1,4 @@
-"""``fiprof env``: what works on this machine, and how to mend what does not."""
+"""``fiprof env``: what works on this machine, and how to fix what does not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command(cls=SettingsCommand, settings=("python",), epilog="Example: fiprof env")
 @format_option
 def command(python: str, format_: Format) -> None:
-    """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to mend the rest.
+    """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to fix the rest.
 
     Exit status 1 when something that collect needs is missing.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command, epilog="Example: fiprof roofline latest")
 @reading_options
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
-    """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""
+    """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that limits it."""
     from fiprof.analysis import roofline
     from fiprof.reports.roofline import MOST_ROWS, chart, document
 

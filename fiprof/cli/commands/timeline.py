@@ -1,4 +1,4 @@
-"""``fiprof timeline``: kernels and what the hardware did meanwhile, on one time axis."""
+"""``fiprof timeline``: kernels and the hardware's activity on one time axis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PHASES = ("measure", "setup", "warmup", "all")
 )
 @reading_options
 def command(run: Run, chosen: Chosen, phase: str | None, perfetto: str | None, format_: Format) -> None:
-    """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
+    """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did at that time."""
     from pathlib import Path
 
     from fiprof.analysis.timeline import timeline

@@ -37,7 +37,7 @@ def command(
     table: str,
     format_: Format,
 ) -> None:
-    """Kernels by time, what binds them, and why the GPU was idle: launches, waiting, copies, the host's own work."""
+    """Kernels by time, what limits them, and why the GPU was idle: launches, waiting, copies, the host's own work."""
     from fiprof.analysis.top import top
     from fiprof.reports.top import document
 

@@ -1,4 +1,4 @@
-"""``fiprof verdict``: what binds each launch."""
+"""``fiprof verdict``: what limits each launch."""
 
 from __future__ import annotations
 

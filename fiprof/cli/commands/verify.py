@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @format_option
 @catalogue_option
 def command(archive: Archive, catalog: str | None, run: str | None, format_: Format) -> None:
-    """Hold every file of a run, or of all runs of the archive, against the checksums in its run.json.
+    """Compare every file of a run, or of all runs of the archive, with the checksums in its run.json.
 
     Missing, changed, damaged and planted files, and tables that can neither be read nor made again, are wrong: exit
-    status 1. What was pruned or left out on purpose is said. Without RUN the catalogue is held against the runs too.
+    status 1. What was pruned or left out on purpose is said. Without RUN the catalogue is compared with the runs too.
     """
     from fiprof.cli.progress import working
     from fiprof.orchestrator.verify import verify, verify_catalogue
