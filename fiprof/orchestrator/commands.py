@@ -25,7 +25,7 @@ from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.process import Command, PassOn
-from fiprof.orchestrator.tools import Tool
+from fiprof.orchestrator.tools import Tool, gpu_env
 from fiprof.workloads.case import Case, short_name
 from fiprof.workloads.registry import builtin
 
@@ -118,7 +118,7 @@ class CollectCommands(Commands):
     def plain(self) -> Command:
         out = self.path / BASELINE
         argv = self._workload(out, self.request.iterations, self.request.warmup, *self._turns())
-        return self.command("plain", argv, makes=(out,), env=self._gpu_env())
+        return self.command("plain", argv, makes=(out,), env=gpu_env(self.request.gpu))
 
     def trace(self, gpu_metrics_hz: int) -> Command:
         """gpu_metrics_hz: 0 leaves the GPU metrics out."""
@@ -127,7 +127,7 @@ class CollectCommands(Commands):
         workload = self._workload(out, request.iterations, request.warmup, *self._turns(), "--no-check", "--no-timing")
         settings = dataclasses.replace(request, gpu_metrics_hz=gpu_metrics_hz)
         argv = nsys.profile_argv(tool.path, tool.version, report, workload, settings)
-        return self.command("nsys", argv, makes=(report,), env=self._gpu_env())
+        return self.command("nsys", argv, makes=(report,), env=gpu_env(self.request.gpu))
 
     def profile(self, gate_env: Mapping[str, str]) -> Command:
         """gate_env: what holds the workload back until its turn."""
@@ -136,7 +136,7 @@ class CollectCommands(Commands):
         words = ("--give-memory-back", "--no-check", "--no-timing")
         workload = self._workload(out, request.measure_iterations, NCU_WARMUP, *words)
         argv = ncu.profile_argv(self.tools["ncu"].path, report, workload, request)
-        return self.command("ncu", argv, makes=(report,), env={**self._gpu_env(), **gate_env})
+        return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **gate_env})
 
     def exports(self) -> list[Command]:
         """Those of ncu's pages."""
@@ -175,12 +175,6 @@ class CollectCommands(Commands):
             *([] if request.check or "--no-check" in words else ["--no-check"]),
             f"--out={out}",
         )
-
-    def _gpu_env(self) -> dict[str, str]:
-        if self.request.gpu is None:
-            return {}
-        # nvidia-smi counts in PCI order; CUDA by default does not.
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from fiprof.orchestrator.environment import collect_facts, program_facts, progra
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import Bench, Progress, Result, RunSession, require_success
-from fiprof.orchestrator.tools import gpu_state, visible_gpu
+from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
 from fiprof.workloads.nvtx import RANGES_VARIABLE
@@ -261,10 +261,7 @@ class Commands:
 
     def environment(self, letter: str) -> dict[str, str]:
         """What a side's processes have set."""
-        env = dict(self.request.side(letter).env)
-        if self.request.gpu is not None:
-            # nvidia-smi counts in PCI order; CUDA by default does not.
-            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
+        env = {**dict(self.request.side(letter).env), **gpu_env(self.request.gpu)}
         if checkout := self.checkouts[letter]:
             paths = [str(path) for path in (checkout.folder / "src", checkout.folder) if path.is_dir()]
             before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")

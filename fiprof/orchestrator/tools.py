@@ -115,6 +115,11 @@ def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_
     return found.group(1) == "0" or bool(capable and int(capable.group(1), 16) >> CAP_SYS_ADMIN & 1)
 
 
+def gpu_env(index: int | None) -> dict[str, str]:
+    """What makes a process see this GPU alone: nvidia-smi counts in PCI order, CUDA by default does not."""
+    return {} if index is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(index)}
+
+
 def visible_gpu(index: int | None) -> str:
     """What names the GPU of a run: its UUID where the driver tells, else its index.
 

@@ -28,7 +28,7 @@ from fiprof.model.records import read_jsonl
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor
 from fiprof.orchestrator.run_session import Progress, read_log
-from fiprof.orchestrator.tools import visible_gpu
+from fiprof.orchestrator.tools import gpu_env, visible_gpu
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 
@@ -119,9 +119,7 @@ def commands(request: JitRequest, scratch: Path) -> list[Command]:
         }
         if "FLASHINFER_CUBIN_DIR" in os.environ:
             env["FLASHINFER_CUBIN_DIR"] = str(base / "cubins")
-        if request.gpu is not None:
-            # nvidia-smi counts in PCI order; CUDA by default does not.
-            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(request.gpu)}
+        env |= gpu_env(request.gpu)
         for state in (COLD, DISK):
             name = f"{number:02}-{state.replace(' ', '-')}"
             out, log = (scratch / "logs" / f"{name}.{kind}" for kind in ("jsonl", "log"))
