@@ -111,8 +111,7 @@ class OpenedRun(Run):
 
     def occupancy(self) -> Figure:
         """Achieved and theoretical occupancy of each launch, percent."""
-        sections = [show_report.Section.OCCUPANCY]
-        made = show_report.document(show_analysis.show(self), sections=sections, overview=False)
+        made = show_report.document(show_analysis.show(self), sections=["occupancy"], overview=False)
         rows = [
             {"launch": _name(row), "of": name, "occupancy": row[f"{name}_occupancy_pct"]}
             for row in _rows(made.data)

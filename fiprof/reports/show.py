@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import StrEnum
 
 from fiprof.analysis.occupancy import Resource, findings
 from fiprof.analysis.show import Figures, LaunchFigures
@@ -26,16 +25,6 @@ from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 MOST_ROWS = 20
 """Groups of like launches, and cases, that people are shown."""
-
-
-class Section(StrEnum):
-    """What ``fiprof show`` shows below its overview."""
-
-    TIMES = "times"
-    COMPUTE = "compute"
-    MEMORY = "memory"
-    OCCUPANCY = "occupancy"
-    WAVES = "waves"
 
 
 # The columns of launches
@@ -108,14 +97,18 @@ OCCUPANCY: Cells = (
 
 
 def _limit(resource: Resource, title: str) -> Cells:
-    def of(name: str) -> Callable[[LaunchFigures], Value]:
-        return lambda item: getattr(item.occupancy.limit(resource), name, None)
-
     key = f"limit_{resource.replace(' ', '_')}"
-    blocks = (Column(f"{key}_blocks", title, spec=".3g"), of("blocks"))
-    most = (Column(f"{key}_most_blocks", "max", spec=".3g"), of("most_blocks"))
-    occupancy = (Column(f"{key}_occupancy_pct"), of("occupancy_pct"))
-    return (blocks, most, occupancy) if resource == Resource.SHARED_MEMORY else (blocks, occupancy)
+    columns = (
+        Column(f"{key}_blocks", title, spec=".3g"),
+        Column(f"{key}_most_blocks", "max" if resource is Resource.SHARED_MEMORY else "", spec=".3g"),
+        Column(f"{key}_occupancy_pct"),
+    )
+
+    def cell(column: Column) -> Cell:
+        name = column.key.removeprefix(f"{key}_")
+        return column, lambda item: getattr(item.occupancy.limit(resource), name, None)
+
+    return tuple(cell(column) for column in columns if column.title or not column.spec)
 
 
 CLUSTERS = _limit(Resource.CLUSTERS, "clusters")
@@ -144,20 +137,20 @@ WAVES: Cells = (
 )
 
 
-def _ideal(name: str) -> Cells:
+def _ideal(kind: str) -> Cells:
     """Sectors a request that would be ideal, of the narrowest and the widest access; for people as one cell."""
 
-    def ideal(place: int) -> Callable[[LaunchFigures], Value]:
-        return lambda item: found[place] if (found := item.ideal_sectors(name)) else None
+    def of(item: LaunchFigures, place: int) -> Value:
+        found = item.ideal_sectors(kind)
+        return found[place] if found else None
 
     def shown(item: LaunchFigures) -> Value:
-        found = item.ideal_sectors(name)
-        return found and "–".join(f"{sectors:g}" for sectors in dict.fromkeys(found))
+        return "–".join(f"{sectors:g}" for sectors in dict.fromkeys(item.ideal_sectors(kind) or ())) or None
 
     return (
         (Column("", "ideal", least=5), shown),
-        (Column(f"global_{name}_ideal_low"), ideal(0)),
-        (Column(f"global_{name}_ideal_high"), ideal(1)),
+        (Column(f"global_{kind}_ideal_low"), lambda item: of(item, 0)),
+        (Column(f"global_{kind}_ideal_high"), lambda item: of(item, 1)),
     )
 
 
@@ -250,13 +243,15 @@ def document(
     *,
     limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None = None,
     overview: bool = True,
-    sections: Collection[Section] = tuple(Section),
+    sections: Collection[str] | None = None,
     most: int | None = None,
 ) -> Document:
     """The figures as tables: for people overview and sections; for programs a row a launch, its case beside it.
 
-    limits: what limits some launches, for the overview. most: rows that people are shown; None for all.
+    limits: what limits some launches, for the overview. sections: of SECTIONS, None for all. most: rows that people are
+    shown; None for all.
     """
+    wanted = SECTIONS if sections is None else sections
     run, by_rank = figures.run, any(item.rank is not None for item in figures.launches)
 
     @functools.cache
@@ -295,20 +290,18 @@ def document(
             found = limits(launches)
             cells.append((Column("", "limit"), lambda item: found.get(item.launch)))
         shown.append(_table(kept, cells, "Kernels: time under ncu, use in % of peak, achieved occupancy"))
-    if Section.TIMES in sections and figures.cases:
+    if "times" in wanted and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = (
             "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
             "L2 may keep what was written, so DRAM may move less."
         )
         shown.append(_of_cases(run, cases, (), CASE_LEAST, title, note, *rest))
-    for section, tables in _SECTIONS.items():
-        shown += tables(profiled) if section in sections and profiled else ()
-    notes = [*left_out]
-    options = [f"--{section}" for section in Section if section not in sections]
-    if options and profiled and overview:
-        notes.append(say("More: {options}, or --all.", options=tuple(options)))
-    return Document(data, tuple(shown), warnings=figures.warnings, notes=tuple(notes))
+    for section, tables in SECTIONS.items():
+        shown += tables(profiled) if section in wanted and profiled else ()
+    options = tuple(f"--{section}" for section in SECTIONS if section not in wanted)
+    hint = [say("More: {options}, or --all.", options=options)] if options and profiled and overview else []
+    return Document(data, tuple(shown), warnings=figures.warnings, notes=(*left_out, *hint))
 
 
 def _table(groups: Sequence[Group], cells: Cells, title: str, *notes: str) -> View:
@@ -394,10 +387,11 @@ def _waves(groups: Sequence[Group]) -> Iterator[View]:
     yield _table(groups, WAVES, "Waves", *notes)
 
 
-_SECTIONS: Mapping[Section, Callable[[Sequence[Group]], Iterator[View]]] = {
-    Section.TIMES: _times,
-    Section.COMPUTE: _compute,
-    Section.MEMORY: _memory,
-    Section.OCCUPANCY: _occupancy,
-    Section.WAVES: _waves,
+SECTIONS: Mapping[str, Callable[[Sequence[Group]], Iterator[View]]] = {
+    "times": _times,
+    "compute": _compute,
+    "memory": _memory,
+    "occupancy": _occupancy,
+    "waves": _waves,
 }
+"""What ``fiprof show`` shows below its overview, each by an option of its name."""

@@ -25,7 +25,7 @@ def command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None
     """The time of each kernel, how much of the hardware it uses, and what limits it."""
     from fiprof.analysis.show import show
     from fiprof.analysis.verdict.verdict import limits
-    from fiprof.reports.show import MOST_ROWS, Section, document
+    from fiprof.reports.show import MOST_ROWS, SECTIONS, document
     from fiprof.reports.verdict_words import short_title
 
     def limits_of(launches: tuple[int, ...]) -> dict[int, str]:
@@ -33,7 +33,7 @@ def command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None
         return {launch.launch: short_title(found) for launch, found in zip(judged, limits(run, judged), strict=True)}
 
     figures = show(run, wanted=chosen.wanted)
-    named = [section for section in Section if chosen.every or sections[section]]
+    named = [section for section in SECTIONS if chosen.every or sections[section]]
     made = document(
         figures,
         limits=limits_of,
