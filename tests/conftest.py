@@ -36,6 +36,7 @@ os.environ.setdefault(
 REPOSITORY = Path(__file__).parents[1]
 
 Completed = subprocess.CompletedProcess[str]
+Env = dict[str, str]
 Fiprof = Callable[..., Completed]
 
 
@@ -141,7 +142,7 @@ def fiprof(tmp_path: Path) -> Fiprof:
 
 
 @pytest.fixture
-def faked(fiprof: Fiprof, fakes: dict[str, str]) -> Fiprof:
+def faked(fiprof: Fiprof, fakes: Env) -> Fiprof:
     """The same with the fakes for GPU and tools: ``faked("collect", …, FAKE_NCU="no-report")``."""
     return lambda *words, **env: fiprof(*words, env={**fakes, **env})
 

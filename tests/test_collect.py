@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.model.tables import TABLES
-from tests.conftest import Completed, Fiprof, catches, fake_programs, python_path, run_fiprof
+from tests.conftest import Completed, Env, Fiprof, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import parsed
 from tests.test_workloads import USERS_OWN
@@ -134,9 +134,7 @@ def test_a_cost_that_fails(faked: Fiprof, tmp_path: Path) -> None:
         ("hang", "plain: no end after 2 s"),
     ],
 )
-def test_a_workload_that_fails(
-    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, behaviour: str, reason: str
-) -> None:
+def test_a_workload_that_fails(fiprof: Fiprof, fakes: Env, tmp_path: Path, behaviour: str, reason: str) -> None:
     env = {**fakes, "FAKE_WORKLOAD": behaviour}
     done = fiprof("collect", "--kernel", "rmsnorm", "--timeout", "2", env=env)
     assert done.returncode == 1
@@ -163,7 +161,7 @@ def test_what_ncu_hides_behind_exit_status_0(faked: Fiprof, tmp_path: Path) -> N
 
 
 @pytest.mark.nsys
-def test_real_nsys(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, nsys_path: Path) -> None:
+def test_real_nsys(fiprof: Fiprof, fakes: Env, tmp_path: Path, nsys_path: Path) -> None:
     """Its argv is accepted, its report exported, its NVTX ranges read; no kernel without a GPU is said."""
     pytest.importorskip("nvtx", reason="nvtx is not installed: nsys would see no ranges")
     env = {**fakes, "FIPROF_NSYS": str(nsys_path)}
@@ -187,7 +185,7 @@ def test_real_nsys(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, nsys_p
 @pytest.mark.nsys
 @pytest.mark.parametrize(("behaviour", "status"), [("exit3", 3), ("abort", 134)])
 def test_a_workload_that_fails_under_real_nsys(
-    fakes: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str, status: int
+    fakes: Env, tmp_path: Path, nsys_path: Path, behaviour: str, status: int
 ) -> None:
     from fiprof.model.layout import NSYS_REPORT
     from fiprof.model.settings import Settings
@@ -210,7 +208,7 @@ def test_a_workload_that_fails_under_real_nsys(
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("behaviour", ["hang", "stubborn"])
-def test_ctrl_c_under_real_nsys(fakes: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str) -> None:
+def test_ctrl_c_under_real_nsys(fakes: Env, tmp_path: Path, nsys_path: Path, behaviour: str) -> None:
     """nsys and all its children are gone within five seconds; what is there is kept."""
     program = fakes["FIPROF_PYTHON"]
     # Only the workload under nsys hangs.
@@ -241,7 +239,7 @@ def test_ctrl_c_under_real_nsys(fakes: dict[str, str], tmp_path: Path, nsys_path
 @pytest.mark.fault(
     "SIGKILL while a workload runs", "the next command keeps the run as interrupted; the GPU's lock is free"
 )
-def test_what_a_killed_fiprof_collected_is_kept(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_what_a_killed_fiprof_collected_is_kept(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
         wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
@@ -261,7 +259,7 @@ def test_what_a_killed_fiprof_collected_is_kept(fiprof: Fiprof, fakes: dict[str,
 
 
 @pytest.mark.fault("the terminal is lost", "the run ends in order, as interrupted")
-def test_a_lost_terminal(fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_lost_terminal(fakes: Env, tmp_path: Path) -> None:
     """As when ssh drops: whatever it still says goes nowhere."""
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang", "PYTHONPATH": python_path()}
     pid, terminal = pty.fork()
@@ -281,7 +279,7 @@ def test_a_lost_terminal(fakes: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.fault(
     "a workload leaves a process in a session of its own", "it is ended, and named in the run's warnings"
 )
-def test_a_workload_that_leaves_a_process(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_workload_that_leaves_a_process(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     program = Path(f"{fakes['FIPROF_PYTHON']}-leaving")
     program.write_text(f'#!/bin/sh\nsetsid sleep 80 &\nexec {fakes["FIPROF_PYTHON"]} "$@"\n')
     program.chmod(0o755)
@@ -340,7 +338,7 @@ def test_ctrl_c_while_starting_says_nothing(tmp_path: Path) -> None:
         assert "KeyboardInterrupt" not in errors
 
 
-def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
         wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))

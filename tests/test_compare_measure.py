@@ -12,7 +12,7 @@ from fiprof.analysis.comparison.measured_result import MeasuredComparison, read_
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.orchestrator.compare import pairs_of, parse_side
 from fiprof.workloads.case import make_cases
-from tests.conftest import Completed, Fiprof
+from tests.conftest import Completed, Env, Fiprof
 from tests.recorded_runs import invoke
 
 CASES = ("--kernel", "decode,rmsnorm", "--quiet")
@@ -32,7 +32,7 @@ def rows(done: Completed) -> list[list[object]]:
     return [[row["outcome"], round(row["difference_pct"])] for row in json.loads(done.stdout)["rows"]]
 
 
-def test_two_sides(faked: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_two_sides(faked: Fiprof, fakes: Env, tmp_path: Path) -> None:
     side, expected = f"python:{fakes['FIPROF_PYTHON']},env:FAKE_SLOWER=0.95", ["faster", -5]
     done = faked("compare", "--measure", "here", side, *CASES, "--format", "json")
     assert rows(done) == [expected] * 2
@@ -47,7 +47,7 @@ def test_two_sides(faked: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None
 
 
 def test_every_process_measures_in_its_turn_and_the_next_round_backwards(
-    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+    fiprof: Fiprof, fakes: Env, tmp_path: Path
 ) -> None:
     """By the times at which they wrote: the one round that lacked the clock in B2 is repeated in all."""
     env = {**fakes, "FAKE_SLOW_CLOCK": "B2 1"}
@@ -257,7 +257,7 @@ def test_programs_are_profiled_to_explain_them(faked: Fiprof, tmp_path: Path) ->
 
 @pytest.mark.parametrize("words", [("program:true", "program:true"), ("here", "here", "--kernel", "decode")])
 def test_what_cannot_be_explained_is_not_measured(
-    words: tuple[str, ...], fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+    words: tuple[str, ...], fiprof: Fiprof, fakes: Env, tmp_path: Path
 ) -> None:
     env = {**fakes, "FIPROF_NCU": "/no/such/ncu"}
     done = fiprof("compare", "--measure", *words, "--explain", env=env)

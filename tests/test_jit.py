@@ -16,7 +16,7 @@ from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.report import document
 from fiprof.model import results
 from fiprof.reports.writers import render
-from tests.conftest import REPOSITORY, Fiprof, python_path
+from tests.conftest import REPOSITORY, Env, Fiprof, python_path
 from tests.fakes.jit import DECODE
 
 
@@ -40,13 +40,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def measured(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str], *words: str) -> JitResults:
+def measured(fiprof: Fiprof, tmp_path: Path, environment: Env, *words: str) -> JitResults:
     done = fiprof("jit", *words, "--out", "jit.json", env=environment)
     assert done.returncode == 0, done.stderr
     return results.read(tmp_path / "jit.json", JitResults)
 
 
-def test_first_calls_in_three_states(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_first_calls_in_three_states(fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "own").rglob("*")}
     found = measured(fiprof, tmp_path, environment, "--case", "decode", "--case", "rope")
     decode, rope = found.calls
@@ -93,7 +93,7 @@ def test_every_folder_that_something_is_compiled_into_is_a_new_one(
         assert f"--cache={base}" in command.argv
 
 
-def test_kept_folders_and_dry_runs(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_kept_folders_and_dry_runs(fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
     done = fiprof("jit", "--kernel", "rope", "--dry-run", env=environment)
     assert done.returncode == 0 and "probe.py 'rope[tokens=16384," in done.stdout
     assert not list((tmp_path / "scratch").iterdir())
@@ -102,9 +102,7 @@ def test_kept_folders_and_dry_runs(fiprof: Fiprof, tmp_path: Path, environment: 
     assert f"kept: {kept}" in done.stderr and (kept / "logs" / "01-empty-cache.log").exists()
 
 
-def test_one_case_that_fails_does_not_end_the_others(
-    fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_one_case_that_fails_does_not_end_the_others(fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
     fails = {**environment, "FAKE_JIT": "fails:tensor_cores=true"}
     plain, failed, rope = measured(fiprof, tmp_path, fails, "--kernel", "decode,rope").calls
     assert (failed.error, failed.cold_s) == ("RuntimeError: Ninja build failed.", None)
@@ -120,7 +118,7 @@ def test_one_case_that_fails_does_not_end_the_others(
     ],
 )
 def test_a_cold_call_that_is_none_is_told(
-    fiprof: Fiprof, tmp_path: Path, environment: dict[str, str], behaviour: str, warning: str
+    fiprof: Fiprof, tmp_path: Path, environment: Env, behaviour: str, warning: str
 ) -> None:
     found = measured(fiprof, tmp_path, {**environment, "FAKE_JIT": behaviour}, "--case", "rope")
     assert any(warning in text for text in found.warnings)
@@ -138,7 +136,7 @@ def test_a_cold_call_that_is_none_is_told(
     ],
 )  # fmt: skip
 def test_failures_say_what_to_do(
-    fiprof: Fiprof, tmp_path: Path, environment: dict[str, str], words: str, behaviour: str, status: int, message: str
+    fiprof: Fiprof, tmp_path: Path, environment: Env, words: str, behaviour: str, status: int, message: str
 ) -> None:
     done = fiprof("jit", *words.split(), env={**environment, "FAKE_JIT": behaviour})
     assert (done.returncode, done.stdout) == (status, "")
@@ -146,7 +144,7 @@ def test_failures_say_what_to_do(
     assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
 
 
-def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, environment: Env) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fiprof", "jit", "--kernel", "rope"],
         env={**os.environ, **environment, "FAKE_JIT": "hang"}, cwd=tmp_path, stderr=subprocess.PIPE, text=True,

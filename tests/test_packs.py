@@ -15,7 +15,7 @@ from fiprof.analysis.expected import read_expectations
 from fiprof.flashinfer import pack
 from fiprof.model.results import CaseResult
 from tests import study_fixture as fixture
-from tests.conftest import REPOSITORY, python_path
+from tests.conftest import REPOSITORY, Env, python_path
 
 DOCUMENT = (REPOSITORY / "docs/packs.md").read_text()
 METADATA, MODULE, EXPECTATIONS = re.findall(r"```(?:toml|python)\n(.*?)```", DOCUMENT, re.DOTALL)
@@ -52,11 +52,11 @@ def saxpy(n: int, wide: bool) -> CaseResult:
     return dataclasses.replace(case, kernels=[kernel])
 
 
-def run(environment: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
+def run(environment: Env, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *argv], env=environment, capture_output=True, text=True, check=False)
 
 
-def test_its_claim_and_its_knowledge_appear_in_its_study(installed: dict[str, str], tmp_path: Path) -> None:
+def test_its_claim_and_its_knowledge_appear_in_its_study(installed: Env, tmp_path: Path) -> None:
     cases = [saxpy(n, wide) for n in (1024, 4096, 16384) for wide in (False, True)]
     folder = fixture.write_study(tmp_path / "study", {"saxpy": cases}, jit=None, study="saxpy", title="")
     done = run(installed, "-c", DOCUMENTS, str(folder))
@@ -72,7 +72,7 @@ def test_its_claim_and_its_knowledge_appear_in_its_study(installed: dict[str, st
         assert found in ([], ["FlashInfer"]), name
 
 
-def test_its_study_and_its_command_are_found(installed: dict[str, str]) -> None:
+def test_its_study_and_its_command_are_found(installed: Env) -> None:
     assert re.search(
         r"^  saxpy-info +What the saxpy pack knows", run(installed, "-m", "fiprof", "--help").stdout, re.MULTILINE
     )
@@ -81,7 +81,7 @@ def test_its_study_and_its_command_are_found(installed: dict[str, str]) -> None:
     assert (done.returncode, "flashinfer, saxpy" in done.stderr) == (2, True)
 
 
-def test_a_pack_that_cannot_be_imported_is_named(installed: dict[str, str], tmp_path: Path) -> None:
+def test_a_pack_that_cannot_be_imported_is_named(installed: Env, tmp_path: Path) -> None:
     (tmp_path / "site/saxpy_pack.py").write_text("import nowhere")
     done = run(installed, "-m", "fiprof", "study", "saxpy")
     assert done.returncode == 1

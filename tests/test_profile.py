@@ -20,7 +20,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import LAUNCH_S, Group, choose
-from tests.conftest import Fiprof, python_path
+from tests.conftest import Env, Fiprof, python_path
 from tests.recorded_runs import RUNS
 from tests.test_collect import only_run
 
@@ -74,7 +74,7 @@ def test_kernels_that_were_launched_once_are_not_skipped() -> None:
     )
 
 
-def profile(fiprof: Fiprof, fakes: dict[str, str], program: str, *options: str) -> subprocess.CompletedProcess[str]:
+def profile(fiprof: Fiprof, fakes: Env, program: str, *options: str) -> subprocess.CompletedProcess[str]:
     return fiprof("profile", *options, "--", "sh", "-c", program, env=fakes)
 
 
@@ -96,7 +96,7 @@ def test_a_whole_profile(faked: Fiprof, tmp_path: Path) -> None:
     assert "all launches would take" in done.stderr
 
 
-def test_launches_of_each_range(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_launches_of_each_range(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     """ncu over each range by itself; the ranges are cases, and a launch stands for executions in its own."""
     ranges = ("fiprof@warmup", "fiprof@measure")
     options = [word for name in ranges for word in ("--range", name)]
@@ -119,7 +119,7 @@ def test_launches_of_each_range(fiprof: Fiprof, fakes: dict[str, str], tmp_path:
 
 
 @pytest.mark.fault("the program launches other kernels the second time", "those that ncu did not meet again are named")
-def test_kernels_that_are_not_met_again(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_kernels_that_are_not_met_again(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
     for folder, name in (("nsys", "all"), ("ncu", "decode"), ("logs", "decode")):
         shutil.copytree(RUNS[name] / folder, mixed / folder)
@@ -134,7 +134,7 @@ def test_kernels_that_are_not_met_again(fiprof: Fiprof, fakes: dict[str, str], t
 
 
 @pytest.mark.fault("the program under `profile` fails", "its exit status is passed on, and what was traced is kept")
-def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     done = profile(fiprof, fakes, "exit 7", "--tool", "nsys")
     _, manifest = only_run(tmp_path)
     assert (done.returncode, manifest["status"]) == (7, "complete")
@@ -142,7 +142,7 @@ def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: dict[str, str], 
 
 
 @pytest.mark.fault("the program under `profile` prints without end", "all of it is passed on, the log keeps both ends")
-def test_a_program_that_prints_much(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_program_that_prints_much(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     done = profile(
         fiprof, fakes, "echo begin; head -c 40000000 /dev/zero | tr '\\0' x; echo; echo end", "--tool", "nsys"
     )
@@ -167,7 +167,7 @@ def test_a_program_that_prints_much(fiprof: Fiprof, fakes: dict[str, str], tmp_p
     ],
 )  # fmt: skip
 def test_programs_without_kernels(
-    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, program: str, status: int, words: str
+    fiprof: Fiprof, fakes: Env, tmp_path: Path, program: str, status: int, words: str
 ) -> None:
     done = profile(fiprof, {**fakes, "FAKE_NSYS": "no-kernels"}, program)
     _, manifest = only_run(tmp_path)
@@ -192,7 +192,7 @@ def test_wrong_use(faked: Fiprof, arguments: tuple[str, ...], words: str) -> Non
 
 
 @pytest.mark.fault("Ctrl-C while a program is profiled", "it ends, with all that it started; what there is is kept")
-def test_ctrl_c_ends_the_program(fakes: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_program(fakes: Env, tmp_path: Path) -> None:
     program = ("sh", "-c", "trap '' INT; echo $$; while :; do sleep 1; done")
     going = subprocess.Popen(
         [sys.executable, "-m", "fiprof", "profile", "--", *program],

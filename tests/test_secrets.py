@@ -14,7 +14,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import mask, mask_words, secrets
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
-from tests.conftest import REPOSITORY, Fiprof
+from tests.conftest import REPOSITORY, Env, Fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, altered, parsed, query
 from tests.recorded_runs import RUNS
@@ -33,7 +33,7 @@ def holding(folder: Path, text: str = "SEKRET") -> list[str]:
 
 
 @pytest.mark.fault("secrets in the environment of a collect", "in no file of the run but nsys's own, which is private")
-def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     """The profiled programs have their whole environment; nsys writes it down, and a failing one says some of it."""
     said = tmp_path / "programs/SEKRET-3"
     said.write_text(Path(fakes["FIPROF_PYTHON"]).read_text().replace("exec", 'echo "token=$HF_TOKEN" >&2\nexec'))
@@ -70,7 +70,7 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: 
 
 
 @pytest.mark.fault("a program prints a token as it fails", "the message, run.json and its log have ***")
-def test_last_words_are_masked(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_last_words_are_masked(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     said = Path(fakes["FIPROF_PYTHON"])
     said.write_text("#!/bin/sh\necho cannot log in with $HF_TOKEN at $DATABASE_URL\nexit 3\n")
     done = fiprof("collect", "--kernel", "rmsnorm", env={**fakes, **HUSH})

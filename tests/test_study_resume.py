@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Fiprof
+from tests.conftest import Env, Fiprof
 from tests.recorded_runs import RUNS
 
 RECORDED = RUNS["decode"]
@@ -35,7 +35,7 @@ KILLS = 6
 
 
 @pytest.fixture
-def study(tmp_path: Path, fakes: dict[str, str]) -> dict[str, str]:
+def study(tmp_path: Path, fakes: Env) -> dict[str, str]:
     """Environment in which ``fiprof study small.toml`` finds its tools; the GPU is that of a recorded run."""
     (tmp_path / "small.toml").write_text(STUDY)
     return {**fakes, "FAKE_RUN": str(RECORDED)}
@@ -54,7 +54,7 @@ def measured(folder: Path) -> Counter[str]:
     return Counter(case["id"] for manifest in manifests for case in manifest["cases"])
 
 
-def test_killed_again_and_again(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_killed_again_and_again(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     done = fiprof("study", "small.toml", "--out", "whole", "--no-documents", env=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "whole\n"
@@ -82,7 +82,7 @@ def test_killed_again_and_again(fiprof: Fiprof, study: dict[str, str], tmp_path:
     assert not list((tmp_path / "killed").rglob(".*-*"))
 
 
-def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "fiprof", "study", "small.toml", "--out", "folder", "--no-documents"],
         cwd=tmp_path,
@@ -108,7 +108,7 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: dict[
     assert len(cases(tmp_path / "folder")) == 6
 
 
-def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     fiprof("study", "small.toml", "--no-documents", env=study)
     folder = tmp_path / "artifacts/study-small"
     runs, before = sorted(folder.glob("2*")), cases(folder)
@@ -124,7 +124,7 @@ def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: dict[str,
 
 @pytest.mark.parametrize(("fails", "count"), [("batch=8,", 2), ("batch=32,", 2), (DECODE_8_TENSOR, 1)])
 def test_a_case_that_fails_does_not_lose_its_batch(
-    fiprof: Fiprof, study: dict[str, str], tmp_path: Path, fails: str, count: int
+    fiprof: Fiprof, study: Env, tmp_path: Path, fails: str, count: int
 ) -> None:
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_FAILS": fails})
     assert done.returncode == 0, done.stderr
@@ -137,7 +137,7 @@ def test_a_case_that_fails_does_not_lose_its_batch(
     assert "does not fit in the GPU's memory" in done.stderr
 
 
-def test_a_case_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_a_case_that_takes_its_process_with_it(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     env = {**study, "FAKE_DIES": DECODE_8_TENSOR}
     done = fiprof("study", "small.toml", "--no-documents", env=env)
     assert done.returncode == 0, done.stderr
@@ -151,7 +151,7 @@ def test_a_case_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, 
     assert measured(folder).total() == 5
 
 
-def test_cases_that_all_take_their_process_with_them_end_the_study(fiprof: Fiprof, study: dict[str, str]) -> None:
+def test_cases_that_all_take_their_process_with_them_end_the_study(fiprof: Fiprof, study: Env) -> None:
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_DIES": "batch"})
     assert done.returncode == 1
     assert done.stderr.count("its batch is measured again without it") == 3
@@ -163,7 +163,7 @@ def test_cases_that_all_take_their_process_with_them_end_the_study(fiprof: Fipro
     [("permission", "fiprof: ncu may not read the GPU's counters"), ("no-kernels", "fiprof: ncu profiled no kernel")],
 )
 def test_what_is_no_cases_fault_ends_the_study_and_keeps_what_was_measured(
-    fiprof: Fiprof, study: dict[str, str], tmp_path: Path, failure: str, message: str
+    fiprof: Fiprof, study: Env, tmp_path: Path, failure: str, message: str
 ) -> None:
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_NCU": failure})
     assert done.returncode == 1
@@ -177,7 +177,7 @@ def test_what_is_no_cases_fault_ends_the_study_and_keeps_what_was_measured(
     assert len(list((folder / "set-aside").glob("2*/run.json"))) == 1
 
 
-def test_two_at_once(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_two_at_once(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     from fiprof.orchestrator.locks import folder_lock
 
     (tmp_path / "folder").mkdir()
@@ -187,7 +187,7 @@ def test_two_at_once(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> N
     assert done.stderr.startswith(f"fiprof: folder is being worked on by process {os.getpid()} of ")
 
 
-def test_other_settings_are_refused(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_other_settings_are_refused(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     fiprof("study", "small.toml", "--only", "decode", env=study)
     (tmp_path / "small.toml").write_text(STUDY.replace('"quick"', '"full"'))
     done = fiprof("study", "small.toml", "--no-documents", env=study)
