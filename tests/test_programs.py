@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fiprof.analysis.comm import CALL, HOST, KERNEL, Comm, comm
+from fiprof.analysis.comm import KERNEL, Comm, comm
 from fiprof.analysis.idle import Cause, activities, idle
 from fiprof.analysis.top import Spent, top
 from fiprof.errors import FiprofError
@@ -21,7 +21,7 @@ from fiprof.parsers.nsys import NOTED
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.reports.top import folded, together
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
-from tests.recorded_runs import invoke, profiled, two_ranks
+from tests.recorded_runs import invoke, profiled
 from tests.reports_fixture import add, write_manifest
 
 # ``fiprof top``: where the GPU's time goes, and why it is idle.
@@ -158,50 +158,6 @@ def test_nested_intervals() -> None:
     found = innermost(starts, ends, labels)
     moments = np.array([0, 15, 25, 30, 45, 50, 75, 95, 100])
     assert found.at(moments).tolist() == [0, 1, 2, 3, 1, 0, 4, 0, NOTHING]
-
-
-# fiprof/analysis/comm: who waits for whom, against the recorded job of two ranks and made-up ones.
-
-
-@pytest.fixture(scope="module")
-def found() -> Comm:
-    """tests/programs/ranks.py on two H200s: rank 1 sleeps 10 ms before the all-reduce of steps 5, 15 and 25, and loads
-    kernels that it has not used before that of step 8."""
-    return comm(two_ranks())
-
-
-def test_the_late_rank_its_delays_and_what_it_did(found: Comm) -> None:
-    """What nsys's rows give by hand: the wait of a step is the difference of the two kernels' starts."""
-    worst = [
-        (
-            each["number"],
-            each["late_rank"],
-            each["waiting_rank"],
-            each["wait_us"],
-            each["skew_us"],
-            round(each["lost_share"] or 0, 3),
-        )
-        for each in found.worst[:5]
-    ]
-    assert worst == [
-        (9, 1, 0, 123461.482, 123461.482, 0.993),
-        (16, 1, 0, 10342.582, 10342.582, 0.945),
-        (26, 1, 0, 10310.554, 10310.554, 0.946),
-        (6, 1, 0, 10233.876, 10233.876, 0.943),
-        (1, 0, 1, 3880.488, 3880.488, 0.039),
-    ]
-    # The program says that rank 1 slept 10.078, 10.097 and 10.087 ms, in that order.
-    slept = [(each["doing"], each["range"], round(each["us"])) for item in sorted(found.worst[1:4], key=lambda each: each["number"])
-             for each in item["meanwhile"][:1]]  # fmt: skip
-    assert slept == [(HOST, "late", 10096), (HOST, "late", 10115), (HOST, "late", 10096)]
-    first_use = [
-        (each["doing"], each["doing_name"], each["range"], each["us"]) for each in found.worst[0]["meanwhile"][:3]
-    ]
-    assert first_use == [
-        (HOST, "", "first use", 67298.593),
-        (CALL, "cuLibraryLoadData", "first use", 41118.674),
-        (CALL, "cudaLaunchKernel", "first use", 8253.596),
-    ]
 
 
 # Made-up jobs
