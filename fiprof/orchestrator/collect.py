@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -140,7 +141,8 @@ class Collection(RunSession):
         ncu's workload imports while nsys measures; nsys's report is exported and its tables are made while ncu does.
         """
         tools = self._commands.request.tools
-        self._pool.submit(parse.load_libraries)
+        # Nobody waits for it: an interrupted run ends at once.
+        threading.Thread(target=parse.load_libraries, daemon=True).start()
         with self.ending_in_order(), self.collecting(), Gate(self.path / "logs" / ".gate") as gate:
             self._plain()
             self._started = True
