@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Verdict, named
-from fiprof.analysis.verdict.ncu_rules import QuotedRule
-from fiprof.analysis.verdict.steps import Step
-from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join
 from fiprof.model.wording import say, worded
+
+if TYPE_CHECKING:
+    from fiprof.analysis.verdict.ncu_rules import QuotedRule
+    from fiprof.analysis.verdict.steps import Step
+    from fiprof.analysis.verdict.verdict import LaunchVerdict
 
 EVIDENCE = {
     "use": "use of {of}",
