@@ -103,7 +103,7 @@ def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
     be written.
     """
     with _parent(folder, name) as (descriptor, last):
-        _require_replaceable(last, folder / name, descriptor)
+        require_replaceable(folder / name, last, descriptor)
         partial, held = create_temporary(descriptor, mode)
         try:
             with io.FileIO(held, "r+") as raw, io.BufferedRandom(raw) as file:
@@ -139,9 +139,13 @@ def create_temporary(folder: int, mode: int = 0o666) -> tuple[str, int]:
         os.close(descriptor)
 
 
-def require_replaceable(path: Path) -> None:
-    """Raise FiprofError where a path is there and no regular file: a link, a FIFO or a device is not replaced."""
-    _require_replaceable(path, path, None)
+def require_replaceable(path: Path, name: str | None = None, folder: int | None = None) -> None:
+    """Raise FiprofError where a path is there and no regular file: a link, a FIFO or a device is not replaced.
+
+    name, folder: its last component and a descriptor of the folder that it lies in, where that is open.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _require(os.stat(name or path, dir_fd=folder, follow_symlinks=False), path)
 
 
 def open_lock(path: Path) -> int:
@@ -176,11 +180,6 @@ def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[in
         yield descriptor, last
     finally:
         os.close(descriptor)
-
-
-def _require_replaceable(name: str | Path, path: Path, folder: int | None) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        _require(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
 
 
 def _require(status: os.stat_result, path: Path, kind: int = stat.S_IFREG) -> None:
