@@ -34,8 +34,7 @@ from fiprof.model.spans import NOTHING, Stretches, split, union, within
 
 if TYPE_CHECKING:
     from fiprof.analysis.comm_match import Bools
-    from fiprof.model.arrays import Ints
-    from fiprof.model.spans import Floats
+    from fiprof.model.arrays import Floats, Ints
 
 KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "copy", "call", "host")
 """What keeps a rank: its GPU runs a kernel of its own, is in another collective, or copies; else its thread is in a

@@ -10,31 +10,23 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from fiprof.model.arrays import MISSING, coded, floats, numbers
 from fiprof.model.run import Run, once
-from fiprof.model.spans import union, within
+from fiprof.model.spans import split, union, within
 
 if TYPE_CHECKING:
-    from fiprof.model.arrays import Ints
-    from fiprof.model.spans import Floats
+    from fiprof.model.arrays import Floats, Ints
 
 METRICS = {
-    "sms_active": ("sms active",),
-    "sm_issue": ("sm issue",),
-    "tensor_active": ("tensor active",),
-    "dram_read": ("dram read",),
-    "dram_write": ("dram write",),
-    "warps": ("compute warps in flight",),
+    "sms_active": ("SMs Active", "sms_active_pct"),
+    "sm_issue": ("SM Issue", "sm_issue_pct"),
+    "tensor_active": ("Tensor Active", "sampled_tensor_active_pct"),
+    "dram_read": ("DRAM Read", "dram_read_pct"),
+    "dram_write": ("DRAM Write", "dram_write_pct"),
+    "warps": ("Compute Warps in Flight", "compute_warps_pct"),
 }
-"""Our key -> how nsys's names of it begin; «Tensor Active / FP16 Active» on an A100."""
-COLUMNS = {
-    "sms_active": "sms_active_pct",
-    "sm_issue": "sm_issue_pct",
-    "tensor_active": "sampled_tensor_active_pct",
-    "dram_read": "dram_read_pct",
-    "dram_write": "dram_write_pct",
-    "warps": "compute_warps_pct",
-}
-"""Our key -> the column of its mean while a kernel ran."""
+"""Our key -> how nsys's names of it begin in some case of letters, «Tensor Active / FP16 Active» on an A100; and the
+column of its mean while a kernel ran."""
 PERCENT = "[throughput %]"
 SMALLEST = 1.0
 """nsys gives whole percents and rounds up: where ncu counts 0.02 % tensor activity, each sample says 1."""
@@ -62,7 +54,7 @@ class Samples:
 
     def levels(self, starts: Ints, ends: Ints) -> dict[str, float | None]:
         """The levels during a kernel's executions, by start: ``metric_samples``, of whose window the kernel took
-        OWN_SHARE or more, and the means of these, percent as nsys gives it, by COLUMNS; empty for no samples."""
+        OWN_SHARE or more, and the means of these, percent as nsys gives it, by column; empty for no samples."""
         import numpy as np
 
         starts, ends = union(starts, ends)
@@ -73,10 +65,12 @@ class Samples:
         if not len(own):
             return {}
         means: dict[str, float | None] = {"metric_samples": len(own)}
-        for key in METRICS.keys() & self.series.keys():
+        for key, (_, column) in METRICS.items():
+            if key not in self.series:
+                continue
             times, values = self.series[key]
             found = values[np.isin(times, own)]
-            means[COLUMNS[key]] = float(found.mean()) if len(found) else None
+            means[column] = float(found.mean()) if len(found) else None
         return means
 
     def means(self, key: str, edges: Floats) -> Floats:
@@ -104,14 +98,6 @@ class Samples:
         return {key: float(values.max()) for key, (_, values) in self.series.items()}
 
 
-def key_of(metric: str) -> str | None:
-    """Our key of nsys's metric; None for one that is not shown."""
-    name = metric.lower()
-    if not name.endswith(PERCENT):
-        return None
-    return next((key for key, starts in METRICS.items() if name.startswith(starts)), None)
-
-
 @once
 def read(run: Run) -> dict[int, Samples]:
     """GPU -> its samples; empty where the run has none.
@@ -119,22 +105,21 @@ def read(run: Run) -> dict[int, Samples]:
     Raises FiprofError for a table that cannot be read.
     """
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not run.has("gpu_metrics"):
         return {}
-    table = run.table("gpu_metrics", ["time_ns", "device", "metric", "value"]).unify_dictionaries()
+    table = run.table("gpu_metrics", ["time_ns", "device", "value", "metric"])
+    times, devices, values = numbers(table["time_ns"]), numbers(table["device"]), floats(table["value"])
+    texts, metric = coded(table["metric"])
+    kept = np.flatnonzero(np.isfinite(values) & (times != MISSING))
     found: dict[int, dict[str, tuple[Floats, Floats]]] = {}
-    for name in pc.unique(table["metric"]).to_pylist():
-        if name is None or (key := key_of(name)) is None:
+    for number, rows in split(metric[kept]):
+        name = (texts[number] or "").lower()
+        keys = [key for key, (begins, _) in METRICS.items() if name.startswith(begins.lower())]
+        if not keys or not name.endswith(PERCENT):
             continue
-        rows = table.filter(pc.equal(table["metric"], pa.scalar(name)))
-        rows = rows.filter(pc.and_(pc.is_finite(rows["value"]), pc.is_valid(rows["time_ns"])))
-        devices = rows["device"].fill_null(0).to_numpy()
-        for device in np.unique(devices):
-            mine = devices == device
-            times = rows["time_ns"].to_numpy()[mine].astype(np.float64)
-            times, first = np.unique(times, return_index=True)
-            found.setdefault(int(device), {}).setdefault(key, (times, rows["value"].to_numpy()[mine][first]))
-    return {device: Samples(series) for device, series in found.items()}
+        of_metric = kept[rows]
+        for device, mine in split(np.maximum(devices[of_metric], 0)):
+            moments, first = np.unique(times[of_metric[mine]].astype(np.float64), return_index=True)
+            found.setdefault(device, {}).setdefault(keys[0], (moments, values[of_metric[mine]][first]))
+    return {device: Samples(series) for device, series in sorted(found.items())}

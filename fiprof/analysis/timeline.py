@@ -187,7 +187,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
             place = bisect_right(times, kind["start_ns"])
             kind["memory_bytes"] = totals[place - 1] if place else None
             levels = here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True))) if here else {}
-            kind.update({"metric_samples": 0, **dict.fromkeys(samples.COLUMNS.values()), **levels})
+            kind.update({"metric_samples": 0, **{column: None for _, column in samples.METRICS.values()}, **levels})
         start_ns, end_ns = max(turns[group], key=lambda turn: turn[1] - turn[0])
         phases.append(
             CasePhase(
@@ -427,45 +427,32 @@ def _missing(
         return
     # A program of the user's has no cases, and needs no ranges for them.
     if (run.cases or run.imported) and not phased:
-        yield _no_phases(run)
-    if not found:
-        yield finding(
-            "nothing_in_phase", "no kernel was launched in phase {phase}; --phase all shows every kernel", phase=phase
-        )
-    if not sampled:
-        yield finding("no_levels", "no levels of SMs, tensor cores and DRAM: {why}", why=_why_not_sampled(run))
-
-
-def _no_phases(run: Run) -> Finding:
-    said = run.rows("diagnostics", ("text",))
-    if run.rows("ranges", ("domain",)):
-        kind, why = "other_ranges", "the trace does not have the NVTX domain {domain}"
-        if run.imported:
-            kind, why = "no_cases", "fiprof import --range NAME makes cases of NVTX ranges"
-    elif any(tables.NVTX_INCOMPATIBLE in (row["text"] or "") for row in said):
-        kind = "ranges_unreadable"
-        why = (
-            "this nsys could not read the program's NVTX ranges. nsys from 2024.4 on can, or the Python package "
-            "nvtx 0.2.11"
-        )
-    elif run.imported:
-        kind, why = "unmarked", "the trace has no NVTX ranges"
-    else:
+        said = [row["text"] or "" for row in run.rows("diagnostics", ("text",))]
         kind, why = "no_ranges", "the trace has no NVTX ranges at all. Is the Python package nvtx there?"
-    return finding(kind, f"no phases, cases and iterations: {why}", domain=FIPROF_DOMAIN)
-
-
-def _why_not_sampled(run: Run) -> Finding:
-    if run.settings.gpu_metrics_hz == 0:
-        return finding("not_asked", "GPU metrics were not asked for (--gpu-metrics-hz 0)")
-    if run.manifest.warnings and not run.imported:
-        return finding("warned", "{warnings}", warnings=tuple(run.manifest.warnings))
-    if not run.has("gpu_metrics"):
-        return run.missing("nsys")
-    return finding(
-        "no_samples",
-        "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter permission",
-    )
+        if run.rows("ranges", ("domain",)):
+            kind, why = "other_ranges", "the trace does not have the NVTX domain {domain}"
+            if run.imported:
+                kind, why = "no_cases", "fiprof import --range NAME makes cases of NVTX ranges"
+        elif any(tables.NVTX_INCOMPATIBLE in text for text in said):
+            kind = "ranges_unreadable"
+            why = "this nsys could not read the program's NVTX ranges. nsys from 2024.4 on can, or the Python package "
+            why += "nvtx 0.2.11"
+        elif run.imported:
+            kind, why = "unmarked", "the trace has no NVTX ranges"
+        yield finding(kind, f"no phases, cases and iterations: {why}", domain=FIPROF_DOMAIN)
+    if not found:
+        words = "no kernel was launched in phase {phase}; --phase all shows every kernel"
+        yield finding("nothing_in_phase", words, phase=phase)
+    if not sampled:
+        words = "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter "
+        missing = finding("no_samples", words + "permission")
+        if run.settings.gpu_metrics_hz == 0:
+            missing = finding("not_asked", "GPU metrics were not asked for (--gpu-metrics-hz 0)")
+        elif run.manifest.warnings and not run.imported:
+            missing = finding("warned", "{warnings}", warnings=tuple(run.manifest.warnings))
+        elif not run.has("gpu_metrics"):
+            missing = run.missing("nsys")
+        yield finding("no_levels", "no levels of SMs, tensor cores and DRAM: {why}", why=missing)
 
 
 def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:

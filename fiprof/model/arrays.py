@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+
+    Floats = npt.NDArray[np.float64]
 
     Ints = npt.NDArray[Any]
     """Of integers, as wide as they need to be."""
@@ -37,6 +40,13 @@ def numbers(column: pa.ChunkedArray) -> Ints:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
+def floats(column: pa.ChunkedArray) -> Floats:
+    """A column of floats, NaN in place of null."""
+    import numpy as np
+
+    return np.concatenate([np.empty(0), *(_plain(chunk, np.nan, "f") for chunk in column.chunks)])
+
+
 def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
     """The distinct values of a column, None behind them, and the place of each row's."""
     import pyarrow as pa
@@ -58,12 +68,16 @@ def arrow(values: Ints) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
-def _plain(array: pa.Array, missing: int = MISSING) -> Ints:
+def _plain(array: pa.Array, missing: float = MISSING, kind: str = "i") -> Any:
     import numpy as np
 
-    filled = array.fill_null(missing) if array.null_count else array
-    found: Ints = np.frombuffer(filled.buffers()[1] or b"", f"i{filled.type.bit_width // 8}")
-    return found[filled.offset : filled.offset + len(filled)]
+    valid, values = array.buffers()
+    there = slice(array.offset, array.offset + len(array))
+    found = np.frombuffer(values or b"", f"{kind}{array.type.bit_width // 8}")[there]
+    if array.null_count:
+        # Not fill_null: its scalar imports pandas too.
+        found = np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[there], found, missing)
+    return found
 
 
 class Kinds:

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from fiprof.model.arrays import Ints
-
-    Floats = npt.NDArray[np.float64]
+    from fiprof.model.arrays import Floats, Ints
 
 NOTHING = -1
 """The label of a moment that no interval holds."""

@@ -11,8 +11,7 @@ from fiprof.model.arrays import Kinds, Quantiles, arrow, coded, numbers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fiprof.model.arrays import Ints
-    from fiprof.model.spans import Floats
+    from fiprof.model.arrays import Floats, Ints
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -21,15 +21,6 @@ from fiprof.model.tables import own_pid
 from fiprof.model.wording import say
 
 Row = dict[str, Any]
-COUNTERS = {
-    "sms_active": "SMs Active",
-    "sm_issue": "SM Issue",
-    "tensor_active": "Tensor Active",
-    "dram_read": "DRAM Read",
-    "dram_write": "DRAM Write",
-    "warps": "Compute Warps in Flight",
-}
-"""Key of a sampled metric -> the name of its track."""
 _DETAILS = {
     "kernels": (
         "kernel_full", "grid", "block", "registers", "shared_bytes", "graph_node", "phase", "case", "iteration",
@@ -170,7 +161,7 @@ def _counters(
     import numpy as np
 
     for device, metrics in sorted(sampled.items()):
-        for key, name in COUNTERS.items():
+        for key, (name, _) in samples.METRICS.items():
             if key in metrics.series:
                 times, values = metrics.series[key]
                 changed = np.flatnonzero(np.diff(values, prepend=np.nan))
