@@ -44,7 +44,12 @@ class CollectRequest(CollectSettings):
         names = list(dict.fromkeys(short_name(case.workload) for case in self.cases))
         if set(names) == set(builtin()):
             return "all"
-        return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
+        return joined(names)
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names of workloads in the name of a run folder."""
+    return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
 
 
 @dataclass(frozen=True)

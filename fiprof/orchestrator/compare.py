@@ -40,7 +40,7 @@ from fiprof.model.manifest import VARIABLE
 from fiprof.model.records import read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
-from fiprof.orchestrator.commands import CollectRequest, ProfileRequest
+from fiprof.orchestrator.commands import CollectRequest, Commands, ProfileRequest, joined
 from fiprof.orchestrator.environment import collect_facts, program_facts, program_name, run_environment, run_git
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
@@ -179,8 +179,7 @@ class CompareRequest(CompareSettings):
     def label(self) -> str:
         """What the run folder's name ends in."""
         names = list(dict.fromkeys(short_name(case.workload) for pair in self.pairs for case in pair))
-        names = names or [program_name(self.a.program)]
-        return f"compare-{'-'.join(names) if len(names) <= 3 else f'{names[0]}-and-{len(names) - 1}-more'}"
+        return f"compare-{joined(names or [program_name(self.a.program)])}"
 
 
 # Commits
@@ -234,12 +233,10 @@ def check_out(side: SideSpec, target: Path) -> Checkout | None:
 
 
 @dataclass(frozen=True)
-class Commands:
+class SideCommands(Commands):
     """The command of each process, for one request and one run folder."""
 
     request: CompareRequest
-    path: Path
-    """The run folder."""
     scratch: Path
     """Folder for what does not outlive the run."""
     checkouts: Mapping[str, Checkout | None]
@@ -300,7 +297,7 @@ class Commands:
                 f"--orders={self.orders(name)}",
                 f"--out={out}",
             )
-        return Command(name, argv, self.path / "logs" / f"{name}.log", env, request.timeout_s, makes=(out,))
+        return self.command(name, argv, makes=(out,), env=env)
 
 
 # Measuring
@@ -340,7 +337,7 @@ def compare(request: CompareRequest, bench: Bench) -> Result:
                 environment={**run_environment({}, facts), "gpu_state": {"before": before}},
             )
             folder.save()
-            commands = Commands(request, folder.path, files, checkouts)
+            commands = SideCommands(folder.path, {}, request.timeout_s, request, files, checkouts)
             comparison = Comparison(request, commands, folder, bench)
             comparison.measure()
             return comparison.finish()
@@ -354,7 +351,7 @@ def _masked(request: CompareRequest, text: str) -> str:
 class Comparison(RunSession):
     """A comparison under way: call :meth:`measure`, then :meth:`finish`."""
 
-    def __init__(self, request: CompareRequest, commands: Commands, folder: RunFolder, bench: Bench) -> None:
+    def __init__(self, request: CompareRequest, commands: SideCommands, folder: RunFolder, bench: Bench) -> None:
         super().__init__(folder, bench)
         self.request, self.commands = request, commands
 
@@ -633,7 +630,8 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
     with bench.holding(gpu), scratch(bench.archive.root) as files:
         for letter in "AB":
             checkout = check_out(request.side(letter), files / letter)
-            commands = Commands(request, folder, files, {"A": None, "B": None, letter: checkout})
+            checkouts = {"A": None, "B": None, letter: checkout}
+            commands = SideCommands(folder, {}, request.timeout_s, request, files, checkouts)
             executor = Supervisor(commands.environment(letter), bench.executor.stopping)
             of_side = dataclasses.replace(bench, executor=executor)
             git = {"git": checkout.commit} if checkout else {}

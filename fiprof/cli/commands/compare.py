@@ -213,10 +213,11 @@ def settings_and_cases(
 
 def print_processes(request: CompareRequest, archive: Archive) -> None:
     """Print the processes in the order of time; nothing is started."""
-    from fiprof.orchestrator.compare import Commands
+    from fiprof.orchestrator.compare import SideCommands
 
     path = archive.root / f"DATE-{request.label}"
-    print_commands(Commands(request, path, Path("SCRATCH"), {"A": None, "B": None}).all())
+    checkouts = {"A": None, "B": None}
+    print_commands(SideCommands(path, {}, request.timeout_s, request, Path("SCRATCH"), checkouts).all())
 
 
 def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Result:
