@@ -41,6 +41,12 @@ LAUNCHES = View(
 )
 
 
+def launch(i: int) -> tuple[object, ...]:
+    """A row of many."""
+    time, share, rate = 1000.0 - i * 0.37 % 900, i % 100 / 100, 37.5 * (i % 61)
+    return (i, f"case {i % 7}", f"kernel_{i % 13}", time, 1.5 * i, share, rate, 0)
+
+
 def demo() -> str:
     """Every kind of block."""
     kv_lens = (512, 2048, 8192)
@@ -67,24 +73,7 @@ def demo() -> str:
             title=HOSTILE[0],
             summary=(*HOSTILE, "Hostile names"),
         ),
-        View(
-            COLUMNS,
-            tuple(
-                (
-                    i,
-                    f"case {i % 7}",
-                    f"kernel_{i % 13}",
-                    1000.0 - i * 0.37 % 900,
-                    1.5 * i,
-                    i % 100 / 100,
-                    37.5 * (i % 61),
-                    0,
-                )
-                for i in range(1204)
-            ),
-            title="Every launch",
-            folded=True,
-        ),
+        View(COLUMNS, tuple(map(launch, range(1204))), title="Every launch", folded=True),
         *(View((), (), title=f"Folded {number}", summary=("Folded.",), folded=True) for number in (2, 3)),
         View((), (), title="Reproduction guide", summary=("As it was.",)),
     )

@@ -48,23 +48,13 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def write_manifest(folder: Path, **changes: Any) -> None:
-    manifest = Manifest(
-        **{
-            "name": folder.name,
-            "status": "complete",
-            "started": "2026-11-21T10:45:00+01:00",
-            "duration_s": 31.2,
-            "cases": [],
-            "settings": {"tools": ["nsys", "ncu"], "clock_control": "none", "cache_control": "all"},
-            "environment": {
-                "gpu": {"name": "NVIDIA H200", "l2_bytes": 62914560},
-                "gpu_state": {"before": GPU_STATE, "after": GPU_STATE},
-            },
-            "actions": [],
-            "fiprof": "0.1.0",
-            **changes,
-        }
-    )
+    gpu_state = {"before": GPU_STATE, "after": GPU_STATE}
+    known: dict[str, Any] = {
+        "name": folder.name, "status": "complete", "started": "2026-11-21T10:45:00+01:00", "duration_s": 31.2, "cases": [],
+        "settings": {"tools": ["nsys", "ncu"], "clock_control": "none", "cache_control": "all"}, "actions": [],
+        "environment": {"gpu": {"name": "NVIDIA H200", "l2_bytes": 62914560}, "gpu_state": gpu_state}, "fiprof": "0.1.0",
+    }  # fmt: skip
+    manifest = Manifest(**{**known, **changes})
     (folder / "run.json").write_bytes(manifest.to_json())
 
 

@@ -24,7 +24,8 @@ from fiprof.model.catalogue import store
 from fiprof.model.catalogue.summary import VALUES
 from fiprof.orchestrator import index
 from fiprof.orchestrator.run_folder import Archive
-from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled, refusal
+from tests.recorded_runs import rows as answers
 
 NAMES = ("all", "decode", "prefill-decode-rope")
 ALL, DECODE, PREFILL = (RUNS[name].name for name in NAMES)
@@ -57,10 +58,7 @@ def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def rows(archive: Path, *words: str) -> list[dict[str, Any]]:
-    status, text = invoke("runs", "--artifacts", str(archive), "--format", "json", *words)
-    assert status == 0
-    found: list[dict[str, Any]] = json.loads(text)["rows"]
-    return found
+    return answers("runs", "--artifacts", archive, *words)
 
 
 def names(archive: Path, *words: str) -> list[str]:
@@ -110,12 +108,8 @@ def test_questions(archive: Path) -> None:
     ],
 )
 def test_wrong_words_are_said(shared: Path, words: tuple[str, ...], said: str) -> None:
-    from click.testing import CliRunner
-
-    from fiprof.cli.main import cli
-
-    error = CliRunner().invoke(cli, ["runs", "--artifacts", str(shared), *words]).exception
-    assert isinstance(error, FiprofError) and error.exit_code == 2 and said in error.message
+    error = refusal("runs", "--artifacts", shared, *words)
+    assert error.exit_code == 2 and said in error.message
 
 
 @pytest.mark.usefixtures("url")

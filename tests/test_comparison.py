@@ -19,6 +19,7 @@ from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.model.manifest import CaseEntry
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
+from tests.recorded_runs import rows as answers
 from tests.test_programs import kernel, made_run
 
 # Two runs compared: pairs of cases and kernels, what explains a change, what is refused.
@@ -29,10 +30,7 @@ Rows = list[dict[str, Any]]
 
 def answered(*words: object) -> Rows:
     """The rows that the command prints for programs."""
-    status, printed = invoke("compare", *map(str, words), "--format", "json")
-    assert status == 0
-    rows: Rows = json.loads(printed)["rows"]
-    return rows
+    return answers("compare", *words)
 
 
 def sides(name: str, parameter: str, *values: str) -> tuple[str, ...]:

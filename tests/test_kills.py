@@ -101,27 +101,21 @@ def study(folder: Path) -> None:
 
 
 COLLECT = ("collect", "--kernel", "decode", "--batch", "1,8", "--tensor-cores", "true")
+TRACED = (*COLLECT, "--gpu-metrics-hz", "0")
+COMPARE = ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode")
 STUDIES = ("study", "small.toml", "--out", "study", "--no-documents")
+ARCHIVE = ("--artifacts", "archive")
 SCENARIOS = {
     "collect": Scenario(COLLECT, ("runs",), nothing),
-    "collect under nsys": Scenario(
-        (*COLLECT, "--gpu-metrics-hz", "0"), ("runs",), nothing, real_nsys=True, longest_s=5
-    ),
-    "compare": Scenario(
-        ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode"), ("runs",), nothing
-    ),
+    "collect under nsys": Scenario(TRACED, ("runs",), nothing, real_nsys=True, longest_s=5),
+    "compare": Scenario(COMPARE, ("runs",), nothing),
     "replay": Scenario(("collect", "--replay", str(RECORDED)), ("runs",), nothing),
     "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
     "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
     "pack": Scenario(("pack", "run"), ("show", "run"), plain),
-    "prune": Scenario(
-        ("prune", "--older-than", "0h", "--artifacts", "archive"),
-        ("verify", "--artifacts", "archive"),
-        archived,
-        longest_s=1,
-    ),
+    "prune": Scenario(("prune", "--older-than", "0h", *ARCHIVE), ("verify", *ARCHIVE), archived, longest_s=1),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
 }
 
