@@ -41,7 +41,7 @@ LAUNCHES = View(
 )
 
 
-def launch(i: int) -> tuple[object, ...]:
+def launch(i: int) -> tuple[int | float | str, ...]:
     """A row of many."""
     time, share, rate = 1000.0 - i * 0.37 % 900, i % 100 / 100, 37.5 * (i % 61)
     return (i, f"case {i % 7}", f"kernel_{i % 13}", time, 1.5 * i, share, rate, 0)
