@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
 
-from fiprof.model.arrays import numbers
+from fiprof.model.arrays import Kinds, arrow, coded, numbers
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.spans import side_by_side, split, union_by, within
-from fiprof.model.times import Times, summarize
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from fiprof.model.times import Times, measured, summarize
 
 DEVICE_BITS, STREAM_BITS = 8, 24
 """Of the number that names a stream of a GPU of a process, which has 31."""
@@ -25,36 +22,27 @@ def busy_times(run: Run) -> dict[str, Times]:
     Raises FiprofError for a table that cannot be read.
     """
     import numpy as np
-    import pyarrow as pa
 
-    ranks, found = ranks_of(run), dict[str, Times]()
-
-    def measured(table: str) -> pa.Table:
-        import pyarrow.compute as pc
-
-        work = run.table(table, ("start_ns", "end_ns", "phase", "case", "iteration"))
-        rank = np.maximum(ranks.of(table), 0) if ranks.several else np.zeros(work.num_rows, np.int64)
-        of_case = pc.and_(pc.equal(work["phase"], "measure"), pc.is_valid(work["case"]))
-        return work.append_column("rank", [rank]).filter(of_case)
-
-    pieces = [measured(table) for table in ("kernels", "copies") if run.has(table)]
-    work = pa.concat_tables(pieces).unify_dictionaries() if pieces else None
-    if work is None or not work.num_rows:
-        return found
-    case = work["case"].combine_chunks()
-    iteration = work["iteration"].fill_null(-1).to_numpy().astype(np.int64) + 1
-    several = int(iteration.max()) + 1
+    ranks, kinds, parts = ranks_of(run), Kinds(), [(np.empty(0, np.int64),) * 3]
+    for table in ("kernels", "copies"):
+        for piece in run.pieces(table, ("start_ns", "end_ns", "phase", "case", "iteration", "pid", "device")):
+            work = piece.take(arrow(measured(piece)))
+            rank = np.zeros(work.num_rows, np.int64)
+            if ranks.several:
+                rank = np.maximum(ranks.of_rows(work.select(["pid", "device"])), 0)
+            of = kinds.of(work.select(["case"]), rank=rank, iteration=numbers(work["iteration"]))
+            parts.append((of, numbers(work["start_ns"]), numbers(work["end_ns"])))
+    of, starts, ends = union_by(*map(np.concatenate, zip(*parts, strict=True)))
+    working_ns = np.bincount(of, ends - starts, len(kinds.numbers)).tolist()  # exact below 2^53 ns
+    by_rank: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for (case, rank, _), ns in zip(kinds.numbers, working_ns, strict=True):
+        by_rank[case, rank].append(ns / 1e3)
     # Of ranks, GPUs work side by side: the slowest one's time is the iteration's.
-    rank = work["rank"].to_numpy()
-    keys = (rank * len(case.dictionary) + case.indices.to_numpy().astype(np.int64)) * several + iteration
-    of, starts, ends = union_by(keys, work["start_ns"].to_numpy(), work["end_ns"].to_numpy())
-    first = np.flatnonzero(np.diff(of, prepend=-1))
-    working_us = np.add.reduceat(ends - starts, first) / 1e3
-    names = case.dictionary.to_pylist()
-    for number, rows in split(of[first] // several):
-        times, name = summarize(working_us[rows].tolist()), names[number % len(names)]
-        if times is not None and (name not in found or times.median_us > found[name].median_us):
-            found[name] = times
+    found: dict[str, Times] = {}
+    for (case, _), working_us in by_rank.items():
+        times = summarize(working_us)
+        if times is not None and (case not in found or times.median_us > found[case].median_us):
+            found[case] = times
     return found
 
 
@@ -74,7 +62,6 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     Empty without nsys. Raises FiprofError for a table that cannot be read.
     """
     import numpy as np
-    import pyarrow.compute as pc
 
     if not run.row_count("kernels"):
         return {}
@@ -86,13 +73,12 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     for _, rows in split(gpu):
         if np.ptp(stream[rows]):
             shared_ns[rows] = within(side_by_side(stream[rows], starts[rows], ends[rows]), starts[rows], ends[rows])
-    counted = table.append_column("shared_ns", [shared_ns]).append_column("duration_ns", [ends - starts])
-    ignored = pc.or_(pc.equal(table["phase"], "setup"), pc.equal(table["phase"], "warmup"))
-    counted = counted.filter(pc.invert(pc.fill_null(ignored, False))).unify_dictionaries()
-    added = [("shared_ns", "sum"), ("duration_ns", "sum")]
-    sums = counted.group_by(["case", "kernel"], use_threads=False).aggregate(added)
+    phases, phase = coded(table["phase"])
+    counted, kinds = np.array([text not in ("setup", "warmup") for text in phases])[phase], Kinds()
+    kind = kinds.of(table.select(["case", "kernel"]))
+    shared, whole = (np.bincount(kind, each * counted, len(kinds.numbers)) for each in (shared_ns, ends - starts))
     return {
-        (row["case"], row["kernel"] or ""): row["shared_ns_sum"] / row["duration_ns_sum"]
-        for row in sums.to_pylist()
-        if row["duration_ns_sum"]
+        (case, kernel or ""): float(shared[number] / whole[number])
+        for (case, kernel), number in kinds.numbers.items()
+        if whole[number]
     }

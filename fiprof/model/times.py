@@ -69,6 +69,15 @@ def summarize(durations_us: Sequence[float] | Floats) -> Times | None:
     return Times(len(durations_us), median, p10, p90)
 
 
+def measured(piece: pa.Table) -> Ints:
+    """The rows of kernels or copies that belong to a case in the phase ``measure``."""
+    import numpy as np
+
+    (phases, phase), (cases, case) = coded(piece["phase"]), coded(piece["case"])
+    in_phase = np.array([text == "measure" for text in phases])[phase]
+    return np.flatnonzero(in_phase & np.array([text is not None for text in cases])[case])
+
+
 def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table], Ints] | None = None) -> TraceTimes:
     """The kernels' times by kernel and by iteration.
 
@@ -80,11 +89,9 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     kernels, iterations, durations_ns = Kinds(), Kinds(), Quantiles(rows)
     totals_ns: Floats = np.zeros(0)  # exact below 2^53 ns
     for piece in pieces:
-        (phases, phase), (cases, case) = coded(piece["phase"]), coded(piece["case"])
-        measured = np.array([text == "measure" for text in phases])[phase]
-        measured &= np.array([text is not None for text in cases])[case]
         rank = np.zeros(piece.num_rows, np.int64) if ranks is None else ranks(piece)
-        kept = np.flatnonzero(measured & (rank >= 0))
+        kept = measured(piece)
+        kept = kept[rank[kept] >= 0]
         if not len(kept):
             continue
         if len(kept) < piece.num_rows:
