@@ -5,16 +5,12 @@ import dataclasses
 import json
 import re
 import statistics
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.cli.options import setting_option
 from fiprof.errors import FiprofError
 from fiprof.model import metrics, settings
 from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
@@ -24,7 +20,7 @@ from fiprof.model.provenance import TracedNumber
 from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times, read
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.model.settings import CollectSettings, Settings, StudySettings, settings_of, tool_words
+from fiprof.model.settings import CollectSettings, Settings, StudySettings, settings_of
 from fiprof.model.times import summarize
 from fiprof.model.work import peak_of
 from fiprof.orchestrator.study import load
@@ -225,86 +221,20 @@ def test_sections_of_show_stand_alone() -> None:
     assert titles == ["Occupancy", "Limits of occupancy: blocks on a multiprocessor that each resource allows"]
 
 
-# fiprof/model/settings.py: a declaration is enough for the option, the study's key, the manifest, the report and the guide.
-
-
-@dataclass(frozen=True)
-class Declared(CollectSettings):
-    """With further settings."""
-
-    mode: Literal["kernel", "range"] = "kernel"
-    interval: int | None = None
-    wide: bool = False
-    way: Literal["a", "b"] | None = None
-
-
-settings.ROWS |= {
-    f"Declared.{name}": {**dict.fromkeys(settings.ROWS["seed"], ""), **said}
-    for name, said in {
-        "mode": {"help": "What ncu replays.", "tool": "ncu", "passed_as": "--replay-mode"},
-        "interval": {"help": "Sampling.", "low": "0", "high": "31", "tool": "ncu", "passed_as": "--interval"},
-        "wide": {"help": "Wide."},
-        "way": {"help": "A way, or the tool's own."},
-    }.items()
-}
-
-
-def given_by(*words: str) -> dict[str, object]:
-    """What a command with the options of the declarations is given."""
-    found: dict[str, object] = {}
-    declared = [each for each in settings_of(Declared) if each.option]
-    command = click.Command("c", params=[setting_option(each) for each in declared], callback=found.update)
-    command.main(list(words), standalone_mode=False)
-    return found
-
-
-def test_a_declaration_makes_an_option_of_its_type() -> None:
-    defaults = {each.name: each.default for each in settings_of(Declared) if each.option}
-    assert given_by() == defaults
-    given = given_by(
-        "--mode", "range", "--interval", "3", "--wide", "--way", "b", "--no-check", "--tool", "ncu", "--timeout", "2.5"
-    )
-    changed = {
-        "mode": "range",
-        "interval": 3,
-        "wide": True,
-        "way": "b",
-        "check": False,
-        "tools": ("ncu",),
-        "timeout_s": 2.5,
-    }
-    assert given == {**defaults, **changed}
+# Settings
 
 
 @pytest.mark.fault("a time limit that is 0, negative, nan or infinite", "refused, exit status 2")
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("--mode", "x"),
-        ("--interval", "32"),
-        ("--tool", ""),
-        ("--seed", "a"),
-        *(("--timeout", value) for value in ("0", "-1", "nan", "inf")),
-    ],
-)
-def test_what_a_declaration_refuses(words: tuple[str, ...]) -> None:
-    with pytest.raises(click.BadParameter):
-        given_by(*words)
+    "words", ["--set x", "--iterations 0", "--tool perf", "--seed a", *(f"--timeout {each}" for each in ("0", "-1", "nan", "inf"))]
+)  # fmt: skip
+def test_what_a_setting_refuses(words: str) -> None:
+    assert invoke("collect", "--kernel", "rope", "--dry-run", *words.split())[0] == 2
 
 
-def test_a_setting_that_names_a_tools_option_goes_on_to_it() -> None:
-    assert tool_words(Declared(mode="range", interval=0), "ncu")[-4:] == ("--replay-mode", "range", "--interval", "0")
-    assert "--interval" not in tool_words(Declared(), "ncu")
-    assert tool_words(Declared(), "nsys") == tool_words(CollectSettings(), "nsys")
-
-
-def test_the_words_of_a_guide_ask_for_the_same_again() -> None:
-    given = Declared(seed=7, check=False, tools=("ncu",), gpu=3, rounds=6)
-    words = list(settings.option_words(settings.recorded(given), CollectSettings))
-    assert given_by(*words) == {**given_by(), "seed": 7, "check": False, "tools": ("ncu",)}
-    assert settings.from_manifest(settings.recorded(given)) == CollectSettings(
-        seed=7, check=False, tools=("ncu",), gpu=3, rounds=6
-    )
+def test_settings_are_recorded_and_read_back() -> None:
+    given = CollectSettings(seed=7, check=False, tools=("ncu",), gpu=3, rounds=6)
+    assert settings.from_manifest(settings.recorded(given)) == given
     assert settings.from_manifest({}) == CollectSettings()
 
 
