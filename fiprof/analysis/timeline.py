@@ -7,7 +7,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from fiprof.model import tables
 from fiprof.model.arrays import MISSING, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import metric
-from fiprof.model.ranks import NOBODY, ranks_of, rows_by_rank
+from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.spans import LONG_AGO, NOTHING, covered, innermost, split, union
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.samples import Samples
     from fiprof.model.arrays import Ints
 
-MEASURE = "measure"
-PHASES = (MEASURE, "setup", "warmup", "all")
+PHASES = ("measure", "setup", "warmup", "all")
 PIECES = 79
 """Of a track, where none are asked for."""
 TENSOR_ACTIVE = metric("tensor_active_pct")
@@ -111,17 +110,6 @@ class Timeline:
     period_us: float | None
     """Between two samples; None without."""
     warnings: tuple[Finding, ...]
-
-    @property
-    def levels_are_shares(self) -> bool:
-        """Whether nothing speaks against reading nsys's levels as shares of the whole GPU."""
-        return not any(each.kind in ("tensor_differs", "sms_differ") for each in self.warnings)
-
-    @property
-    def measured(self) -> Timeline:
-        """Of the phase measure alone; all of it where nothing was measured."""
-        phases = tuple(part for part in self.phases if part.phase == MEASURE)
-        return replace(self, phases=phases) if phases else self
 
 
 def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure", cells: int = PIECES) -> Timeline:
@@ -369,13 +357,14 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     """CUDA calls by phase, case and rank, in fiprof's ranges of the case; those of a name together."""
     import numpy as np
 
-    rows = rows_by_rank(run, "ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
+    rows = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
+    ranks = ranks_of(run).of("ranges").tolist() if ranks_of(run).several and rows else [None] * len(rows)
     ours: dict[tuple[Any, ...], int] = {}
     inside: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     cases = {case.id for case in run.cases}
-    for row in rows:
+    for row, rank in zip(rows, ranks, strict=True):
         if row["domain"] == FIPROF_DOMAIN and row["parent"] is not None and row["end_ns"] is not None:
-            of = rows[int(row["parent"])]["name"], row["name"], row["rank"]
+            of = rows[int(row["parent"])]["name"], row["name"], rank
             if of[0] in PHASES and (not cases or of[1] in cases):
                 thread = int(thread_keys(row["pid"], row["tid"]))
                 inside[thread].append((row["start_ns"], row["end_ns"], ours.setdefault(of, len(ours))))

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fiprof.model import tables
 from fiprof.model.arrays import numbers
@@ -87,16 +87,6 @@ class Ranks:
             elif processes.count(rank.pid) == 1:
                 found[pid == rank.pid] = rank.rank
         return found
-
-
-def rows_by_rank(run: Run, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """A table's rows as :meth:`Run.rows` gives them, each with its ``rank``; None in a run of one rank."""
-    rows = run.rows(table, columns)
-    ranks = ranks_of(run)
-    told = ranks.of(table).tolist() if ranks.several and rows else [None] * len(rows)
-    for row, rank in zip(rows, told, strict=True):
-        row["rank"] = rank
-    return rows
 
 
 @once
