@@ -360,7 +360,7 @@ LINES = (95, 59, 40, 0)  # fits, of four sizes or more, lines that hold among th
 
 
 @pytest.fixture(scope="module")
-def recorded() -> Study:
+def of_recorded() -> Study:
     return load(FOLDER)
 
 
@@ -376,8 +376,8 @@ def rows(workload: str) -> list[dict[str, Any]]:
 # Claims
 
 
-def test_the_verdicts(recorded: Study) -> None:
-    found = {claim.name: claim.result(recorded) for claim in CLAIMS}
+def test_the_verdicts(of_recorded: Study) -> None:
+    found = {claim.name: claim.result(of_recorded) for claim in CLAIMS}
     assert {name: (item.verdict, *map(item.counted, Outcome)) for name, item in found.items()} == VERDICTS
 
 
@@ -399,13 +399,13 @@ PAIRS: dict[str, list[tuple[str, str, object, object]]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_ratios_of_a_claim_and_their_intervals_are_those_of_scipys_t_test(recorded: Study, name: str) -> None:
+def test_the_ratios_of_a_claim_and_their_intervals_are_those_of_scipys_t_test(of_recorded: Study, name: str) -> None:
     pairs = [pair for what in PAIRS[name] for pair in rounds(*what)]
     theirs = []
     for one, other in pairs:
         test = stats.ttest_rel(np.log(one), np.log(other)).confidence_interval(1 - 0.05 / len(pairs))
         theirs.append((stats.gmean(np.array(one) / np.array(other)), np.exp(test.low), np.exp(test.high)))
-    result = BY_NAME[name].result(recorded)
+    result = BY_NAME[name].result(of_recorded)
     ratios = [item.ratio for item in result.tested if item.ratio]
     found = sorted((ratio.value, ratio.low, ratio.high) for ratio in ratios)
     assert np.array(found) == pytest.approx(np.array(sorted(theirs)))
@@ -420,7 +420,7 @@ def numbers(values: np.ndarray) -> tuple[float, float, float]:
     return float(values.min()), float(values.max()), float(np.median(values))
 
 
-def test_the_traffic_of_the_claims(recorded: Study) -> None:
+def test_the_traffic_of_the_claims(of_recorded: Study) -> None:
     moved = {
         workload: {
             (c["params"]["rows"], c["params"]["hidden"]): sum(k["dram_bytes"] for k in c["kernels"])
@@ -431,18 +431,18 @@ def test_the_traffic_of_the_claims(recorded: Study) -> None:
     sizes = ((4096, 4096), (4096, 8192))
     saved = [1 - moved["fused_add_rmsnorm"][size] / moved["add_then_rmsnorm"][size] for size in sizes]
     assert saved == pytest.approx(SAVED, abs=5e-4)
-    tested = BY_NAME["fusing-saves-traffic"].result(recorded).tested
+    tested = BY_NAME["fusing-saves-traffic"].result(of_recorded).tested
     assert [item.saving for item in tested] == pytest.approx(saved)
 
 
 # Scaling
 
 
-def test_every_recorded_fit_is_the_best_possible_one(recorded: Study) -> None:
+def test_every_recorded_fit_is_the_best_possible_one(of_recorded: Study) -> None:
     """By np.polyfit where its line is possible, else by trying the possible intercepts; from the JSON."""
     fitted = lines = holding = impossible = 0
-    for workload in recorded.by_workload:
-        for item in scaling.fits(recorded, workload):
+    for workload in of_recorded.by_workload:
+        for item in scaling.fits(of_recorded, workload):
             fitted += 1
             same = {k: v for k, v in item.cases[0].params.items() if k != item.axis}
             points = sorted(
