@@ -238,7 +238,7 @@ def test_a_reason_of_a_later_ncu_and_samples_without_ratios(tmp_path: Path) -> N
         for reason, share in (("quantum_wait", 0.9), ("selected", 0.1))
     ]
     run = make_run(tmp_path / "later", launches=[launch], reasons=later)
-    assert "a state that this fiprof does not know" in invoke("stalls", str(run.path))[1]
+    assert "a state that this fiprof does not know" in " ".join(invoke("stalls", str(run.path))[1].split())
     sampled = [{"launch": 0, "reason": reason, "samples": n} for reason, n in (("selected", 100), ("wait", 300))]
     found = rows("stalls", make_run(tmp_path / "sampled", launches=[launch], reasons=sampled).path)
     assert [(row["reason"], row["stall_share"], row["sample_share"]) for row in found] == [
