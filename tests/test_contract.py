@@ -7,7 +7,7 @@ from fiprof.reports.measured_table import baselines as baselines_document
 from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
 from fiprof.reports.writers import render
-from tests import docs_faults, docs_keys, golden
+from tests import docs, golden
 from tests.recorded_runs import RUNS, invoke, parsed, session_folder
 from tests.test_gate import MAIN, STEADY, gated
 
@@ -50,16 +50,8 @@ def printed_rows() -> list[dict[str, Any]]:
 def test_every_key_is_documented_and_every_documented_key_is_printed() -> None:
     rows = printed_rows()
     printed = {key for row in rows for key in row}
-    documented = set(docs_keys.documented())
+    documented = set(docs.documented())
     assert printed - documented == set()
     named = {row["quantity"] for row in rows if "quantity" in row}
     named |= {each["quantity"] for row in rows for each in row.get("evidence", ())}
     assert documented - printed - named == set()
-
-
-def test_the_page_of_keys_is_made_from_the_code() -> None:
-    assert docs_keys.PAGE.read_text(encoding="utf-8") == docs_keys.page(), "python -m tests.docs_keys writes it anew"
-
-
-def test_the_page_of_faults_is_made_from_the_tests() -> None:
-    assert docs_faults.PAGE.read_text(encoding="utf-8") == docs_faults.page(), "python -m tests.docs_faults writes it"

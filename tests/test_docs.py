@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.cli.main import cli
-from tests import docs_commands, docs_notebook, docs_tables
+from tests import docs, docs_notebook
 from tests.conftest import REPOSITORY
 from tests.transcripts import PAGES, commands, filled
 
@@ -24,16 +24,15 @@ def test_the_listings_are_what_the_commands_print(page: Path, tmp_path: Path) ->
     assert filled(text, tmp_path) == text
 
 
-def test_every_command_and_option_is_documented() -> None:
-    """``python -m tests.docs_commands`` writes the page anew."""
-    page = docs_commands.PAGE.read_text(encoding="utf-8")
-    assert page == docs_commands.page()
+@pytest.mark.parametrize("page", docs.MADE, ids=lambda page: page.stem)
+def test_what_is_made_from_the_code_and_the_tests(page: Path) -> None:
+    """``python -m tests.docs`` writes the pages anew."""
+    assert page.read_text(encoding="utf-8") == docs.MADE[page]()
+
+
+def test_every_command_is_documented() -> None:
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert [name for name in cli.commands if f"## fiprof {name}\n" not in page] == []
-
-
-def test_every_table_and_column_is_documented() -> None:
-    """``python -m tests.docs_tables`` writes the page anew."""
-    assert docs_tables.PAGE.read_text(encoding="utf-8") == docs_tables.page()
 
 
 def test_the_readmes_links_are_there() -> None:

@@ -1,0 +1,210 @@
+"""The pages of docs/ that are made from the code and the tests. ``python -m tests.docs`` writes them anew."""
+
+import ast
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+import fiprof
+from fiprof.analysis.frames import Column
+from fiprof.cli.main import cli
+from fiprof.model.case_quantities import KEYS
+from fiprof.model.metrics import METRICS
+from fiprof.model.quantities import Key, Quantity
+from fiprof.model.tables import OPEN_ENDED, TABLES
+
+TESTS = Path(__file__).parent
+
+# docs/keys.md: every key of the JSON output, from the quantities.
+
+KEYS_HEAD = """# JSON
+
+`--format json` of every command prints one object:
+
+```json
+{"schema": "verdict/1", "fiprof": "0.1.0", "run": "20261121-120959-all", "gpu": "NVIDIA H200", "warnings": [], "rows": []}
+```
+
+`schema` names the rows and their version, which rises when a key goes away or changes its meaning. `warnings` are
+findings: an `id` and the numbers that belong to it. Numbers have full precision; what was not collected is null. A
+quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` is percent.
+
+| key | unit | meaning | computed from ncu's metrics as |
+| --- | --- | --- | --- |
+"""
+
+ELSEWHERE = tuple(
+    f"fiprof.{name}"
+    for name in (
+        "workloads.",
+        "__main__",
+        "model.",
+        "flashinfer",
+        "analysis.study",
+        "reports.study",
+        "reports.run_report",
+    )
+)
+"""Modules without columns, and those whose tables are documents that no command prints as JSON."""
+
+
+def columns(value: object) -> Iterator[Column]:
+    """The columns in a value of a module: itself, or those in its items."""
+    if isinstance(value, Column):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from columns(each)
+
+
+def documented() -> dict[str, Key]:
+    """Every key that is documented: KEYS, and the columns that a module declares with a meaning."""
+    found = dict(KEYS)
+    for module in pkgutil.walk_packages(fiprof.__path__, "fiprof."):
+        if not module.name.startswith(ELSEWHERE):
+            for value in vars(importlib.import_module(module.name)).values():
+                for each in columns(value):
+                    if each.key and each.meaning:
+                        found.setdefault(each.key, Key(each.key, each.unit, each.meaning))
+    return found
+
+
+def keys() -> str:
+    """Every key of the JSON output, from the quantities."""
+    names = {metric.name: metric.ncu[0] for metric in METRICS}
+    rows = []
+    for key in documented().values():
+        formula = key.formula.written({}, names.__getitem__) if isinstance(key, Quantity) else ""
+        rows.append(f"| `{key.key}` | {key.unit} | {key.meaning} | {f'`{formula}`' if formula else ''} |")
+    return KEYS_HEAD + "\n".join(rows) + "\n"
+
+
+# docs/commands.md: what --help says of every command.
+
+
+COMMANDS_HEAD = """# Commands
+
+What `--help` prints. RUN is a path, a name, the beginning of one, or `latest`.
+"""
+
+
+def context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    """In which a command's help is written, with the names of the program's help option."""
+    names = cli.context_settings["help_option_names"]
+    return click.Context(command, parent, name, terminal_width=100, max_content_width=100, help_option_names=names)
+
+
+def commands() -> str:
+    """What ``--help`` says of every command."""
+    top = context(cli, "fiprof", None)
+    parts = [COMMANDS_HEAD, f"```text\n{cli.get_help(top)}\n```\n"]
+    for name in sorted(cli.list_commands(top)):
+        command = cli.get_command(top, name)
+        assert command is not None
+        parts += _sections(command, context(command, name, top), "##")
+    return "\n".join(parts)
+
+
+def _sections(command: click.Command, ctx: click.Context, level: str) -> Iterator[str]:
+    """What a command's help says, and that of its subcommands below it."""
+    yield f"{level} {ctx.command_path}\n\n```text\n{command.get_help(ctx)}\n```\n"
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from _sections(each, context(each, name, ctx), f"{level}#")
+
+
+# docs/run-folder.md: what lies in a run folder, and every table.
+
+
+TABLES_HEAD = """# Run folder and tables
+
+`artifacts/20261121-101530-prefill/`: local time, then what was collected. While it is being made it is called `.partial-…`.
+
+| file | what |
+| --- | --- |
+| `run.json` | the manifest: status, cases, environment, settings, every command with its exit status, files with checksums |
+| `baseline.jsonl` | the plain run: each case's reference error and timings without a profiler |
+| `nsys/trace.nsys-rep`, `trace.sqlite` | what nsys recorded, and its export |
+| `ncu/profile.ncu-rep`, `raw.csv`, `details.csv`, `source.csv` | what ncu recorded, and its pages |
+| `nsys/trace-1.sqlite`, `ncu/raw-1.csv`, … | further files of an imported run, which `imported` in `run.json` names |
+| `logs/*.log` | output of each command |
+| `tables/*.parquet` | made from the files above; `fiprof parse RUN` makes them again |
+| `tables/summary.json` | its key quantities in short, for [the catalogue](archive.md); made with the tables |
+| `annotations.json` | tags and notes, by `fiprof tag` and `fiprof note` |
+| `report.md`, `report.html` | made by `fiprof report RUN` |
+| `result.json`, `measurements/A1.jsonl`, … | of `fiprof compare --measure`: what was told apart, and each round of each process |
+
+The raw files are packed with zstd when a run is made (`.zst`; not those of a large import), and read as plain ones are;
+`fiprof pack RUN --undo` gives plain files back. Files packed with xz (`.xz`) are read too. `fiprof.open(RUN).frame("launches")` gives
+a table as a DataFrame; any reader of Parquet will do.
+"""
+
+
+def run_folder() -> str:
+    """What lies in a run folder, and every table."""
+    parts = [TABLES_HEAD]
+    for name, table in TABLES.items():
+        rows = [f"| `{column.name}` | {column.kind} | {column.doc.replace('|', ' ')} |" for column in table.columns]
+        parts.append(
+            f"## {name}\n\nA row: {table.row}.\n\n| column | type | what |\n| --- | --- | --- |\n"
+            + "\n".join(rows)
+            + "\n"
+        )
+        if name == OPEN_ENDED:
+            metrics = [f"| `{metric.name}` | `{metric.ncu[0]}` |" for metric in METRICS]
+            parts.append(
+                "Further columns, one a metric of ncu:\n\n| column | ncu's metric |\n| --- | --- |\n"
+                + "\n".join(metrics)
+                + "\n"
+            )
+    return "\n".join(parts)
+
+
+# docs/faults.md: what was done to fiprof and what happened. A test that injects a fault says so with
+# ``@pytest.mark.fault("what is done", "what happens")``, once a fault; in a parametrized test
+# ``pytest.param(…, marks=pytest.mark.fault(…))`` does the same.
+
+
+FAULTS_HEAD = """# Faults
+
+What was done to fiprof, and what happens. Each row is a test that injects the fault.
+
+| what is done | what happens | test |
+| --- | --- | --- |
+"""
+
+
+def marked() -> Iterator[tuple[str, str, str]]:
+    """What is done, what happens and the test's name, for each mark in the order of the files.
+
+    Raises ValueError for a mark that has anything but two texts without a line break or a bar.
+    """
+    for path in sorted(TESTS.glob("test_*.py")):
+        for test in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(test, ast.FunctionDef):
+                continue
+            for call in (each for decorator in test.decorator_list for each in ast.walk(decorator)):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.fault":
+                    texts = [ast.literal_eval(argument) for argument in call.args]
+                    if len(texts) != 2 or call.keywords or any(set("|\n") & set(text) for text in texts):
+                        raise ValueError(f"{path.name}:{call.lineno}: a fault is two texts on one line without a bar")
+                    yield texts[0], texts[1], f"{path.name}::{test.name}"
+
+
+def faults() -> str:
+    """What was done to fiprof and what happened, from the tests."""
+    return FAULTS_HEAD + "".join(f"| {done} | {happens} | `{test}` |\n" for done, happens, test in marked())
+
+
+MADE = {TESTS.parent / f"docs/{name}.md": made for name, made in (
+    ("keys", keys), ("commands", commands), ("run-folder", run_folder), ("faults", faults),
+)}  # fmt: skip
+
+if __name__ == "__main__":
+    os.environ.pop("FIPROF_ARTIFACTS", None)
+    for page, made in MADE.items():
+        page.write_text(made(), encoding="utf-8")
