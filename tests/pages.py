@@ -1,7 +1,6 @@
 """A page to write, with every kind of block and hostile names."""
 
-from fiprof.model.provenance import Provenance, TracedNumber
-from fiprof.model.wording import say
+from fiprof.model.finding import Provenance, TracedNumber, say
 from fiprof.reports.charts import Point, Series, scaling_chart
 from fiprof.reports.markdown_html import code_block, link, report_html
 from fiprof.reports.view import Chart, Column, Document, View

@@ -1,6 +1,6 @@
 """A report's numbers computed again from a run's raw files, by other means than fiprof's: csv, sqlite3, json, lzma.
 
-Nothing of fiprof is imported: what stands here is what the formulas of ``fiprof.model.provenance.Source`` say.
+Nothing of fiprof is imported: what stands here is what the formulas of ``fiprof.model.finding.Source`` say.
 """
 
 import csv

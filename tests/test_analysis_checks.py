@@ -8,8 +8,8 @@ import pytest
 from fiprof.analysis import checks
 from fiprof.analysis.checks import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
 from fiprof.model import tables
+from fiprof.model.finding import worded
 from fiprof.model.run import Run
-from fiprof.model.wording import worded
 from tests.reports_fixture import GPU_STATE, case, execution, make_run
 
 ID = "mine[rows=8]"

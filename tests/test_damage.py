@@ -20,8 +20,7 @@ from fiprof.analysis import study
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
-from fiprof.model import records
-from fiprof.model.manifest import read_manifest
+from fiprof.model.manifest import read_jsonl, read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study import read_study
 from tests.fakes import jit as fake_jit
@@ -192,7 +191,7 @@ def test_the_line_names_the_field(path: tuple[Any, ...], value: Any, line: str, 
 def test_a_line_of_the_baseline(line: bytes, problem: str, tmp_path: Path) -> None:
     (tmp_path / "baseline.jsonl").write_bytes(line + b"\n")
     with pytest.raises(FiprofError) as caught:
-        records.read_jsonl(tmp_path / "baseline.jsonl")
+        read_jsonl(tmp_path / "baseline.jsonl")
     assert caught.value.message == f"{tmp_path}/baseline.jsonl: {problem}"
 
 

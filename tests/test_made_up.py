@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.occupancy import occupancy, register_limit
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, worded
 from fiprof.model.run import Run
-from fiprof.model.wording import worded
 from fiprof.text import cell_width
 from tests.recorded_runs import invoke, refusal, rows
 from tests.reports_fixture import add, case, ended, execution, make_run, record_run

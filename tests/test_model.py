@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from fiprof.errors import FiprofError
 from fiprof.model import metrics, settings
 from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
+from fiprof.model.finding import TracedNumber
 from fiprof.model.formula import Formula, table
 from fiprof.model.metrics import METRICS
-from fiprof.model.provenance import TracedNumber
 from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times, read
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection

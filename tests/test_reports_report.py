@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fiprof.model.finding import Provenance, TracedNumber
 from fiprof.model.manifest import FileEntry
-from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
 from fiprof.reports.run_report import sections

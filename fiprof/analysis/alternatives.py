@@ -2,7 +2,7 @@
 
 A parameter either defines the problem (sizes, heads, element types, the mask) or is an option of solving it (tensor
 cores, a backend, the page size). Packs declare which, once: ``options`` and ``problem`` of a workload's
-:class:`~fiprof.model.kernel_info.KernelInfo`. A parameter that nobody declares defines the problem.
+:class:`~fiprof.model.packs.KernelInfo`. A parameter that nobody declares defines the problem.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import NamedTuple
 
 from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
-from fiprof.model import case_quantities, kernel_info
-from fiprof.model.finding import Finding, finding
-from fiprof.model.provenance import Provenance, TracedNumber
-from fiprof.model.records import Baseline
+from fiprof.model import case_quantities, packs
+from fiprof.model.finding import Finding, Provenance, TracedNumber, Worded, finding
+from fiprof.model.manifest import Baseline
 from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run, once
-from fiprof.model.wording import Worded
 
 Value = bool | int | float | str
 WORKLOAD = "workload"
@@ -46,7 +44,7 @@ class Change(NamedTuple):
     @property
     def finding(self) -> Finding:
         """For sentences and JSON."""
-        known = kernel_info.of_parameter(self.name)
+        known = packs.of_parameter(self.name)
         kind, words = "parameter", "{instead_name} instead of {value_name}"
         if self.name == WORKLOAD:
             kind, words = "workload", "the workload {instead} instead of {value}"
@@ -84,7 +82,7 @@ class Alternative(NamedTuple):
 
 def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[tuple[str, str, Value]]]:
     """What a case solves: equal for two cases that differ in options of solving alone."""
-    known = kernel_info.of_workload(workload)
+    known = packs.of_workload(workload)
     options = known.options if known else {}
     defining = frozenset(
         (name, type(value).__name__, value)

@@ -21,13 +21,12 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
 from fiprof.model.case_quantities import counted_ops
-from fiprof.model.finding import Finding, Value, plain
+from fiprof.model.finding import Finding, Phrase, Value, plain
 from fiprof.model.formula import Formula, Row, number
-from fiprof.model.labels import title
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run, once
-from fiprof.model.wording import Phrase
+from fiprof.model.selection import title
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -38,9 +38,8 @@ from fiprof.analysis.study import (
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
-from fiprof.model.finding import Finding, finding
+from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.results import CaseResult
-from fiprof.model.wording import worded
 from fiprof.text import number
 
 TOLERANCE = 0.10

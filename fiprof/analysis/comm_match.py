@@ -19,6 +19,7 @@ import numpy as np
 
 from fiprof.analysis.trace import calls, kernel_calls, thread_keys
 from fiprof.model.arrays import MISSING, arrow, coded, numbers
+from fiprof.model.finding import Worded
 from fiprof.model.ranks import (
     COLLECTIVE,
     COMMUNICATOR,
@@ -32,7 +33,6 @@ from fiprof.model.ranks import (
 )
 from fiprof.model.run import Run, once
 from fiprof.model.spans import NOTHING, split
-from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.trace import calls, kernel_calls, phases
 from fiprof.model.arrays import numbers
+from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, Stretches, side_by_side, split, union
-from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     from fiprof.model.arrays import Ints

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fiprof.analysis.sass import Code, brief, parse
+from fiprof.model.finding import Worded
 from fiprof.model.run import Run, once
-from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fiprof.model.finding import Finding, finding
+from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.formula import Formula, Row, number
-from fiprof.model.wording import Worded
 
 WARP_THREADS = 32
 REGISTER_STEP = 8

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fiprof.analysis.study import FEWEST_ON_AXIS, Study, is_number
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT
-from fiprof.model import kernel_info
+from fiprof.model import packs
 from fiprof.model.results import CaseResult
 from fiprof.text import number
 
@@ -97,7 +97,7 @@ class Fit:
         """What the slope is told for, e.g. ``1,000 tokens``, and how many units of axis ** power that is."""
         amount = 1000.0 if self.xs[-1] >= 1000 else 1.0
         power = self.line.power if self.line else 1
-        words = f"{amount:,.0f} {kernel_info.of_parameter(self.axis).unit or self.axis}"
+        words = f"{amount:,.0f} {packs.of_parameter(self.axis).unit or self.axis}"
         return (words, amount) if power == 1 else (f"({words})^{power}", amount**power)
 
     @property
@@ -134,7 +134,7 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
 
     if len(cases) < FIT_POINTS:
         return Fit(workload, axis, tuple(cases), None, None)
-    known = kernel_info.of_workload(workload)
+    known = packs.of_workload(workload)
     power = known.growth.get(axis, 1) if known else 1
     x = np.array([float(case.params[axis]) for case in cases])
     y = np.array([case.plain.median_us for case in cases if case.plain is not None])

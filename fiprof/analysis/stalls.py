@@ -12,8 +12,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
 from fiprof.analysis.trace import weights
-from fiprof.model.finding import Finding, finding
-from fiprof.model.provenance import TracedNumber
+from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
 from fiprof.model.selection import EVERYTHING, Selection

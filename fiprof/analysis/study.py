@@ -16,7 +16,7 @@ from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.errors import FiprofError
-from fiprof.model import kernel_info
+from fiprof.model import packs
 from fiprof.model.finding import Finding, finding
 from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, read
 
@@ -177,7 +177,7 @@ def short(study: Study, case: CaseResult, *, without: Sequence[str] = ()) -> str
         return f"{value // 1024}k" if isinstance(value, int) and value >= 1024 and value % 1024 == 0 else str(value)
 
     def option(name: str, value: Value) -> str:
-        known = kernel_info.of_parameter(name)
+        known = packs.of_parameter(name)
         if isinstance(value, bool):
             return (known.short_on or name) if value else known.short_off
         return known.ratio(value, case.params) or (str(value) if known.value == "{}" else f"{name}={number(value)}")
@@ -214,7 +214,7 @@ def _different(one: CaseResult, other: CaseResult) -> list[str]:
 
 def axis_name(name: str) -> str:
     """A parameter as an axis, e.g. ``KV length``; a switch by what it switches on."""
-    known = kernel_info.of_parameter(name)
+    known = packs.of_parameter(name)
     return known.axis or known.on or name
 
 
@@ -225,7 +225,7 @@ def parameter_words(params: Params, everything: Params) -> str:
     """
     words = []
     for name, value in params.items():
-        known = kernel_info.of_parameter(name)
+        known = packs.of_parameter(name)
         if kind := known.ratio(value, everything):
             words.append(f"{kind} {everything[known.of]}/{value}")
         elif value is False:
@@ -298,7 +298,7 @@ def absence(study: Study, workload: str, params: Params | None = None) -> Findin
     cases = study.by_workload.get(workload, ())
     matching = [case for case in cases if matches(case, wanted)]
     if not matching:
-        others = {kernel_info.of_parameter(name).of for name in wanted}
+        others = {packs.of_parameter(name).of for name in wanted}
         words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
         what = f"{workload} case with {words}" if cases and words else f"{workload} cases"
         return finding("no_case", "the study has no {what}", what=what)

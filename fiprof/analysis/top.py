@@ -15,11 +15,10 @@ from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Kinds, Quantiles, numbers
-from fiprof.model.finding import Finding, finding
+from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
-from fiprof.model.wording import Worded
 from fiprof.text import functor
 
 if TYPE_CHECKING:

@@ -164,7 +164,7 @@ def said(error: FiprofError) -> str:
     """An error as people read it, with why in words."""
     if error.why is None:
         return str(error)
-    from fiprof.model.wording import worded
+    from fiprof.model.finding import worded
 
     return str(FiprofError(f"{error.message}: {worded(error.why)}", error.remedy))  # type: ignore[arg-type]
 

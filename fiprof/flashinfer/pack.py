@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.flashinfer import data
 
 if TYPE_CHECKING:
-    from fiprof.model.kernel_info import KernelInfo, ParameterName
+    from fiprof.model.packs import KernelInfo, ParameterName
 
 
 def studies() -> Mapping[str, Mapping[str, Any]]:
@@ -32,7 +32,7 @@ def expectations() -> Mapping[str, Any]:
 
 def kernels() -> Mapping[str, KernelInfo]:
     """What is known of each workload."""
-    from fiprof.model.kernel_info import KernelInfo
+    from fiprof.model.packs import KernelInfo
 
     as_they_are = ("title", "family", "parameters", "problem", "traffic", "growth")
     return {
@@ -49,7 +49,7 @@ def kernels() -> Mapping[str, KernelInfo]:
 
 def parameters() -> Mapping[str, ParameterName]:
     """How the workloads' parameters are called."""
-    from fiprof.model.kernel_info import ParameterName
+    from fiprof.model.packs import ParameterName
 
     return {name: ParameterName(**words) for name, words in data.data()["names"].items()}
 

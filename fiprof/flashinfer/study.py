@@ -46,8 +46,8 @@ from fiprof.flashinfer.data import JIT, SOURCES, JitResults, SourcePlace, Source
 from fiprof.flashinfer.jit.report import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.source_map import TOPICS
+from fiprof.model.finding import worded
 from fiprof.model.results import RESULTS, CaseResult, read
-from fiprof.model.wording import worded
 from fiprof.reports.markdown_html import (
     Markdown,
     bullets,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fiprof.model import formula
+from fiprof.model.finding import Provenance, TracedNumber
 from fiprof.model.formula import Formula, Names, Row
 from fiprof.model.metrics import METRICS
-from fiprof.model.provenance import Provenance, TracedNumber
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, finite_rows
-from fiprof.model.finding import Finding, finding
+from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.formula import Formula, Row
-from fiprof.model.labels import Labels
 from fiprof.model.layout import BASELINE, TABLES
-from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
+from fiprof.model.manifest import Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
 from fiprof.model.metrics import COLUMNS, METRICS
-from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import DURATION, Quantity
-from fiprof.model.records import Baseline, case_errors, records
-from fiprof.model.selection import Selection, Weights
+from fiprof.model.selection import Labels, Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.records import read_jsonl
+from fiprof.model.manifest import read_jsonl
 from fiprof.model.redaction import mask_words, secrets
 from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.tools import Tool

@@ -13,8 +13,7 @@ from fiprof import clock, confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import baselines, packing
-from fiprof.model.annotations import read_annotations
-from fiprof.model.keeping import Kept, Pruned
+from fiprof.model.keeping import Kept, Pruned, read_annotations
 from fiprof.model.layout import RAW_FOLDERS, RECORDED
 from fiprof.model.manifest import FILE_NAME, Manifest, PrunedFile, read_manifest
 from fiprof.orchestrator import parse

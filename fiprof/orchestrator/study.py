@@ -27,8 +27,7 @@ from fiprof.files import file_errors, write_whole
 from fiprof.model import json_file, packs, results
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, STUDY_FILE
-from fiprof.model.manifest import FILE_NAME, CaseEntry, Manifest, read_manifest
-from fiprof.model.records import case_errors
+from fiprof.model.manifest import FILE_NAME, CaseEntry, Manifest, case_errors, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings, settings_of, shared

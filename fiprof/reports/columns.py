@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from fiprof.model.finding import TracedText, say
 from fiprof.model.formula import ratio
-from fiprof.model.labels import NO_CASE
-from fiprof.model.provenance import TracedText
 from fiprof.model.quantities import DURATION, QUANTITIES, Quantity
-from fiprof.model.selection import Alike
-from fiprof.model.wording import say
+from fiprof.model.selection import NO_CASE, Alike
 from fiprof.reports.view import Column, Narrow, Value, View
 from fiprof.text import escape_control
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fiprof.analysis.comm import CALL, CAUSES, COLLECTIVES, HOST, RANKS, Comm, Row
-from fiprof.model.wording import say, worded
+from fiprof.model.finding import say, worded
 from fiprof.reports.timeline_text import axis, bytes_words, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 from fiprof.text import short_kernel

@@ -20,9 +20,7 @@ from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.case_quantities import NCU, NSYS
-from fiprof.model.finding import Finding
-from fiprof.model.provenance import TracedNumber
-from fiprof.model.wording import say, worded
+from fiprof.model.finding import Finding, TracedNumber, say, worded
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fiprof.analysis.expected import TOLERANCE_POINTS, Expected, deviation_text
-from fiprof.model.wording import say
+from fiprof.model.finding import say
 from fiprof.reports import verdict_words
 from fiprof.reports.columns import heading
 from fiprof.reports.view import Column, Document, View, view_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, say, worded
 from fiprof.model.keeping import HARMLESS, Pruned, Verified
-from fiprof.model.wording import say, worded
 from fiprof.reports.view import Column, Document, Narrow, view_of
 
 VERIFIED = (

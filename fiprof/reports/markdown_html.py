@@ -14,9 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.frames import Column
-from fiprof.model.finding import Finding
-from fiprof.model.provenance import numbers_of
-from fiprof.model.wording import worded
+from fiprof.model.finding import Finding, numbers_of, worded
 from fiprof.reports.view import Document, Sayable, Value, is_number, shown_columns, word
 from fiprof.text import cell_width, escape_control, escape_lines, join_words
 

@@ -20,10 +20,9 @@ from fiprof.analysis.comparison.measured_result import (
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN
 from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
-from fiprof.model.finding import Finding, finding
-from fiprof.model.labels import Labels
+from fiprof.model.finding import Finding, finding, say, worded
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.wording import say, worded
+from fiprof.model.selection import Labels
 from fiprof.reports import charts
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of

@@ -18,10 +18,9 @@ from fiprof.analysis.comm import comm
 from fiprof.analysis.show import missing
 from fiprof.analysis.thresholds import SOME_WAITING, WAITING
 from fiprof.model import packs
-from fiprof.model.provenance import TracedNumber
+from fiprof.model.finding import TracedNumber, worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.wording import worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show, top, verdict_tables
 from fiprof.reports.run_report import panes, sections

@@ -18,10 +18,10 @@ from fiprof.analysis.roofline import (
     compute_roofs,
     memory_roofs,
 )
+from fiprof.model.finding import say, worded
 from fiprof.model.formula import ratio
 from fiprof.model.quantities import QUANTITIES
 from fiprof.model.selection import alike, longest_first
-from fiprof.model.wording import say, worded
 from fiprof.reports.columns import NAMES, Cell, Cells, bounded, filled, grouped
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 from fiprof.text import wrap

@@ -9,11 +9,11 @@ from typing import Any
 
 from fiprof.model.case_quantities import KEYS
 from fiprof.model.catalogue.queries import Answer, ResultRow
-from fiprof.model.labels import Labels
+from fiprof.model.finding import say
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Quantity
 from fiprof.model.run import run_warning
-from fiprof.model.wording import say
+from fiprof.model.selection import Labels
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
 MOST_ROWS = 50

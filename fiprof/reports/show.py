@@ -15,11 +15,11 @@ from fiprof.analysis.show import Figures, LaunchFigures
 from fiprof.analysis.trace import weights
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
+from fiprof.model.finding import say, worded
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Run
 from fiprof.model.selection import Alike, alike, longest_first
-from fiprof.model.wording import say, worded
 from fiprof.reports.columns import NAMES, Cell, Cells, attribute, bounded, filled, for_programs, grouped, measured, tera
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 

@@ -18,9 +18,9 @@ from fiprof.analysis.trend import Line
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
 from fiprof.model import json_file
-from fiprof.model.annotations import read_annotations
+from fiprof.model.finding import say
+from fiprof.model.keeping import read_annotations
 from fiprof.model.run import Run
-from fiprof.model.wording import say
 from fiprof.reports import measured_table, trend
 from fiprof.reports.markdown_html import SUFFIX, Markdown, escape_markdown, link, report_html, vega_js
 from fiprof.reports.report import report

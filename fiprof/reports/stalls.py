@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.stalls import LaunchStalls, Stall, disagreements, findings
+from fiprof.model.finding import say, worded
 from fiprof.model.selection import Alike, alike, longest_first
-from fiprof.model.wording import say, worded
 from fiprof.reports.columns import bounded, heading
 from fiprof.reports.view import Column, Document, View
 

@@ -43,11 +43,10 @@ from fiprof.analysis.study import (
 )
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.files import write_whole
-from fiprof.model import kernel_info, packs
-from fiprof.model.finding import Finding
+from fiprof.model import packs
+from fiprof.model.finding import Finding, worded
 from fiprof.model.manifest import read_manifest
 from fiprof.model.results import ENVIRONMENT, CaseResult, Kernel
-from fiprof.model.wording import worded
 from fiprof.reports.markdown_html import (
     Markdown,
     code_span,
@@ -155,9 +154,9 @@ class StudyTables:
     anchor = staticmethod(slug)
     bytes = staticmethod(byte_words)
     grid = staticmethod(grid)
-    knowledge = staticmethod(kernel_info.of_workload)
+    knowledge = staticmethod(packs.of_workload)
     number = staticmethod(number)
-    title = staticmethod(kernel_info.title)
+    title = staticmethod(packs.title)
     worded = staticmethod(worded)
     rows_: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -184,7 +183,7 @@ class StudyTables:
     @property
     def own(self) -> list[str]:
         """Workloads that are there for themselves, and not for another one to be compared with."""
-        return [name for name in self.study.by_workload if not getattr(kernel_info.of_workload(name), "problem", "")]
+        return [name for name in self.study.by_workload if not getattr(packs.of_workload(name), "problem", "")]
 
     def shown(self, workload: str) -> list[CaseResult]:
         """The smallest unbeaten case, then the largest one of each combination of options."""
@@ -252,7 +251,7 @@ class StudyTables:
         sizes = [
             name
             for name in varied
-            if all(is_number(case.params.get(name)) for case, _ in found) and not kernel_info.of_parameter(name).of
+            if all(is_number(case.params.get(name)) for case, _ in found) and not packs.of_parameter(name).of
         ]
         if not sizes:
             return Markdown("")
@@ -261,7 +260,7 @@ class StudyTables:
         rows: dict[tuple[str, ...], dict[Any, str]] = {}
         for case, params in found:
             model = parameter_words({name: value for name, value in params.items() if name in models}, case.params)
-            kernel, known = main_kernel(case), kernel_info.of_workload(case.workload)
+            kernel, known = main_kernel(case), packs.of_workload(case.workload)
             share = kernel.roof_share if kernel and kernel.roof else case.gb_per_s_roof_share
             solving = [name for name in self.study.options(case.workload) if name in case.params and name not in params]
             options = {name: case.params[name] for name in solving if known and name in known.options}
@@ -278,9 +277,9 @@ class StudyTables:
     def fusing(self, workload: str) -> list[tuple[str, str, Markdown]]:
         """Each workload that solves the same problem, the formula of the traffic, and what is saved against it."""
         made = []
-        own = kernel_info.of_workload(workload)
+        own = packs.of_workload(workload)
         for rival in self.study.by_workload:
-            if getattr(kernel_info.of_workload(rival), "problem", "") != workload:
+            if getattr(packs.of_workload(rival), "problem", "") != workload:
                 continue
             rows: list[Row] = []
             for both in pairs(self.study, side(workload), side(rival)):
@@ -387,7 +386,7 @@ class StudyTables:
             )
             for item in fits
         ]
-        unit = kernel_info.of_parameter(axis).unit
+        unit = packs.of_parameter(axis).unit
         x = (axis_name(axis), unit if unit == "tokens" else "")
         return vega_block(title, scaling_chart(series, x=x, y=("time", "µs")))
 
@@ -431,7 +430,7 @@ class StudyTables:
 
     def parameters(self, workload: str) -> list[Row]:
         """Parameter, what it decides, its values here, and how the time grows with it."""
-        about = kernel_info.of_workload(workload)
+        about = packs.of_workload(workload)
         meanings, varied = dict(about.parameters) if about else {}, self.study.varied(workload)
         rows: list[Row] = []
         for name in dict.fromkeys([*meanings, *varied]):
@@ -586,7 +585,7 @@ def guide(s: StudyTables) -> dict[str, Any]:
     before_profiling: dict[str, None] = {}
     checks = []
     for workload in s.own:
-        about, of = kernel_info.of_workload(workload), s.study.of(workload)
+        about, of = packs.of_workload(workload), s.study.of(workload)
         variants.setdefault(about.variant if about else (), []).append(workload)
         before_profiling |= dict.fromkeys(about.before_profiling if about else ())
         kept = [case for case in of if case.id not in s.study.alternatives] or list(of)
@@ -694,8 +693,7 @@ def machine(study: Study) -> dict[str, Any]:
     for case in study.measured:
         held.setdefault(case.run, []).append(case.workload)
     files: list[tuple[str, str, int | None]] = [
-        (f"{each.workload}.json", kernel_info.title(each.workload), len(study.of(each.workload)))
-        for each in study.results
+        (f"{each.workload}.json", packs.title(each.workload), len(study.of(each.workload))) for each in study.results
     ]
     files += [*packs.joined("files", study), (ENVIRONMENT, "where and how it was measured", None)]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from fiprof.analysis import samples
 from fiprof.analysis.timeline import SPANS, CasePhase, Row, Timeline
-from fiprof.model.labels import NO_CASE
-from fiprof.model.wording import say
+from fiprof.model.finding import say
+from fiprof.model.selection import NO_CASE
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import short_kernel
 

@@ -10,7 +10,7 @@ from typing import Any
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, TIME, Row, Spent, Top
 from fiprof.analysis.trace import SEPARATOR
-from fiprof.model.wording import say
+from fiprof.model.finding import say
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 

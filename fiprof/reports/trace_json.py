@@ -16,9 +16,9 @@ from typing import Any
 from fiprof.analysis import samples
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, file_errors
+from fiprof.model.finding import say
 from fiprof.model.run import Run
 from fiprof.model.tables import own_pid
-from fiprof.model.wording import say
 
 Row = dict[str, Any]
 _DETAILS = {

@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from fiprof.analysis.trend import FEWEST, Level, Line
-from fiprof.model.labels import Labels
-from fiprof.model.wording import say
+from fiprof.model.finding import say
+from fiprof.model.selection import Labels
 from fiprof.reports import charts, colours
 from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
 from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when

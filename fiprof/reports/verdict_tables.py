@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
-from fiprof.model.finding import Finding
-from fiprof.model.labels import title
-from fiprof.model.selection import Alike, alike, longest_first
-from fiprof.model.wording import say
+from fiprof.model.finding import Finding, say
+from fiprof.model.selection import Alike, alike, longest_first, title
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import NAMES, Cells, attribute, bounded, filled, grouped, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Verdict, named
-from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join
-from fiprof.model.wording import say, worded
+from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
 
 if TYPE_CHECKING:
     from fiprof.analysis.verdict.ncu_rules import QuotedRule

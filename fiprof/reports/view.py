@@ -13,9 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fiprof.analysis.frames import Column, Frame, Narrow
-from fiprof.model.finding import Finding
-from fiprof.model.provenance import TracedNumber
-from fiprof.model.wording import worded
+from fiprof.model.finding import Finding, TracedNumber, worded
 from fiprof.text import escape_control
 
 __all__ = ["Chart", "Column", "Document", "Frame", "Narrow", "View", "view_of"]

@@ -16,8 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import fiprof
-from fiprof.model.finding import Finding, plain
-from fiprof.model.wording import worded
+from fiprof.model.finding import Finding, plain, worded
 from fiprof.reports.view import (
     Column,
     Document,

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.records import read_jsonl
+from fiprof.model.manifest import read_jsonl
 from fiprof.workloads.__main__ import _parser
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, ranges

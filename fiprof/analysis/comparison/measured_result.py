@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences, processes_for
 from fiprof.model import json_file
+from fiprof.model.finding import Worded
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.layout import COMPARISON
 from fiprof.model.manifest import Environment, Manifest
-from fiprof.model.wording import Worded
 
 HERE = "here"
 """The side with nothing changed, as it is typed."""

@@ -25,10 +25,9 @@ from fiprof.analysis.comparison.kernels import (
     kernels_of_program,
 )
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.model.finding import Finding, finding
+from fiprof.model.finding import Finding, Worded, finding, say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
-from fiprof.model.wording import Worded, say
 from fiprof.text import short_kernel
 
 MOST_EXPLAINED = 5

@@ -26,12 +26,11 @@ from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, WORTH_CHA
 from fiprof.analysis.verdict.model import named
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
-from fiprof.model.finding import Finding, finding
-from fiprof.model.labels import Labels
+from fiprof.model.finding import Finding, Phrase, Worded, finding, say, worded
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
+from fiprof.model.selection import Labels
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
-from fiprof.model.wording import Phrase, Worded, say, worded
 from fiprof.text import escape_control, join_words, short_kernel
 
 MOST_EXPLAINED = 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, PROCESS_SPREAD, SAME_WITHIN
-from fiprof.model.wording import Worded
+from fiprof.model.finding import Worded
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from fiprof.analysis.thresholds import CLOSE, Threshold
-from fiprof.model.finding import Finding, finding, plain
-from fiprof.model.provenance import TracedNumber
+from fiprof.model.finding import Finding, TracedNumber, Worded, finding, plain
 from fiprof.model.quantities import Key
-from fiprof.model.wording import Worded
 
 MOST_USES = 2
 """Resources that the title of NO_SINGLE_LIMIT names."""

@@ -39,11 +39,9 @@ from fiprof.analysis.verdict.ncu_rules import BALANCE_RULES, CONFLICT_RULES, SEC
 from fiprof.analysis.verdict.rules import PASSES
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
-from fiprof.model.finding import Finding, finding, plain
+from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, Worded, finding, plain
 from fiprof.model.formula import Names, Row, number
-from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantities import Quantity, metric
-from fiprof.model.wording import Phrase, Worded
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 
 MOST_STEPS = 3

@@ -21,11 +21,11 @@ def command(folder: Path, text: str) -> None:
     """Note a sentence about a run, with the time and your name; fiprof runs shows it."""
     import os
 
-    from fiprof.model import annotations
+    from fiprof.model import keeping
     from fiprof.orchestrator.index import share
     from fiprof.orchestrator.locks import user_name
 
     when = clock.now_text("seconds")
-    annotations.change(folder, note=annotations.Note(when, user_name(os.getuid()), text))
+    keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text))
     share(folder)
     output.data(f"{folder.name}: {text}")

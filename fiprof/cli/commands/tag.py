@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take them away.")
 def command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
-    """Give a run tags, to find it by with fiprof runs --tag; they stand in annotations.json in its folder."""
-    from fiprof.model import annotations
+    """Give a run tags, to find it by with fiprof runs --tag; they stand in keeping.json in its folder."""
+    from fiprof.model import keeping
     from fiprof.orchestrator.index import share
 
     for name in names:
-        if not name.strip() or not name.isprintable() or "," in name or len(name) > annotations.LONGEST_TAG:
+        if not name.strip() or not name.isprintable() or "," in name or len(name) > keeping.LONGEST_TAG:
             raise FiprofError(
-                f"{name!r} is no tag", f"a tag has up to {annotations.LONGEST_TAG} characters and no comma", exit_code=2
+                f"{name!r} is no tag", f"a tag has up to {keeping.LONGEST_TAG} characters and no comma", exit_code=2
             )
-    tags = annotations.change(folder, add=() if remove else names, remove=names if remove else ()).tags
+    tags = keeping.change(folder, add=() if remove else names, remove=names if remove else ()).tags
     share(folder)
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")

@@ -24,7 +24,7 @@ import fiprof
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
 from fiprof.model import results
-from fiprof.model.records import read_jsonl
+from fiprof.model.manifest import read_jsonl
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor
 from fiprof.orchestrator.run_session import Progress, read_log

@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from fiprof.flashinfer.data import JitPhase, JitResults
-from fiprof.model.labels import Labels
+from fiprof.model.finding import say
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.wording import say
+from fiprof.model.selection import Labels
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import duration
 

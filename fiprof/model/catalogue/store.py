@@ -30,12 +30,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from fiprof.errors import FiprofError
-from fiprof.model.annotations import Annotations, read_annotations
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
-from fiprof.model.labels import Labels
+from fiprof.model.keeping import Annotations, read_annotations
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.run import Run
+from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
 HEAD = "0004"

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fiprof.model.finding import Finding
-from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
-from fiprof.model.wording import worded
+from fiprof.model.finding import Finding, TracedNumber, TracedText, numbers_of, worded
 from fiprof.reports.view import Column, Sayable, View, is_number, word
 from fiprof.text import escape_control, escape_lines
 

@@ -19,11 +19,9 @@ from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import work_factor
-from fiprof.model.finding import Finding
-from fiprof.model.provenance import join
+from fiprof.model.finding import Finding, join, say, worded
 from fiprof.model.quantities import QUANTITIES, metric
 from fiprof.model.run import Run
-from fiprof.model.wording import say, worded
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
 from fiprof.reports.run_report.ink import Ink, said, significant

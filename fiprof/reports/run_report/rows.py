@@ -18,11 +18,10 @@ from fiprof.analysis.verdict.model import CaseBound, Kind, Part
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
-from fiprof.model.labels import NO_CASE
-from fiprof.model.provenance import Provenance, TracedNumber, TracedText
+from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
-from fiprof.model.wording import say, worded
+from fiprof.model.selection import NO_CASE
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.reports.top import together

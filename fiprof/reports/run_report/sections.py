@@ -13,16 +13,15 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.comm import comm
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
-from fiprof.model import kernel_info
+from fiprof.model import packs
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
-from fiprof.model.labels import Labels
+from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, worded
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.provenance import Provenance, TracedNumber, numbers_of
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.selection import Labels
 from fiprof.model.settings import CollectSettings, ProfileSettings, option_words, settings_of
-from fiprof.model.wording import say, worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
 from fiprof.reports import top as top_report
@@ -201,7 +200,7 @@ def parameters(measured: Analyses) -> Section:
 
 def _options(workload: str) -> Container[str]:
     """Parameters of a workload that are options of solving its problem."""
-    known = kernel_info.of_workload(workload)
+    known = packs.of_workload(workload)
     return known.options if known else ()
 
 
@@ -245,7 +244,7 @@ def _maps(
         rest = {name: format_switch(value) for name, value in case.params.items() if name not in (*axes, *options)}
         fixed[tuple(rest.items())].append(case)
     differing = {name for one in fixed for name, value in one if any((name, value) not in other for other in fixed)}
-    x, y = (kernel_info.of_parameter(name).axis or name for name in axes)
+    x, y = (packs.of_parameter(name).axis or name for name in axes)
 
     def order(case: CaseEntry) -> list[tuple[float, str]]:
         values = [case.params.get(name) for name in axes]
@@ -276,7 +275,7 @@ def _cell(measured: Analyses, cases: Sequence[CaseEntry], options: Sequence[str]
     best = min(cases, key=lambda case: KERNEL_TIME.of(measured.run, case.id) or 0.0)
     parts = []
     for name in options:
-        value, known = best.params.get(name), kernel_info.of_parameter(name)
+        value, known = best.params.get(name), packs.of_parameter(name)
         words = (known.on if value else known.off) if isinstance(value, bool) else format_switch(value)
         parts.append(words or f"{name} {format_switch(value)}")
     main = next((group for group in measured.longest if group.case == best.id), None)

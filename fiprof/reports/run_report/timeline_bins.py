@@ -10,10 +10,10 @@ import msgspec
 from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses
 from fiprof.model.arrays import Kinds, numbers
+from fiprof.model.finding import worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import RUN_WARNINGS, Run
 from fiprof.model.spans import split
-from fiprof.model.wording import worded
 from fiprof.reports.run_report.rows import Row
 from fiprof.text import escape_control, short_kernel
 
