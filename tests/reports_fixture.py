@@ -22,7 +22,7 @@ from fiprof.analysis.show import show
 from fiprof.analysis.stalls import stalls
 from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.verdict import verdicts
-from fiprof.model import metrics, tables
+from fiprof.model import quantities, tables
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
@@ -131,7 +131,7 @@ def _table(name: str, rows: Rows) -> pa.Table:
     schema = tables.schema(name)
     zero = {each.name: 0 for each in tables.TABLES[name].columns if each.required and each.kind.startswith("int")}
     if name == "launches":
-        for column in metrics.COLUMNS:
+        for column in quantities.COLUMNS:
             if column not in schema.names:
                 schema = schema.append(pa.field(column, pa.float64()))
     return pa.Table.from_pylist([{**dict.fromkeys(schema.names), **zero, **row} for row in rows], schema=schema)

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.model import metrics, settings
+from fiprof.model import quantities, settings
 from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
 from fiprof.model.finding import TracedNumber
-from fiprof.model.formula import Formula, table
-from fiprof.model.metrics import METRICS
+from fiprof.model.quantities import METRICS, Formula, table
 from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times, read
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
@@ -87,8 +86,8 @@ FUNCTIONS = {"first", "largest", "total", "max", "at_most", "bounded"}
 
 
 def test_names_units_and_meanings_are_well_formed() -> None:
-    assert len(set(metrics.COLUMNS)) == len(metrics.COLUMNS)
-    assert metrics.COLUMNS[0] == "duration_ns"
+    assert len(set(quantities.COLUMNS)) == len(quantities.COLUMNS)
+    assert quantities.COLUMNS[0] == "duration_ns"
     for metric in METRICS:
         assert re.fullmatch(r"[a-z0-9_]+", metric.name)
         assert metric.ncu
@@ -128,7 +127,7 @@ def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | No
 
 
 def test_every_name_in_a_formula_is_a_column_or_another_row() -> None:
-    columns = {*metrics.COLUMNS}
+    columns = {*quantities.COLUMNS}
     assert not columns & {*table()}
     assert all(row["meaning"].endswith(".") for row in table().values() if row["format"])
     for key, row in ((key, row) for key, row in table().items() if row["formula"]):

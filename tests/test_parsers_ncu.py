@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.formula import Formula
+from fiprof.model.quantities import Formula
 from fiprof.parsers import ncu
 from fiprof.parsers.names import printable, short_name
 from fiprof.parsers.ncu_profile import ranges_of, to_base

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fiprof.analysis import samples
 from fiprof.analysis.samples import Samples
+from fiprof.model.busy import overlap_shares
 from fiprof.model.run import Run
 from fiprof.model.spans import covered, union, union_by
-from fiprof.model.times import overlap_shares
 from fiprof.parsers import nsys
 from tests.nsys_exports import altered
 from tests.recorded_runs import invoke, parsed, rows

@@ -19,9 +19,7 @@ from fiprof.analysis.verdict.steps import LaunchContext, Step, steps, steps_for
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model import case_quantities
 from fiprof.model.finding import Provenance, TracedNumber, plain
-from fiprof.model.formula import Row, number
-from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import STALL_SHARE
+from fiprof.model.quantities import METRICS, STALL_SHARE, Row, number
 from fiprof.reports import verdict_words
 from tests.recorded_runs import parsed, study_runs
 

@@ -11,8 +11,8 @@ from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.case_quantities import dram_use
-from fiprof.model.formula import Formula
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import Formula
 from fiprof.model.results import CaseResult, Kernel, KernelVerdict
 from fiprof.model.run import Launch, Run
 

@@ -22,9 +22,8 @@ from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
 from fiprof.model.case_quantities import counted_ops
 from fiprof.model.finding import Finding, Phrase, Value, plain
-from fiprof.model.formula import Formula, Row, number
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import DURATION
+from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Run, once
 from fiprof.model.selection import title
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fiprof.model.finding import Finding, Worded, finding
-from fiprof.model.formula import Formula, Row, number
+from fiprof.model.quantities import Formula, Row, number
 
 WARP_THREADS = 32
 REGISTER_STEP = 8

@@ -18,8 +18,8 @@ from fiprof.analysis.trace import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, iterations, kernels
 from fiprof.model.finding import Finding, Worded, finding
-from fiprof.model.formula import Formula, ratio
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import Formula, ratio
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.work import (

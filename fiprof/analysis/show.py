@@ -14,9 +14,8 @@ from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.analysis.trace import weights
 from fiprof.model.finding import Finding, finding
-from fiprof.model.formula import Row, number
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import DURATION, L2_USE
+from fiprof.model.quantities import DURATION, L2_USE, Row, number
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection

@@ -13,12 +13,23 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from fiprof.model.busy import busy_times
 from fiprof.model.finding import NAMES, RATIO, SUM, Provenance, TracedNumber
-from fiprof.model.formula import Formula, number, table
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import BESIDE, DURATION, QUANTITIES, STALL_SHARE, Key, metric, unit_text
+from fiprof.model.quantities import (
+    BESIDE,
+    DURATION,
+    QUANTITIES,
+    STALL_SHARE,
+    Formula,
+    Key,
+    metric,
+    number,
+    table,
+    unit_text,
+)
 from fiprof.model.run import Launch, Run, once
-from fiprof.model.times import Times, busy_times
+from fiprof.model.times import Times
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 
 

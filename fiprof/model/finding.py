@@ -1,4 +1,13 @@
-"""What was found: which finding it is, the numbers that go into it, and its words beside them."""
+"""What was found, the numbers that go into it with where they come from, and its words beside them.
+
+A :class:`TracedNumber` is one cell of a raw file, or a documented formula over such cells; a report writes it down with
+that (``reports/run_report/ink.py``), so that anybody can compute it again (``tests/test_reports_numbers.py`` does).
+
+Words are a ``str.format`` template that keeps its numbers. A traced number without a format is written in its own way,
+with its unit; a switch is ``true`` or ``false``. ``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of
+several values ``launch 4`` or ``launches 4 and 8``. Several values are joined as ``a, b and c``, of many the first and
+how many more there are. Nothing reads a sentence back.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +139,7 @@ class Finding:
     """Its id in JSON, e.g. ``close``."""
     values: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
-    """A template over the values, as ``wording.py`` says."""
+    """A template over the values, as ``this module`` says."""
 
     def fields(self) -> dict[str, Any]:
         """For JSON: ``{"id": …, …}`` with plain numbers and enum values."""

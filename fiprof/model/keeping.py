@@ -1,4 +1,7 @@
-"""What ``fiprof verify`` and ``fiprof prune`` find out about the runs of an archive."""
+"""What is kept beside a run, and what ``fiprof verify`` and ``fiprof prune`` find out about the runs of an archive.
+
+``annotations.json``: tags and notes that people give a run afterwards; its manifest stays as it was.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,208 @@
 """Every quantity of a launch, once: its key, unit, formula over ncu's metrics, and what it means.
 
-Each is a row of ``quantities.csv``; a metric of ``metrics.csv`` with a format is one by itself. Terminal, JSON,
-reports, studies and the page of keys (docs/keys.md) take a quantity from here; none is computed anywhere else.
+Each is a row of ``quantities.csv``; a metric of ``metrics.csv`` (our column in ``launches``, ncu's name, unit, meaning)
+with a format is one by itself. Terminal, JSON, reports, studies and docs/keys.md take a quantity from here. The peaks
+of tensor operations are the dense ones: ``tensor_peak_*`` by the fastest instruction, ``mma_peak_*`` by that of a warp
+(mma) where a warpgroup has a faster one (wgmma).
+
+A formula is arithmetic (``+ - * /``, ``a if b > c else d``) over columns of ``launches`` and keys of quantities.csv,
+with ``first(a, b)`` (the first that has a value: ncu gives some counts only as rates), ``largest`` and ``total`` (of
+those collected), ``at_most(a, limit)`` (where the limit is known), ``bounded(a, low, high)`` and ``max``. Its value is
+None where something that it needs was not collected, or a divisor is 0; what it prints is the way that gave the value,
+so that anybody can compute the number again from ncu's raw page.
 """
 
 from __future__ import annotations
 
+import ast
+import csv
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from fiprof.model import formula
 from fiprof.model.finding import Provenance, TracedNumber
-from fiprof.model.formula import Formula, Names, Row
-from fiprof.model.metrics import METRICS
+
+Row = Mapping[str, Any]
+"""Column of ``launches`` -> value, for one launch; a column that is absent, None or NaN was not collected."""
+
+Names = Callable[[str], str]
+"""Column of ``launches`` -> the tool's name for it in a run."""
+
+Value = Callable[[Row], float | None]
+"""A formula ready to be evaluated."""
+
+OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float | None]]] = {
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
+    ast.Div: ("/", lambda part, whole: part / whole if whole else None),
+}
+SUM, PRODUCT, ATOM = 1, 2, 3
+"""How tightly the outermost operation of a text binds."""
+
+
+def number(row: Row, column: str) -> float | None:
+    """The value of a column; None where it is absent, None or NaN."""
+    value = row.get(column)
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """part / whole; None where one is not known or whole is 0."""
+    return None if part is None or not whole else part / whole
+
+
+class Formula(str):
+    """A formula as text, e.g. ``dram_rate / 1e9``."""
+
+    @functools.cached_property
+    def value(self) -> Value:
+        """A launch's number, in the formula's own unit."""
+        return _compiled(_parsed(str(self)))
+
+    def written(self, row: Row, names: Names) -> str:
+        """The arithmetic in the tools' names, of the way that gives this launch's value."""
+        return _text(_parsed(str(self)), row, names)[0]
+
+
+@functools.cache
+def table() -> Mapping[str, Mapping[str, str]]:
+    """The rows of quantities.csv by key: without a format for formulas alone, without a formula of a case."""
+    with (Path(__file__).parent / "quantities.csv").open(encoding="utf-8", newline="") as file:
+        return {row["key"]: row for row in csv.DictReader(file)}
+
+
+@functools.cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+@functools.cache
+def _compiled(node: ast.expr) -> Value:
+    match node:
+        case ast.Constant(value=float() | int() as constant):
+            return lambda _: constant
+        case ast.Name(id=name) if name in table():
+            return _compiled(_parsed(table()[name]["formula"]))
+        case ast.Name(id=name):
+            return lambda row: number(row, name)
+        case ast.BinOp():
+            left, right, operate = _compiled(node.left), _compiled(node.right), OPERATORS[type(node.op)][1]
+
+            def operation(row: Row) -> float | None:
+                one = left(row)
+                other = None if one is None else right(row)
+                return None if one is None or other is None else operate(one, other)
+
+            return operation
+        case ast.IfExp():
+            return lambda row: _compiled(_branch(node, row))(row)
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _called(name, tuple(map(_compiled, args)))
+    raise ValueError(ast.unparse(node))
+
+
+def _called(name: str, parts: tuple[Value, ...]) -> Value:
+    def collected(row: Row) -> list[float]:
+        return [value for part in parts if (value := part(row)) is not None]
+
+    match name:
+        case "first":
+            return lambda row: next((value for part in parts if (value := part(row)) is not None), None)
+        case "largest":
+            return lambda row: max(collected(row), default=None)
+        case "total":
+            return lambda row: sum(values) if (values := collected(row)) else None
+        case "max":
+            return lambda row: max(values) if len(values := collected(row)) == len(parts) else None
+        case "at_most":
+            inner, most = parts
+            return lambda row: min(collected(row)) if (value := inner(row)) is not None and most(row) else value
+        case "bounded":
+            return lambda row: None if len(values := collected(row)) < 3 else min(max(values[0], values[1]), values[2])
+    raise ValueError(f"{name}() is no function of formulas")
+
+
+def _branch(node: ast.IfExp, row: Row) -> ast.expr:
+    """What ``a if b > c else d`` stands for in a launch; d where b or c was not collected."""
+    assert isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Gt)
+    low, high = _compiled(node.test.comparators[0])(row), _compiled(node.test.left)(row)
+    return node.body if low is not None and high is not None and high > low else node.orelse
+
+
+def _text(node: ast.expr, row: Row, names: Names) -> tuple[str, int]:
+    """A formula in the tools' names, and how tightly its outermost operation binds."""
+    match node:
+        case ast.Constant(value=float() | int() as constant):
+            return f"{constant:g}", ATOM
+        case ast.Name(id=name):
+            return _text(_parsed(table()[name]["formula"]), row, names) if name in table() else (names(name), ATOM)
+        case ast.BinOp():
+            sign = OPERATORS[type(node.op)][0]
+            binds = SUM if sign in "+-" else PRODUCT
+            (left, of_left), (right, of_right) = _text(node.left, row, names), _text(node.right, row, names)
+            left = f"({left})" if of_left < binds else left
+            right = f"({right})" if of_right < binds or (of_right == binds and sign in "-/") else right
+            return f"{left} {sign} {right}", binds
+        case ast.IfExp():
+            return _text(_branch(node, row), row, names)
+        case ast.Call(func=ast.Name(id=function), args=args):
+            values = [_compiled(each)(row) for each in args]
+            collected = [each for each, value in zip(args, values, strict=True) if value is not None] or args
+            if function == "total":
+                texts = [_text(each, row, names) for each in collected]
+                return texts[0] if len(texts) == 1 else (" + ".join(text for text, _ in texts), SUM)
+            if function == "largest":
+                return _text(max(collected, key=lambda each: _compiled(each)(row) or -math.inf), row, names)
+            if function == "first" or (function == "at_most" and values[0] is not None and not values[1]):
+                return _text(collected[0], row, names)
+            inner, *others = (_text(each, row, names)[0] for each in args)
+            if function == "bounded":
+                return f"min(max({inner}, {others[0]}), {others[1]})", ATOM
+            return f"{'min' if function == 'at_most' else function}({', '.join([inner, *others])})", ATOM
+    raise ValueError(ast.unparse(node))
+
+
+class Metric(NamedTuple):
+    """One float64 column of ``launches``."""
+
+    name: str
+    """The column."""
+    ncu: tuple[str, ...]
+    """ncu's names for it, the preferred one first; compute capabilities and versions spell some differently."""
+    unit: str
+    """Base unit of the values; ``1`` for counts and ratios."""
+    label: str
+    """Section and label of the preferred name on ncu's details page, found by comparing the two pages of 385 launches
+    (ncu 2025.3 and 2025.4; compute capabilities 9.0 and 10.0); empty where that does not show it."""
+    expected: bool
+    """False where a report does well without it: another column says the same, or few GPUs have it."""
+    shown: str
+    """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
+    meaning: str
+    """One sentence."""
+
+
+with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as _file:
+    METRICS = tuple(
+        Metric(name, tuple(ncu.split()), unit, label, expected == "yes", shown, meaning)
+        for name, unit, ncu, label, expected, shown, meaning in list(csv.reader(_file))[1:]
+    )
+
+COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
+"""Every metric's column, ``duration_ns`` first."""
+
+TENSOR_KINDS = tuple(name.removeprefix("tensor_ops_") for name in COLUMNS if name.startswith("tensor_ops_"))
+"""Operand types of tensor operations; ``_acc16`` accumulates in fp16 where ncu counts that apart (not on 9.0).
+
+Those with fp4 and fp6 are of compute capability 10.0 on, where one counter may hold several types. Their names and
+those of the peaks (``utchmma``, ``utcqmma``, ``utcomma``, ``utcimma``: tcgen05.mma) were read in public lists of
+``ncu --query-metrics --chips gb100`` and of its roofline sections; no recorded run has them.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +253,7 @@ QUANTITIES: dict[str, Quantity] = {
     if each.shown
 } | {
     key: Quantity(key, row["unit"], row["meaning"], Formula(row["formula"]), row["format"])
-    for key, row in formula.table().items()
+    for key, row in table().items()
     if row["formula"] and row["format"]
 }
 """Every quantity of a launch by its key."""

@@ -14,11 +14,9 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, finite_rows
 from fiprof.model.finding import Finding, TracedNumber, finding
-from fiprof.model.formula import Formula, Row
 from fiprof.model.layout import BASELINE, TABLES
 from fiprof.model.manifest import Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
-from fiprof.model.metrics import COLUMNS, METRICS
-from fiprof.model.quantities import DURATION, Quantity
+from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
@@ -254,7 +252,7 @@ class Run:
 
     @functools.cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """Kernel launches with every metric of ``metrics.py``, in the order of the table; none without ncu."""
+        """Kernel launches with every metric of ``metrics.csv``, in the order of the table; none without ncu."""
         if not self.has("launches"):
             return ()
         there = [name for name in (*IDENTITY, *COLUMNS) if name in self.columns("launches")]

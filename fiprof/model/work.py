@@ -6,9 +6,7 @@ Kinds of work are ``tensor fp16``, ``tensor fp16 mma`` (by a warp's instructions
 
 from __future__ import annotations
 
-from fiprof.model.formula import Formula, Row, number
-from fiprof.model.metrics import TENSOR_KINDS
-from fiprof.model.quantities import Quantity
+from fiprof.model.quantities import TENSOR_KINDS, Formula, Quantity, Row, number
 
 TENSOR_OPS = Formula("tensor_ops")
 """Of all kinds: the sum of ncu's parent counters ``sm__ops_path_tensor_src_*``. The counters by instruction,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.metrics import METRICS, Metric
+from fiprof.model.quantities import METRICS, Metric
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.ncu_pages import (
     Instruction,
@@ -39,7 +39,7 @@ class NcuSummary:
     metrics: int
     """Metrics of ncu in the report."""
     missing: tuple[str, ...]
-    """Sentences about pages, tables and columns of ``metrics.py`` that the report does not have."""
+    """Sentences about pages, tables and columns of ``metrics.csv`` that the report does not have."""
 
 
 def parse(
@@ -104,7 +104,7 @@ def _page(
 
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
-    """The table ``launches``: who each launch is, and each metric of ``metrics.py``, null where not collected."""
+    """The table ``launches``: who each launch is, and each metric of ``metrics.csv``, null where not collected."""
     names = {name: short_name(name) for name in set(profile.launches["kernel_full"])}
     scopes = [_scope(ranges, declared) for ranges in profile.launches["ranges"]]
     columns = {name: cells for name, cells in profile.launches.items() if name != "ranges"} | {

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.metrics import METRICS
+from fiprof.model.quantities import METRICS
 from fiprof.parsers.names import as_utf8, short_name
 from fiprof.parsers.ncu_profile import Profile, ranges_of, sampled_metrics, spelled, to_base
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from fiprof.model.finding import TracedText, say
-from fiprof.model.formula import ratio
-from fiprof.model.quantities import DURATION, QUANTITIES, Quantity
+from fiprof.model.quantities import DURATION, QUANTITIES, Quantity, ratio
 from fiprof.model.selection import NO_CASE, Alike
 from fiprof.reports.view import Column, Narrow, Value, View
 from fiprof.text import escape_control

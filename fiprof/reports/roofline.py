@@ -19,8 +19,7 @@ from fiprof.analysis.roofline import (
     memory_roofs,
 )
 from fiprof.model.finding import say, worded
-from fiprof.model.formula import ratio
-from fiprof.model.quantities import QUANTITIES
+from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, longest_first
 from fiprof.reports.columns import NAMES, Cell, Cells, bounded, filled, grouped
 from fiprof.reports.view import Column, Document, Narrow, View, view_of

@@ -20,8 +20,7 @@ from fiprof.analysis.sass import parse
 from fiprof.analysis.trace import sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.finding import Worded, plain
-from fiprof.model.formula import Formula, number
-from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, stall_share
+from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection
 from fiprof.text import functor, kernel_identity, short_kernel

@@ -11,8 +11,7 @@ from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.thresholds import CONFLICTS, EXCESS, LEAST_GAIN, UNUSED
 from fiprof.analysis.verdict.model import Kind, Part, Verdict
 from fiprof.model.finding import Finding, finding, plain
-from fiprof.model.formula import Row, number
-from fiprof.model.quantities import BANK_CONFLICTS
+from fiprof.model.quantities import BANK_CONFLICTS, Row, number
 from fiprof.model.run import Run
 from fiprof.model.work import dominant_tensor_kind, mostly_mma
 

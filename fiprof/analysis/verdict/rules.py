@@ -52,9 +52,7 @@ from fiprof.analysis.verdict.model import MOST_USES, Bottleneck, Cause, CauseId,
 from fiprof.model import quantities
 from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
 from fiprof.model.finding import Finding, finding
-from fiprof.model.formula import Names, Row, number
-from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import L2_PARTS, Quantity, metric
+from fiprof.model.quantities import L2_PARTS, METRICS, Names, Quantity, Row, metric, number
 
 _USED = (Kind.COMPUTE, Kind.MEMORY)
 _FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}

@@ -40,8 +40,7 @@ from fiprof.analysis.verdict.rules import PASSES
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, Worded, finding, plain
-from fiprof.model.formula import Names, Row, number
-from fiprof.model.quantities import Quantity, metric
+from fiprof.model.quantities import Names, Quantity, Row, metric, number
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 
 MOST_STEPS = 3
