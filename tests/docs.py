@@ -13,8 +13,7 @@ import fiprof
 from fiprof.analysis.frames import Column
 from fiprof.cli.main import cli
 from fiprof.model.case_quantities import KEYS
-from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import Key, Quantity
+from fiprof.model.quantities import METRICS, Key, Quantity
 from fiprof.model.tables import OPEN_ENDED, TABLES
 
 TESTS = Path(__file__).parent
