@@ -187,7 +187,7 @@ def test_real_nsys(fiprof: Fiprof, fakes: Env, tmp_path: Path, nsys_path: Path) 
 def test_a_workload_that_fails_under_real_nsys(
     fakes: Env, tmp_path: Path, nsys_path: Path, behaviour: str, status: int
 ) -> None:
-    from fiprof.model.layout import NSYS_REPORT
+    from fiprof.model.manifest import NSYS_REPORT
     from fiprof.model.settings import Settings
     from fiprof.orchestrator import nsys
     from fiprof.orchestrator.process import Command, Supervisor

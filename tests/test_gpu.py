@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fiprof.model.layout import NCU_REPORT
+from fiprof.model.manifest import NCU_REPORT
 from fiprof.model.packing import copy_out
 from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool

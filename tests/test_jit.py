@@ -13,7 +13,7 @@ import pytest
 
 from fiprof.flashinfer.data import JitResults
 from fiprof.flashinfer.jit import measure as jit
-from fiprof.flashinfer.jit.report import document
+from fiprof.flashinfer.jit.measure import document
 from fiprof.model import results
 from fiprof.reports.writers import render
 from tests.conftest import REPOSITORY, Env, Fiprof, python_path

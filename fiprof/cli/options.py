@@ -70,7 +70,7 @@ def archive_option(function: F) -> F:
         # Where a bundle was being written.
         clear(Path())
         if archive.unfinished():
-            from fiprof.orchestrator.recovery import recover
+            from fiprof.orchestrator.run_folder import recover
 
             for sentence in recover(archive):
                 output.message(f"note: {sentence}")
@@ -176,7 +176,7 @@ def open_run(folder: Path) -> tuple[Run, int]:
     """
     from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run
-    from fiprof.orchestrator.recovery import clear_run
+    from fiprof.orchestrator.run_folder import clear_run
 
     clear_run(folder)
     # Read now: a damaged manifest is no reason to make tables first.

@@ -43,7 +43,7 @@ from fiprof.analysis.study import (
 from fiprof.analysis.thresholds import WAITING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.flashinfer.data import JIT, SOURCES, JitResults, SourcePlace, SourceResults, data, guide, kernels
-from fiprof.flashinfer.jit.report import call_rows, sentences
+from fiprof.flashinfer.jit.measure import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.source_map import TOPICS
 from fiprof.model.finding import worded

@@ -12,8 +12,7 @@ from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors
 from fiprof.model import json_file
-from fiprof.model.layout import STUDY_FILE
-from fiprof.model.manifest import FILE_NAME
+from fiprof.model.manifest import FILE_NAME, STUDY_FILE
 
 FOLDER = "baselines"
 SUFFIX = ".json"

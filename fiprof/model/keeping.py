@@ -17,7 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import write_whole
 from fiprof.model import json_file
 from fiprof.model.finding import Finding, Worded
-from fiprof.model.layout import ANNOTATIONS
+from fiprof.model.manifest import ANNOTATIONS
 
 LONGEST_TAG = 100
 """Characters."""

@@ -14,8 +14,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, finite_rows
 from fiprof.model.finding import Finding, TracedNumber, finding
-from fiprof.model.layout import BASELINE, TABLES
-from fiprof.model.manifest import Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
+from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest

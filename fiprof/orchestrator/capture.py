@@ -13,7 +13,7 @@ from typing import Any
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import cache_folder, file_errors, write_whole
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.layout import NSYS_REPORT
+from fiprof.model.manifest import NSYS_REPORT
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.commands import Commands, ProfileRequest
 from fiprof.orchestrator.environment import program_facts

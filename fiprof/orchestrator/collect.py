@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.layout import BASELINE, NCU_CASES, NCU_REPORT, NSYS_CASES, NSYS_REPORT
-from fiprof.model.manifest import CaseEntry, case_errors, read_jsonl, read_manifest
+from fiprof.model.manifest import (
+    BASELINE,
+    NCU_CASES,
+    NCU_REPORT,
+    NSYS_CASES,
+    NSYS_REPORT,
+    CaseEntry,
+    case_errors,
+    read_jsonl,
+    read_manifest,
+)
 from fiprof.model.settings import ToolName, from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest

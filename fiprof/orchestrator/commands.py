@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fiprof.workloads
-from fiprof.model.layout import (
+from fiprof.model.manifest import (
     BASELINE,
     NCU_CASES,
     NCU_PAGES,

@@ -35,8 +35,7 @@ from fiprof.analysis.comparison.measured_result import (
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import json_file, redaction
-from fiprof.model.layout import COMPARISON, MEASUREMENTS
-from fiprof.model.manifest import VARIABLE, read_jsonl
+from fiprof.model.manifest import COMPARISON, MEASUREMENTS, VARIABLE, read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.commands import CollectRequest, Commands, ProfileRequest, joined

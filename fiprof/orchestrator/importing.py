@@ -19,8 +19,16 @@ from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, numbered
-from fiprof.model.manifest import Action, FileKind, ImportedFile
+from fiprof.model.manifest import (
+    NCU_PAGES,
+    NCU_REPORT,
+    NSYS_REPORT,
+    NSYS_SQLITE,
+    Action,
+    FileKind,
+    ImportedFile,
+    numbered,
+)
 from fiprof.model.redaction import secrets
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.commands import Commands

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from fiprof.errors import FiprofError
-from fiprof.model.layout import Page
+from fiprof.model.manifest import Page
 from fiprof.model.settings import ProfileSettings, Settings, tool_words
 from fiprof.orchestrator.nsys import last_line
 from fiprof.orchestrator.tools import PERMISSION_REMEDY

@@ -21,8 +21,18 @@ from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, exchange, file_errors, scratch
 from fiprof.model import packing
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, RAW_FOLDERS, TABLES, Page, numbered
-from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.manifest import (
+    FILE_NAME,
+    NCU_PAGES,
+    NCU_REPORT,
+    NSYS_SQLITE,
+    RAW_FOLDERS,
+    TABLES,
+    Manifest,
+    Page,
+    numbered,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary

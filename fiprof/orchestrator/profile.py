@@ -12,7 +12,7 @@ from typing import Any
 from fiprof.analysis.trace import Shape, shape
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES, numbered
+from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, numbered
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
 from fiprof.model.settings import ProfileSettings, recorded

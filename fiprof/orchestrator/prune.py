@@ -14,11 +14,9 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import baselines, packing
 from fiprof.model.keeping import Kept, Pruned, read_annotations
-from fiprof.model.layout import RAW_FOLDERS, RECORDED
-from fiprof.model.manifest import FILE_NAME, Manifest, PrunedFile, read_manifest
+from fiprof.model.manifest import FILE_NAME, RAW_FOLDERS, RECORDED, Manifest, PrunedFile, read_manifest
 from fiprof.orchestrator import parse
-from fiprof.orchestrator.recovery import clear_run
-from fiprof.orchestrator.run_folder import Archive, started
+from fiprof.orchestrator.run_folder import Archive, clear_run, started
 
 
 def prune(

@@ -23,8 +23,7 @@ from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
-from fiprof.model.layout import TABLES
-from fiprof.model.manifest import Action, CaseEntry, Status, read_manifest
+from fiprof.model.manifest import TABLES, Action, CaseEntry, Status, read_manifest
 from fiprof.model.redaction import secrets
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share

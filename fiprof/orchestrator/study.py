@@ -26,8 +26,17 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors, write_whole
 from fiprof.model import json_file, packs, results
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, STUDY_FILE
-from fiprof.model.manifest import FILE_NAME, CaseEntry, Manifest, case_errors, read_manifest
+from fiprof.model.manifest import (
+    BASELINE,
+    FILE_NAME,
+    NCU_CASES,
+    NSYS_CASES,
+    STUDY_FILE,
+    CaseEntry,
+    Manifest,
+    case_errors,
+    read_manifest,
+)
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings, settings_of, shared
@@ -35,8 +44,7 @@ from fiprof.orchestrator import collect
 from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
-from fiprof.orchestrator.recovery import recover
-from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_folder import Archive, recover
 from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
 from fiprof.workloads.base import format_value

@@ -12,12 +12,19 @@ from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
 from fiprof.model.finding import Finding, finding
 from fiprof.model.keeping import HARMLESS, FileState, TablesState, Verified
-from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, TABLES
-from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.manifest import (
+    ANNOTATIONS,
+    COMPARISON,
+    FILE_NAME,
+    RAW_FOLDERS,
+    SUMMARY,
+    TABLES,
+    Manifest,
+    read_manifest,
+)
 from fiprof.model.tables import TABLES as KNOWN_TABLES
 from fiprof.orchestrator import index, parse
-from fiprof.orchestrator.recovery import UNFINISHED, clear_run
-from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_folder import UNFINISHED, Archive, clear_run
 from fiprof.text import escape_control
 
 OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, SUMMARY, "report.md", "report.html"})

@@ -18,8 +18,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, exchange, file_errors, scratch, write_whole
 from fiprof.model import packing, redaction, tables
 from fiprof.model.arrays import finite, finite_rows
-from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
-from fiprof.model.manifest import FILE_NAME
+from fiprof.model.manifest import BASELINE, FILE_NAME, NCU_REPORT, NSYS_REPORT
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES
 from fiprof.text import csv_cell, escape_control

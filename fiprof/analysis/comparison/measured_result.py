@@ -12,8 +12,7 @@ from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, O
 from fiprof.model import json_file
 from fiprof.model.finding import Worded
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.layout import COMPARISON
-from fiprof.model.manifest import Environment, Manifest
+from fiprof.model.manifest import COMPARISON, Environment, Manifest
 
 HERE = "here"
 """The side with nothing changed, as it is typed."""

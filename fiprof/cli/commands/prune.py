@@ -57,7 +57,7 @@ def command(
     """
     from fiprof.cli.progress import working
     from fiprof.orchestrator.prune import prune
-    from fiprof.reports.keeping import pruned
+    from fiprof.reports.runs import pruned
 
     found = []
     with working("prune") as tell:

@@ -50,7 +50,7 @@ def command(
     from pathlib import Path
 
     from fiprof.cli.progress import supervised
-    from fiprof.model.layout import STUDY_FILE
+    from fiprof.model.manifest import STUDY_FILE
     from fiprof.orchestrator import study
     from fiprof.orchestrator.locks import folder_lock
     from fiprof.orchestrator.tools import visible_gpu

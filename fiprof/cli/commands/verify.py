@@ -26,7 +26,7 @@ def command(archive: Archive, catalog: str | None, run: str | None, format_: For
     """
     from fiprof.cli.progress import working
     from fiprof.orchestrator.verify import verify, verify_catalogue
-    from fiprof.reports.keeping import verified
+    from fiprof.reports.runs import verified
 
     folders = [archive.find(run)] if run else [archive.root / name for name in archive.by_time()]
     found = []

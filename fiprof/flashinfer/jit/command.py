@@ -100,7 +100,7 @@ def command(
 
 
 def _show(found: JitResults, format_: Format) -> None:
-    from fiprof.flashinfer.jit.report import document
+    from fiprof.flashinfer.jit.measure import document
 
     show(document(found), format_)
     if format_ in ("table", "md") and found.warm_up:

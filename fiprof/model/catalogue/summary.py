@@ -29,7 +29,7 @@ from fiprof.model.case_quantities import (
     kernel_spread,
 )
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.layout import SUMMARY
+from fiprof.model.manifest import SUMMARY
 from fiprof.model.quantities import QUANTITIES, Quantity
 from fiprof.model.run import Launch, Run
 

@@ -16,8 +16,7 @@ from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSE
 from fiprof.model import packs
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
 from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, worded
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
-from fiprof.model.manifest import CaseEntry
+from fiprof.model.manifest import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, CaseEntry
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import Labels
