@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fiprof.analysis import alternatives, scaling
+from fiprof.analysis import alternatives
+from fiprof.analysis import study as scaling
 from fiprof.analysis.alternatives import Value
 from fiprof.analysis.claims import Limits, Result
 from fiprof.analysis.comparison import statistics
@@ -72,7 +73,7 @@ def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
     assert times([], rounds=3) is None
 
 
-# fiprof/analysis/scaling.py: fits of made-up lines; those of the recorded study: test_reports_study_recorded.py.
+# Fits of made-up lines; those of the recorded study: test_reports_study_recorded.py.
 
 
 def made(points: list[tuple[int, float]]) -> Study:

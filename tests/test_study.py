@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fiprof.analysis import claims, scaling
+from fiprof.analysis import claims
+from fiprof.analysis import study as scaling
 from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.cli.progress import TerminalProgress

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fiprof.analysis import samples
 from fiprof.analysis.samples import Samples
-from fiprof.model.busy import overlap_shares
+from fiprof.model.case_quantities import overlap_shares
 from fiprof.model.run import Run
 from fiprof.model.spans import covered, union, union_by
 from fiprof.parsers import nsys

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.workloads import runner, warm_process
+from fiprof.workloads import runner
 from fiprof.workloads.__main__ import main
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.runner import RunnerRequest, run_cases
@@ -96,8 +96,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake, raising=False)
-    for module in (runner, warm_process):
-        monkeypatch.setattr(module, "gpu_facts", dict)
+    monkeypatch.setattr(runner, "gpu_facts", dict)
     monkeypatch.setattr(runner, "cuda_profiler", contextlib.nullcontext)
     monkeypatch.delenv(runner.GATE_VARIABLE, raising=False)
     (tmp_path / "fake.py").write_text(WORKLOAD)

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fiprof import confined
 from fiprof.analysis import alternatives
-from fiprof.analysis.alternatives import Alternative
+from fiprof.analysis.alternatives import Alternative, timed
+from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column, Frame
-from fiprof.analysis.thresholds import WORTH_CHANGING
+from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.roofline import LaunchRoofline, Level
+from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, named
+from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packs
+from fiprof.model.case_quantities import dram_use
 from fiprof.model.finding import Finding, finding
-from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, read
+from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import Formula
+from fiprof.model.results import (
+    ENVIRONMENT,
+    RESULTS,
+    CaseResult,
+    EnvironmentInfo,
+    Kernel,
+    KernelResults,
+    KernelVerdict,
+    read,
+)
+from fiprof.model.run import Launch, Run
+from fiprof.text import number
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64]
 
 FEWEST_ON_AXIS = 3
 """A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
@@ -454,3 +480,261 @@ def bound(kernel: Kernel) -> Finding | None:
     """The kernel's verdict, e.g. memory-bound (DRAM); None without one."""
     verdict = kernel.verdict
     return named(Kind(verdict.kind), Part(verdict.part) if verdict.part else None) if verdict else None
+
+
+KERNEL_FIGURES = {
+    "achieved_occupancy_pct": "achieved_occupancy_pct",
+    "theoretical_occupancy_pct": "theoretical_occupancy_pct",
+    "waves": "waves_per_sm",
+    "registers_per_thread": "registers_per_thread",
+    "shared_bytes_per_block": "shared_static_bytes + shared_dynamic_bytes",
+    "tensor_active_pct": "tensor_active_pct",
+    "dram_pct": "dram_throughput_pct",
+    "l2_pct": "l2_throughput_pct",
+    "sm_pct": "sm_throughput_pct",
+    "dram_bytes": "dram_bytes",
+    "l2_hit_pct": "l2_hit_pct",
+}
+"""Field of a result's kernel -> formula over the columns of ``launches``."""
+
+
+TIMES = ("run", "plain", "nsys", "wall", "wall_us", "ncu_us", "waiting_pct")
+
+
+def unmeasured(case: CaseEntry, why: str) -> CaseResult:
+    """A case without measurements; its workload without the file that it may come from."""
+    return CaseResult(**{**vars(case), "workload": case.id.partition("[")[0]}, run="", skipped=why)
+
+
+def case_results(run: Run) -> list[CaseResult]:
+    """The run's cases in their order. One that failed by itself says so where others say why they were skipped.
+
+    Raises FiprofError for a table that is there and cannot be read.
+    """
+    roofs = Analyses(run).rooflines
+    judged = verdicts(run).launches if run.launches or run.trace.cases else ()
+    by_launch = {item.launch: item for item in judged}
+    times = {case.id: case for case in timed(run)}
+    found = []
+    for case in run.manifest.cases:
+        if error := run.case_errors.get(case.id):
+            found.append(unmeasured(case, f"failed: {error}"))
+            continue
+        rows, baseline = run.launches_of(case.id), run.baseline.get(case.id)
+        first = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
+        longest = max(first, key=lambda row: row["duration_ns"] or 0.0, default=None)
+        roof = roofs.get(longest["launch"]) if longest else None
+        # Most operations a second of the kind that the longest kernel mainly did, at its measured clock.
+        peak_ops = roof.work.peak_ops_per_second if roof and roof.work else None
+        peak_bytes = Formula("dram_peak").value(longest or {})
+        plain = times[case.id].plain
+        seconds = plain.median_us / 1e6 if plain else None
+        moved = case.bytes_read + case.bytes_written
+        tflops = case.flops / seconds / 1e12 if case.flops and seconds else None
+        gb_per_s = moved / seconds / 1e9 if moved and seconds else None
+        recovered = baseline.clock_recovered if baseline else ()
+        found.append(
+            dataclasses.replace(
+                unmeasured(case, ""),
+                **{name: getattr(times[case.id], name) for name in TIMES},
+                relative_error=baseline.reference.relative_error if baseline else None,
+                slow_clock_rounds=recovered.count(False) if recovered else None,
+                tokens_per_second=case.tokens / seconds if case.tokens and seconds else None,
+                tflops=tflops,
+                gb_per_s=gb_per_s,
+                tflops_roof_share=tflops * 1e12 / peak_ops if tflops is not None and peak_ops else None,
+                gb_per_s_roof_share=gb_per_s * 1e9 / peak_bytes if gb_per_s is not None and peak_bytes else None,
+                kernels=[_kernel(run, row, roofs.get(row.launch), by_launch.get(row.launch)) for row in first],
+                plan=baseline.plan if baseline else {},
+            )
+        )
+    return found
+
+
+def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: LaunchVerdict | None) -> Kernel:
+    figures: dict[str, Any] = {name: Formula(formula).value(row) for name, formula in KERNEL_FIGURES.items()}
+    for name in ("registers_per_thread", "shared_bytes_per_block"):
+        figures[name] = None if figures[name] is None else round(figures[name])
+    stalls = {each.reason: each.share for each in run.stall_reasons.get(row.launch, ()) if each.share is not None}
+    roof = roof_kind = share = judged = None
+    if placed:
+        roof, share = placed.roof, placed.share
+        if roof is not None:
+            roof_kind = "compute" if placed.work is not None and roof == placed.work.kind else "memory"
+        # Of DRAM's roof what the loop reaches, where that is more.
+        if share is not None and roof == Level.DRAM and (use := dram_use(run, row)) is not None:
+            share = max(share, use.number.value / 100)
+    if verdict:
+        other = verdict.runner_up
+        judged = KernelVerdict(
+            kind=verdict.kind,
+            part=verdict.part,
+            confidence=verdict.confidence,
+            evidence=[
+                {
+                    name: float(value) if isinstance(value, float) else value  # a threshold is more than a number
+                    for name, value in item.fields().items()
+                    if name != "provenance"
+                }
+                for item in verdict.evidence
+            ],
+            runner_up={"kind": other.kind, "part": other.part} if other else None,
+            margin_points=verdict.margin_points,
+        )
+    return Kernel(
+        **{name: getattr(row, name) for name in ("kernel", "kernel_full", "launch", "grid", "block", "duration_us")},
+        **figures,
+        stalls=stalls,
+        occupancy_limiters=list(occupancy(row).limiters),
+        roof=roof,
+        roof_kind=roof_kind,
+        roof_share=share,
+        verdict=judged,
+    )
+
+
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A fitted number with its interval; nothing possible is within it where low is above high."""
+
+    value: float
+    low: float
+    high: float
+
+    def words(self, scale: float = 1.0) -> str:
+        """``2.58 (2.44 to 2.71)``, ``0.90 (0.88 to 0.92)``: from 0.1 to 1 two decimals are enough."""
+        two = 0.1 <= abs(self.value * scale) < 1
+        value, low, high = (f"{each * scale:.2f}" if two else number(each * scale) for each in self)
+        return f"{value} ({low} to {high})"
+
+
+class Residual(NamedTuple):
+    """The case farthest from a fit: its value of the axis, and measured less fitted, of the measured time."""
+
+    at: float
+    part: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """time = intercept + slope * axis ** power."""
+
+    power: int
+    slope_us: Estimate
+    intercept_us: Estimate
+    worst: Residual
+
+    @property
+    def holds(self) -> bool:
+        """Whether the times follow it."""
+        return abs(self.worst.part) <= OFF_FIT / 100 and self.intercept_us.low <= self.intercept_us.high
+
+
+@dataclass(frozen=True)
+class Law:
+    """Time grows with axis ** exponent."""
+
+    exponent: Estimate
+    worst: Residual
+
+    @property
+    def holds(self) -> bool:
+        """Whether the times follow it."""
+        return abs(self.worst.part) <= OFF_FIT / 100
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Time against one axis, everything else the same."""
+
+    workload: str
+    axis: str
+    """Parameter that varies."""
+    cases: tuple[CaseResult, ...]
+    """By growing axis."""
+    line: Line | None
+    """Line and law are None of fewer than FIT_POINTS cases."""
+    law: Law | None
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """What the slope is told for, e.g. ``1,000 tokens``, and how many units of axis ** power that is."""
+        amount = 1000.0 if self.xs[-1] >= 1000 else 1.0
+        power = self.line.power if self.line else 1
+        words = f"{amount:,.0f} {packs.of_parameter(self.axis).unit or self.axis}"
+        return (words, amount) if power == 1 else (f"({words})^{power}", amount**power)
+
+    @property
+    def xs(self) -> list[float]:
+        """The axis' values."""
+        return [float(case.params[self.axis]) for case in self.cases]
+
+
+def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
+    """A fit for every axis of a workload, or for one of them, and every combination of its other parameters.
+
+    Combinations with fewer than FEWEST_ON_AXIS measured cases have none.
+    """
+    found = []
+    varied = study.varied(workload)
+    for name in study.axes(workload):
+        groups: dict[tuple[object, ...], list[CaseResult]] = {}
+        for case in study.of(workload) if axis in ("", name) else ():
+            if is_number(case.params.get(name)) and float(case.params[name]) > 0:
+                groups.setdefault(tuple(case.params.get(each, "") for each in varied if each != name), []).append(case)
+        for cases in groups.values():
+            if len(cases) >= FEWEST_ON_AXIS:
+                found.append(fit(workload, name, sorted(cases, key=lambda case: float(case.params[name]))))
+    return found
+
+
+def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
+    """The line and the power law through the plain medians of cases with different values of an axis.
+
+    cases: by growing axis, each with a plain time above zero.
+    """
+    import numpy as np
+    from scipy.optimize import lsq_linear
+
+    if len(cases) < FIT_POINTS:
+        return Fit(workload, axis, tuple(cases), None, None)
+    known = packs.of_workload(workload)
+    power = known.growth.get(axis, 1) if known else 1
+    x = np.array([float(case.params[axis]) for case in cases])
+    y = np.array([case.plain.median_us for case in cases if case.plain is not None])
+
+    def worst(fitted: Numbers) -> Residual:
+        parts = (y - fitted) / y
+        farthest = int(np.abs(parts).argmax())
+        return Residual(float(x[farthest]), float(parts[farthest]))
+
+    grown = x**power
+    unit, highest = float(grown.max()), float(y.min())
+    rows = np.column_stack([1 / y, grown / unit / y])
+    bounds = ([0.0, 0.0], [highest, np.inf])
+    intercept, rise = lsq_linear(rows, np.ones_like(y), bounds=bounds, method="bvls").x
+    free, half = _free(rows, np.ones_like(y))
+    line = Line(
+        power,
+        Estimate(float(rise) / unit, max(free[1] - half[1], 0.0) / unit, (free[1] + half[1]) / unit),
+        Estimate(float(intercept), max(free[0] - half[0], 0.0), min(free[0] + half[0], highest)),
+        worst(intercept + rise * grown / unit),
+    )
+    (factor, exponent), half = _free(np.column_stack([np.ones_like(x), np.log(x)]), np.log(y))
+    law = Law(Estimate(exponent, exponent - half[1], exponent + half[1]), worst(math.exp(factor) * x**exponent))
+    return Fit(workload, axis, tuple(cases), line, law)
+
+
+def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
+    """The least-squares solution without bounds, and half of the interval of each of its numbers."""
+    import numpy as np
+    from scipy.stats import t
+
+    inverse = np.linalg.inv(rows.T @ rows)
+    solution = inverse @ rows.T @ target
+    left = len(target) - len(solution)
+    variance = float(((target - rows @ solution) ** 2).sum()) / left
+    half = float(t.ppf((1 + CONFIDENCE) / 2, left)) * np.sqrt(variance * np.diag(inverse))
+    return solution.tolist(), half.tolist()

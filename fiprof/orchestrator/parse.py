@@ -86,7 +86,7 @@ def declared_ranges(folder: Path) -> list[str]:
 def parse_nsys(folder: Path, out: Path) -> NsysSummary:
     """nsys/trace.sqlite, and what an imported run has beside it -> NSYS_TABLES, into the folder ``out``."""
     from fiprof.parsers import nsys
-    from fiprof.parsers.merge_traces import merge
+    from fiprof.parsers.nsys import merge
 
     declared = declared_ranges(folder)
 
@@ -129,7 +129,7 @@ def _of_files(name: str, sentences: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
-    from fiprof.parsers.merge_traces import merge
+    from fiprof.parsers.nsys import merge
 
     if len(found := profiles(folder)) < 2:
         return _parse_ncu(folder, 0, out)

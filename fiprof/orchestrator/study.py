@@ -402,7 +402,7 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
 
     Raises FiprofError for a cost model that fails, a run whose tables cannot be read, or files that cannot be written.
     """
-    from fiprof.analysis.case_results import case_results, unmeasured
+    from fiprof.analysis.study import case_results, unmeasured
     from fiprof.orchestrator.parse import parse_all, whole
 
     manifest, runs, costs = folder.manifest, folder.runs(), entries(definition)

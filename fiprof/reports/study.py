@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from fiprof import confined
-from fiprof.analysis import alternatives, claims, scaling, study
+from fiprof.analysis import alternatives, claims, study
 from fiprof.analysis.claims import Bound, Outcome
 from fiprof.analysis.expected import combined
 from fiprof.analysis.frames import Column
@@ -22,9 +22,11 @@ from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.study import (
     COLUMNS,
+    Fit,
     Params,
     Study,
     axis_name,
+    fits,
     half_width,
     is_number,
     label,
@@ -326,7 +328,7 @@ class StudyTables:
         """Of each axis: its name, where the other axes stand (in their middle), the fits there as rows, and a chart."""
         made = []
         for axis in self.study.axes(workload):
-            shown, fixed = scaling.fits(self.study, workload, axis), {}
+            shown, fixed = fits(self.study, workload, axis), {}
             for name in self.study.axes(workload) if shown else ():
                 values = sorted(
                     {each.cases[0].params[name] for each in shown if name in each.cases[0].params}, key=float
@@ -349,7 +351,7 @@ class StudyTables:
                 )
         return made
 
-    def _fit(self, item: scaling.Fit) -> Row:
+    def _fit(self, item: Fit) -> Row:
         line, law = item.line, item.law
         grown = of_cases(item.cases[-1], item.cases[0])
         return (
@@ -363,15 +365,15 @@ class StudyTables:
 
     def slope(self, workload: str, axis: str) -> str:
         """The slopes of the lines along an axis that hold; a dash where none does."""
-        fits = scaling.fits(self.study, workload, axis) if axis in self.study.axes(workload) else []
-        holding = [(item, item.line) for item in fits if item.line is not None and item.line.holds]
+        lines = fits(self.study, workload, axis) if axis in self.study.axes(workload) else []
+        holding = [(item, item.line) for item in lines if item.line is not None and item.line.holds]
         if not holding:
             return "–"
         unit, scale = max((item for item, _ in holding), key=lambda item: item.xs[-1]).unit
         slopes = spread([line.slope_us.value * scale for _, line in holding])
-        return f"{slopes} µs for {unit} more ({len(holding)} of {len(fits)} lines)"
+        return f"{slopes} µs for {unit} more ({len(holding)} of {len(lines)} lines)"
 
-    def _chart(self, title: str, fits: Sequence[scaling.Fit], axis: str) -> Markdown:
+    def _chart(self, title: str, fits: Sequence[Fit], axis: str) -> Markdown:
         """Time against an axis, a line for each way to solve it."""
         from fiprof.reports.charts import Point, Series, scaling_chart
 

@@ -31,8 +31,7 @@ if not __package__:
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.environment import describe
-from fiprof.workloads.runner import Record, RunnerRequest, run_cases
-from fiprof.workloads.warm_process import RoundsRequest, follow
+from fiprof.workloads.runner import Record, RoundsRequest, RunnerRequest, follow, run_cases
 
 Request = TypeVar("Request", RunnerRequest, RoundsRequest)
 

@@ -15,7 +15,7 @@ from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOST
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
 from fiprof.analysis.verdict.rules import judge
-from fiprof.model import busy, case_quantities
+from fiprof.model import case_quantities
 from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
@@ -92,7 +92,7 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
         if item.share is not None and state(item.reason).kind == ReasonKind.STALL
     ]
     stalls = tuple(sorted(shares, key=lambda each: (-each.value, str(each.of))))
-    beside = busy.beside(run, launch.case, launch.kernel)
+    beside = case_quantities.beside(run, launch.case, launch.kernel)
     found = judge(
         launch,
         stalls=stalls,

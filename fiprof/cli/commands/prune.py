@@ -56,7 +56,7 @@ def command(
     artifacts/recorded keep their raw files.
     """
     from fiprof.cli.progress import working
-    from fiprof.orchestrator.prune import prune
+    from fiprof.orchestrator.verify import prune
     from fiprof.reports.runs import pruned
 
     found = []
