@@ -191,12 +191,8 @@ def test_older_tables_are_made_again_and_new_quantities_get_columns(
     url = f"sqlite:///{tmp_path}/old" if database == "sqlite" else request.getfixturevalue("postgresql_url")
     catalogue = store.Catalogue(url)
     with catalogue.writing() as connection:
-        for table in (
-            "alembic_version (version_num TEXT)",
-            "runs (id INTEGER)",
-            "cases (id INTEGER)",
-            "mine (x FLOAT)",
-        ):
+        old = "alembic_version (version_num TEXT)", "runs (id INTEGER)", "cases (id INTEGER)", "mine (x FLOAT)"
+        for table in old:
             connection.exec_driver_sql(f"CREATE TABLE {table}")
         connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0003')")
     catalogue.migrate()

@@ -127,13 +127,10 @@ def test_a_cost_that_fails(faked: Fiprof, tmp_path: Path) -> None:
     [
         ("exit3", "the plain run ended with exit status 3: something the user wrote"),
         ("abort", "the plain run ended by SIGABRT: it said nothing"),
-        (
-            "garbage",
-            "the plain run ended with exit status 0 and no result of rmsnorm[rows=4096,hidden=4096,dtype=fp16]",
-        ),
+        ("garbage", "the plain run ended with exit status 0 and no result of rmsnorm[rows=4096,hidden=4096,dtype=fp16]"),
         ("hang", "plain: no end after 2 s"),
     ],
-)
+)  # fmt: skip
 def test_a_workload_that_fails(fiprof: Fiprof, fakes: Env, tmp_path: Path, behaviour: str, reason: str) -> None:
     env = {**fakes, "FAKE_WORKLOAD": behaviour}
     done = fiprof("collect", "--kernel", "rmsnorm", "--timeout", "2", env=env)
@@ -240,9 +237,7 @@ def test_ctrl_c_under_real_nsys(fakes: Env, tmp_path: Path, nsys_path: Path, beh
     "SIGKILL while a workload runs", "the next command keeps the run as interrupted; the GPU's lock is free"
 )
 def test_what_a_killed_fiprof_collected_is_kept(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
-    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
-        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+    with hanging(fakes, tmp_path) as process:
         assert "is still being collected" in fiprof("runs").stderr
         process.kill()
         process.communicate()
@@ -339,9 +334,7 @@ def test_ctrl_c_while_starting_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
-    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
-        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+    with hanging(fakes, tmp_path) as process:
         second = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
@@ -455,6 +448,15 @@ def started(argv: list[str], env: dict[str, str], cwd: Path) -> Iterator[subproc
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@contextlib.contextmanager
+def hanging(fakes: Env, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A collect whose workload has begun and does not end."""
+    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
+    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, cwd) as process:
+        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in cwd.rglob("logs/plain.log")))
+        yield process
 
 
 def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], timeout_s: float = 120) -> None:

@@ -83,25 +83,16 @@ def test_a_case_that_one_side_cannot_run(faked: Fiprof, tmp_path: Path) -> None:
     assert (manifest.status, len(manifest.warnings)) == ("complete", 1)
 
 
+@pytest.mark.fault("the sides of a comparison run on different GPUs", "refused with one line")
+@pytest.mark.fault("their GPU has another clock on one side", "refused with one line")
+@pytest.mark.fault("a process of a comparison dies", "all end; the run says so")
 @pytest.mark.parametrize(
     ("side", "reason"),
     [
-        pytest.param(
-            "env:FAKE_UUID=GPU-2",
-            "have different gpu: GPU-1, GPU-2",
-            marks=pytest.mark.fault("the sides of a comparison run on different GPUs", "refused with one line"),
-        ),
-        pytest.param(
-            "env:FAKE_MHZ=1700",
-            "have different clocks: 1980 MHz, 1700 MHz",
-            marks=pytest.mark.fault("their GPU has another clock on one side", "refused with one line"),
-        ),
+        ("env:FAKE_UUID=GPU-2", "have different gpu: GPU-1, GPU-2"),
+        ("env:FAKE_MHZ=1700", "have different clocks: 1980 MHz, 1700 MHz"),
         ("env:FAKE_FAILS=decode", "every case failed, the first on side B: does not fit"),
-        pytest.param(
-            "env:FAKE_DIES=decode",
-            "process B",
-            marks=pytest.mark.fault("a process of a comparison dies", "all end; the run says so"),
-        ),
+        ("env:FAKE_DIES=decode", "process B"),
         ("python:/nowhere/python", "/nowhere/python was not found"),
     ],
 )
@@ -200,18 +191,8 @@ def test_items_of_a_side() -> None:
     assert (side.env, side.program) == ((("A", "1,2"), ("B", "")), ("run", "--x", "a b,env:C=1"))
 
 
-ONE_SIDED = ("program:true", "case:decode", "params:nosuch=1")
-NO_SIDES = (
-    "",
-    "nonsense",
-    "git:",
-    "env:A",
-    "env:1A=2",
-    "params:x",
-    "git:a,git:b",
-    "program:",
-    "case:decode,params:batch=1",
-)
+NO_SIDES = ("", "nonsense", "git:", "env:A", "env:1A=2", "params:x", "git:a,git:b", "program:")
+ONE_SIDED = ("case:decode,params:batch=1", "program:true", "case:decode", "params:nosuch=1")
 
 
 @pytest.mark.parametrize("side", [*NO_SIDES, *ONE_SIDED])

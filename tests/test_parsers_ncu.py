@@ -117,14 +117,8 @@ def test_what_was_not_collected_is_named(tmp_path: Path) -> None:
 def test_shares_come_from_samples_where_there_are_no_ratios(tmp_path: Path) -> None:
     header, units, cells = raw_cells()
     keep = [i for i, name in enumerate(header) if "issue_stalled" not in name or "pcsamp" in name]
-    page = io.StringIO()
-    csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
-        [row[i] for i in keep] for row in (header, units, *cells)
-    )
-    raw = tmp_path / "raw.csv"
-    raw.write_text(page.getvalue())
-    ncu.parse(raw, tmp_path)
-    stalls = {row["reason"]: row for row in rows(tmp_path, "stalls") if row["launch"] == 0}
+    parse(text([[row[i] for i in keep] for row in (header, units, *cells)]), tmp_path)
+    stalls = {row["reason"]: row for row in read(tmp_path, "stalls") if row["launch"] == 0}
     assert stalls["wait"]["share"] == pytest.approx(7348 / 31694)
     assert stalls["wait"]["warps_per_issue"] is None
 
@@ -159,17 +153,8 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
         return zip(rows(full, table), rows(from_report, table), strict=True)
 
     same: tuple[str, ...] = (
-        "launch",
-        "case",
-        "iteration",
-        "kernel",
-        "grid",
-        "block",
-        "device",
-        "cc",
-        "context",
-        "stream",
-    )
+        "launch", "case", "iteration", "kernel", "grid", "block", "device", "cc", "context", "stream",
+    )  # fmt: skip
     for one, other in pairs("launches"):
         assert [one[name] for name in same] == [other[name] for name in same]
         assert other["pid"] is None
@@ -192,20 +177,15 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
     ("cell", "ranges"),
     [
         ("", ()),
-        ('7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"', (("fiprof", "measure"),)),
-        (
-            '7  "NCCL:a:none:none:RGB:0xff:REGISTERED:a"  "fiprof:iter 3:none:none:RGB:0xff:REGISTERED:iter 3" ',
-            (("NCCL", "a"), ("fiprof", "iter 3")),
-        ),
+        ('7  "NCCL:a:none:none:RGB:0xff:REGISTERED:a"  "fiprof:iter 3:none:none:RGB:0xff:REGISTERED:iter 3" ',
+         (("NCCL", "a"), ("fiprof", "iter 3"))),
         ('7  "fiprof:a:b[x=1:2]:none:none:RGB:0xff:REGISTERED:a:b[x=1:2]"', (("fiprof", "a:b[x=1:2]"),)),
         ('7  "<default domain>:step 1:none:none:none:none:REGISTERED:step 1"', (("", "step 1"),)),
-        (
-            '4103  "<default domain>:a:b:none:none:none:none:none:none"  "app:x:none:none:none:none:none:none" ',
-            (("", "a:b"), ("app", "x")),
-        ),
+        ('4103  "<default domain>:a:b:none:none:none:none:none:none"  "app:x:none:none:none:none:none:none" ',
+         (("", "a:b"), ("app", "x"))),
         ('7  "fiprof:cut off', ()),
     ],
-)
+)  # fmt: skip
 def test_ranges_are_read_from_the_nvtx_column(cell: str, ranges: tuple[tuple[str, str], ...]) -> None:
     assert ranges_of(cell) == ranges
 
@@ -265,8 +245,7 @@ def parse(content: str | bytes, folder: Path, **pages: str) -> ncu.NcuSummary:
 
 
 def read(folder: Path, table: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = tables.read(folder / "tables", table).to_pylist()
-    return found
+    return rows(folder / "tables", table)
 
 
 def replaced(column: str, *cells: str, unit: str | None = None) -> Rows:
@@ -606,15 +585,9 @@ def details(*rows: Sequence[str]) -> str:
 
 
 def test_rows_of_metrics_end_before_the_columns_of_rules(tmp_path: Path) -> None:
-    parse(
-        PAGE, tmp_path, details=details(["0", "f", "s", "Duration"], ["1", "f", "Occupancy", "", "Rule", "WRN", "a, b"])
-    )
-    assert read(tmp_path, "rules") == [
-        {
-            "launch": 1, "section": "Occupancy", "rule": "Rule", "kind": "WRN", "message": "a, b", "speedup_kind": None,
-            "speedup_pct": None,
-        }
-    ]  # fmt: skip
+    rule = ["1", "f", "Occupancy", "", "Rule", "WRN", "a, b"]
+    parse(PAGE, tmp_path, details=details(["0", "f", "s", "Duration"], rule))
+    assert [list(row.values()) for row in read(tmp_path, "rules")] == [[1, *rule[2:3], *rule[4:], None, None]]
 
 
 SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"]
