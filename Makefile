@@ -38,7 +38,7 @@ collect: setup
 endif
 
 test: setup ## Run the tests, side by side
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadscope $(PYTEST_ARGS)
 
 lint: setup ## Check style and who imports whom
 	$(BIN)/ruff check .

@@ -45,19 +45,6 @@ def python_path() -> str:
     return os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
 
 
-WAITING = {"collect", "compare_measure", "import", "jit", "keeping", "kills", "profile", "strangers", "study_resume"}
-"""Modules whose tests wait for processes and share little."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A module's tests share a worker and its fixtures (``--dist loadgroup``); those that wait fill the gaps at the end."""
-    for item in items:
-        module = item.path.stem.removeprefix("test_")
-        if module not in WAITING:
-            item.add_marker(pytest.mark.xdist_group(module))
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The recorded runs' tables go with the session."""
     if not hasattr(session.config, "workerinput"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take them away.")
 def command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
-    """Give a run tags, to find it by with fiprof runs --tag; they stand in keeping.json in its folder."""
+    """Give a run tags, to find it by with fiprof runs --tag; they stand in annotations.json in its folder."""
     from fiprof.model import keeping
     from fiprof.orchestrator.index import share
 
