@@ -1,4 +1,4 @@
-"""``run.json``: what a run is, how it came about and how it ended."""
+"""``run.json``: what a run is, how it came about and how it ended; where its files lie; the records of the runner."""
 
 from __future__ import annotations
 

@@ -268,16 +268,14 @@ metric = quantity
 
 DURATION = quantity("duration_us")
 DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE = map(quantity, ("dram_gb_per_s", "dram_roof_gb_per_s", "dram_share"))
-L2_GB_PER_S, L2_USE = map(quantity, ("l2_gb_per_s", "l2_use_pct"))
+L2_USE = quantity("l2_use_pct")
 SM_CLOCK, SHARED_MEMORY = map(quantity, ("sm_clock_ghz", "shared_kb_per_block"))
 IDLE, OVERHEAD = map(quantity, ("idle_pct", "overhead_pct"))
 GLOBAL_LOADS_SECTORS = quantity("global_loads_sectors_per_request")
 GLOBAL_STORES_SECTORS = quantity("global_stores_sectors_per_request")
-SHARED_LOADS_PASSES = quantity("shared_loads_passes_per_needed")
-"""ncu's rule SharedMemoryConflicts divides by the requests instead, so that a 16-byte load, which needs four passes, is
-a 4-way conflict to it."""
-SHARED_STORES_PASSES = quantity("shared_stores_passes_per_needed")
 BANK_CONFLICTS = quantity("shared_conflict_share")
+"""Passes are compared with passes; ncu's rule SharedMemoryConflicts divides by the requests instead, so that a 16-byte
+load, which needs four passes, is a 4-way conflict to it."""
 LOCAL_REQUESTS, LOCAL_SHARE, LOCAL_BYTES = map(quantity, ("local_requests", "local_pct", "local_mb"))
 SECTORS_PER_NEEDED = quantity("global_sectors_per_needed")
 SECTORS_PER_REQUEST = quantity("global_sectors_per_request")

@@ -1,4 +1,4 @@
-"""Which launches a user asked for, and which launches are alike."""
+"""Which launches a user asked for, which launches are alike, and the short names of a run's cases."""
 
 from __future__ import annotations
 

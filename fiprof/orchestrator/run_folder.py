@@ -1,4 +1,6 @@
-"""The archive of run folders: where they lie, how one comes about, how one is found again."""
+"""The archive of run folders: where they lie, how one comes about, how one is found again, and what
+an ended fiprof left in it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether a run folder is what its manifest says: every file's checksum, tables that can be read or made again."""
+"""Whether a run folder is what its manifest says: every file's checksum, tables that can be read or made again.
+
+And ``prune``: the raw files of old runs whose tables are whole.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics, processes and diagnostics."""
+"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics, processes and diagnostics;
+and the tables of several traces -> those of one run.
+"""
 
 from __future__ import annotations
 

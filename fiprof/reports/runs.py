@@ -1,4 +1,6 @@
-"""The runs of an archive, and what was measured in them, as the catalogue answers."""
+"""The runs of an archive, and what was measured in them, as the catalogue answers; what ``verify`` found and
+``prune`` removed.
+"""
 
 from __future__ import annotations
 

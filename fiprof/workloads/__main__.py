@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--out", help="file for the results (default: standard output)")
     rounds.add_argument("--budget-ms", type=float, default=20.0, help="GPU time of a case's launches in a round")
     rounds.add_argument("--imports-from", default="", help="folder that something has to be imported from")
-    rounds.add_argument("--orders", required=True, help="FIFO with an order a line, see workloads/warm_process.py")
+    rounds.add_argument("--orders", required=True, help="FIFO with an order a line, see workloads/runner.py")
     run.add_argument(
         "--rounds", type=int, default=1, help="turns of each case, those of the others between (default 1)"
     )
