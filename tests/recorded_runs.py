@@ -39,6 +39,13 @@ PROGRAMS = {
 }
 """Runs of ``fiprof profile``, ``capture`` and (tworanks) ``import`` on H200s: tests/programs."""
 
+ON_H100 = {
+    "all": RECORDED / "20261123-210027-all",
+    "troubles": RECORDED / "20261123-205826-troubles",
+    "llama": RECORDED / "20261123-210120-llama",
+}
+"""The same kernels and program as above on an H100; their tables of verdicts hold on both."""
+
 STUDY = RECORDED / "study-flashinfer-quick"
 
 FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
@@ -52,6 +59,11 @@ def session_folder() -> Path:
 def parsed(name: str) -> Run:
     """A recorded run with all its tables: shared, for reading only."""
     return _parsed(RUNS[name])
+
+
+def on_h100(name: str) -> Run:
+    """One of ON_H100 likewise."""
+    return _parsed(ON_H100[name])
 
 
 def profiled(name: str) -> Run:
