@@ -1,13 +1,14 @@
 #!/bin/sh
-# Collects the kernels of tests/single_purpose.py on this machine's GPU in one run folder, and those of
-# tests/trouble_kernels.py in another (about two minutes each). Run it from the repository's root; what follows is passed
+# Collects the kernels of tests/single_purpose.py on this machine's GPU in one run folder, those of
+# tests/trouble_kernels.py and of tests/exam_kernels.py in two others (about two minutes each). Run it from the
+# repository's root; what follows is passed
 # on to fiprof collect, e.g. --python PATH or --dry-run.
 set -eu
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH
-for file in tests/single_purpose.py tests/trouble_kernels.py; do
+for file in tests/single_purpose.py tests/trouble_kernels.py tests/exam_kernels.py; do
     workloads=""
-    for name in $(sed -nE 's/^(    name(, summary)? = |trouble\()"([a-z0-9_]+)".*/\3/p' "$file"); do
+    for name in $(sed -nE 's/^(    name(, summary)? = |trouble\(|(@torch_)?exam\()"([a-z0-9_]+)".*/\4/p' "$file"); do
         workloads="$workloads --workload $file:$name"
     done
     # shellcheck disable=SC2086 # the words of the list are separate arguments

@@ -41,13 +41,17 @@ class Trouble(Workload[RepeatsParams]):
     def blocks(self) -> int:
         return max(int(self.blocks_per_sm * multiprocessors(self.device)), 1)
 
+    def source(self, name: str) -> str:
+        """The source of a kernel."""
+        long_code = LONG_CODE if name == "long_code" else ""
+        return f"#define LONG_CODE {long_code}\n{(KERNELS / 'troubles.cu').read_text()}"
+
     def launch(self, name: str) -> Callable[..., Tensor]:
         """Launch a kernel, on the current or another stream; its output."""
         import torch
 
         values, out = self.inputs(), torch.zeros(self.elements, device=self.device)
-        long_code = LONG_CODE if name == "long_code" else ""
-        kernel = compile_kernel(f"#define LONG_CODE {long_code}\n{(KERNELS / 'troubles.cu').read_text()}", name)
+        kernel = compile_kernel(self.source(name), name)
         if self.shared_bytes > 48 << 10:
             kernel.set_shared_memory_config(self.shared_bytes)  # type: ignore[attr-defined]
         grid, repeats = (self.blocks(), 1, 1), self.params.repeats or self.repeats

@@ -1,0 +1,207 @@
+"""An exam for ``fiprof verdict``: kernels as GPU programmers write them, whose limit and first step are known.
+
+Written by somebody who had not read the verdict's rules; collected as those of ``tests/single_purpose.py``, by
+``tests/collect_single_purpose.sh``. What is right stands in ``tests/test_exam.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fiprof.workloads.base import Cost, Random, Workload
+from tests.single_purpose import KERNELS
+from tests.trouble_kernels import RepeatsParams, Trouble
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Launch = Callable[[], object]
+
+
+class CudaExam(Trouble):
+    """The kernel of kernels/exam.cu that has the workload's name."""
+
+    grid: ClassVar[int] = 0
+    """Blocks; 0: blocks_per_sm on each multiprocessor."""
+
+    def source(self, name: str) -> str:
+        head, *parts = re.split(r"(?m)^//# ", (KERNELS / "exam.cu").read_text())
+        return f"{head}{next(part.partition(chr(10))[2] for part in parts if part.startswith(f'{name}:'))}"
+
+    def blocks(self) -> int:
+        return self.grid or super().blocks()
+
+
+class TextureBlur(CudaExam):
+    """By CuPy: torch makes no textures."""
+
+    name, summary = "texture_blur", "25 bilinear texture fetches a pixel"
+    width = 4096
+
+    def setup(self) -> Callable[[], Sequence[Tensor]]:
+        import cupy
+        import torch
+
+        pixels = Random(self.device, self.seed).normal((self.width, self.width), "fp16").float().cpu().numpy()
+        texture = cupy.cuda.texture
+        image = texture.CUDAarray(texture.ChannelFormatDescriptor(32, 0, 0, 0, 2), self.width, self.width)
+        image.copy_from(pixels)
+        looked_up = texture.TextureObject(
+            texture.ResourceDescriptor(0, cuArr=image), texture.TextureDescriptor((1, 1), 1, 0)
+        )
+        kernel = cupy.RawKernel(self.source(self.name), self.name)
+        out = torch.zeros(self.width * self.width, device=self.device)
+        arguments = (looked_up, cupy.uintp(out.data_ptr()), cupy.int32(self.width))
+
+        def launch() -> Sequence[Tensor]:
+            kernel((self.width * self.width // self.threads,), (self.threads,), arguments)
+            return (out,)
+
+        return launch
+
+
+class TorchExam(Workload[RepeatsParams]):
+    """What torch or Triton launches; ``make`` gives it for the workload's random numbers."""
+
+    Params = RepeatsParams
+    make: ClassVar[Callable[[Random], Launch]]
+
+    def setup(self) -> Callable[[], Sequence[Tensor]]:
+        launch = type(self).make(Random(self.device, self.seed))
+
+        def launch_one() -> Sequence[Tensor]:
+            launch()
+            return ()
+
+        return launch_one
+
+    def cost(self) -> Cost:
+        return Cost(flops=0, bytes_read=0, bytes_written=0)
+
+
+def exam(name: str, summary: str, **launch: float) -> None:
+    """A kernel of kernels/exam.cu that is launched as the attributes say."""
+    globals()[name] = type(name, (CudaExam,), {"__module__": __name__, "name": name, "summary": summary, **launch})
+
+
+def torch_exam(name: str, summary: str) -> Callable[[Callable[[Random], Launch]], type[TorchExam]]:
+    """A workload of what the function makes."""
+
+    def register(make: Callable[[Random], Launch]) -> type[TorchExam]:
+        attributes: dict[str, Any] = {"__module__": __name__, "name": name, "summary": summary}
+        made = type(name, (TorchExam,), attributes | {"make": staticmethod(make)})
+        globals()[name] = made
+        return made
+
+    return register
+
+
+exam("aos_update", "arrays of structures of 64 bytes, two floats of each used", elements=1 << 26, grid=1 << 14)
+exam("transpose_naive", "columns written with 32 sectors a store", elements=1 << 24, grid=1 << 14)
+exam("transpose_conflicts", "a transpose through an unpadded tile", elements=1 << 24, grid=1 << 14)
+exam("histogram_hot_bin", "shared atomics, nearly all on one bin", elements=1 << 24)
+exam("tree_reduction", "a block's tree with a barrier and a modulo a step", elements=1 << 24, grid=1 << 16)
+exam("spmv_rows", "a sparse matrix, one thread a row", elements=1 << 24, grid=1 << 12)
+exam("sgemm_tile", "a matrix product by 16 x 16 tiles, one result a thread", grid=1 << 12)
+exam("mma_conflicts", "mma fed by shared loads with 8-way bank conflicts", repeats=512, blocks_per_sm=4)
+exam("polynomial_hash", "32-bit integer multiply-adds", repeats=4096)
+exam("black_scholes", "option prices: logarithms, exponentials, divisions", repeats=512)
+exam("half2_poly", "packed half-precision multiply-adds", repeats=8192)
+exam("dp4a_rows", "dot products of four bytes", repeats=8192)
+exam("mandelbrot", "lanes that leave a loop at different times", repeats=512, grid=1 << 12)
+exam("invert_matrices", "12 x 12 matrices in local memory", threads=128)
+exam("nbody_tail", "all pairs of bodies, a wave and a tenth", threads=1024, blocks_per_sm=2.2, repeats=4)
+exam("uneven_rows", "a block a row, lengths as 1, 1/2, 1/3, …", elements=1 << 22)
+exam("uber_kernel", "warps in turns through 16 long pieces of code", repeats=64, threads=128, blocks_per_sm=4)
+exam("warp_sums", "a shuffle tree for each value", repeats=256)
+exam("block_scan", "a scan with two barriers a step", elements=1 << 24, threads=1024, grid=1 << 14)
+exam("voxel_lookup", "random 4-byte reads from 16 MiB", elements=1 << 22, repeats=64, blocks_per_sm=16)
+exam("conv_l1", "64 taps read through L1", elements=1 << 22, grid=1 << 14)
+exam("scaled_sum", "y = a x + y with ten warps a multiprocessor", elements=1 << 25, threads=320, blocks_per_sm=1)
+exam("horner_few_warps", "one chain in ten warps", threads=320, blocks_per_sm=1, repeats=32768)
+exam("gelu_big", "an activation of 128 MiB, arithmetic and DRAM alike", elements=1 << 25, grid=1 << 15)
+
+
+class ScaledSumMore(CudaExam):
+    name, summary = "scaled_sum_more", "scaled_sum with fourteen warps"
+    elements, threads, blocks_per_sm = 1 << 25, 448, 1
+
+    def launch(self, name: str) -> Callable[..., Tensor]:  # noqa: ARG002
+        return super().launch("scaled_sum")
+
+
+@torch_exam("gelu_tiny", "an activation of 128 KB")
+def gelu_tiny(random: Random) -> Launch:
+    import torch
+
+    values = random.normal((16, 4096), "fp16")
+    return lambda: torch.nn.functional.gelu(values)
+
+
+@torch_exam("residual_add", "the sum of two tensors of 128 MiB")
+def residual_add(random: Random) -> Launch:
+    import torch
+
+    left, right = random.normal((1 << 26,), "fp16"), random.normal((1 << 26,), "fp16")
+    out = torch.empty_like(left)
+    return lambda: torch.add(left, right, out=out)
+
+
+@torch_exam("layer_norm", "torch's layer norm of 8192 rows of 4096")
+def layer_norm(random: Random) -> Launch:
+    import torch
+
+    values, weight = random.normal((8192, 4096), "bf16"), random.normal((4096,), "bf16")
+    return lambda: torch.nn.functional.layer_norm(values, (4096,), weight, weight)
+
+
+@torch_exam("gemm_bf16", "4096 x 4096 x 4096 by cuBLAS")
+def gemm_bf16(random: Random) -> Launch:
+    left, right = random.normal((4096, 4096), "bf16"), random.normal((4096, 4096), "bf16")
+    return lambda: left @ right
+
+
+@torch_exam("skinny_linear", "a layer of 268 MB for eight tokens")
+def skinny_linear(random: Random) -> Launch:
+    tokens, weight = random.normal((8, 8192), "bf16"), random.normal((16384, 8192), "bf16")
+    return lambda: tokens @ weight.T
+
+
+@torch_exam("cumsum_rows", "prefix sums of 16 long rows")
+def cumsum_rows(random: Random) -> Launch:
+    values = random.normal((16, 1 << 17), "fp16").float()
+    return lambda: values.cumsum(1)
+
+
+@torch_exam("softmax_three_passes", "Triton: rows of 64 KB read three times")
+def softmax_three_passes(random: Random) -> Launch:
+    import torch
+
+    from tests.kernels import exam_triton
+
+    values = random.normal((2048, 16384), "fp16").float()
+    out = torch.empty_like(values)
+    return lambda: exam_triton.softmax_three_passes[(2048,)](values, out, 16384, block=1024, num_warps=4)
+
+
+@torch_exam("histogram_global", "Triton: an atomic in global memory for each element")
+def histogram_global(random: Random) -> Launch:
+    from tests.kernels import exam_triton
+
+    values = (random.normal((1 << 22,), "fp16") * 16).int() & 63
+    bins = values[:64] * 0
+    return lambda: exam_triton.count_bins[(1 << 12,)](values, bins, block=1024)
+
+
+@torch_exam("matmul_unpipelined", "Triton: loads and tensor cores in turn")
+def matmul_unpipelined(random: Random) -> Launch:
+    import torch
+
+    from tests.kernels import exam_triton
+
+    size, tile = 2048, 64
+    left, right = random.normal((size, size), "fp16"), random.normal((size, size), "fp16")
+    out, grid = torch.empty_like(left), (size // tile, size // tile)
+    return lambda: exam_triton.matmul_unpipelined[grid](left, right, out, size=size, tile=tile, step=32, num_stages=1)
