@@ -1,8 +1,7 @@
 #!/bin/sh
 # Collects the kernels of tests/single_purpose.py on this machine's GPU in one run folder, those of
 # tests/trouble_kernels.py and of tests/exam_kernels.py in two others (about two minutes each). Run it from the
-# repository's root; what follows is passed
-# on to fiprof collect, e.g. --python PATH or --dry-run.
+# repository's root; what follows is passed on to fiprof collect, e.g. --python PATH or --dry-run.
 set -eu
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH
