@@ -42,6 +42,8 @@ class TextureBlur(CudaExam):
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import cupy
+        import cupy.cuda.texture
+        import numpy as np
         import torch
 
         pixels = Random(self.device, self.seed).normal((self.width, self.width), "fp16").float().cpu().numpy()
@@ -53,7 +55,7 @@ class TextureBlur(CudaExam):
         )
         kernel = cupy.RawKernel(self.source(self.name), self.name)
         out = torch.zeros(self.width * self.width, device=self.device)
-        arguments = (looked_up, cupy.uintp(out.data_ptr()), cupy.int32(self.width))
+        arguments = (looked_up, np.uintp(out.data_ptr()), np.int32(self.width))
 
         def launch() -> Sequence[Tensor]:
             kernel((self.width * self.width // self.threads,), (self.threads,), arguments)
