@@ -1,7 +1,7 @@
 """An exam for ``fiprof verdict``: kernels as GPU programmers write them, whose limit and first step are known.
 
 Written by somebody who had not read the verdict's rules; collected as those of ``tests/single_purpose.py``, by
-``tests/collect_single_purpose.sh``. What is right stands in ``tests/exam_key.py``.
+``tests/collect_single_purpose.sh``. What is right stands in ``tests/test_exam.py``.
 """
 
 from __future__ import annotations

@@ -46,6 +46,9 @@ ON_H100 = {
 }
 """The same kernels and program as above on an H100; their tables of verdicts hold on both."""
 
+EXAMS = {"H100": RECORDED / "20261123-212123-exam"}
+"""exam_kernels.py by the model of GPU."""
+
 STUDY = RECORDED / "study-flashinfer-quick"
 
 FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
@@ -64,6 +67,11 @@ def parsed(name: str) -> Run:
 def on_h100(name: str) -> Run:
     """One of ON_H100 likewise."""
     return _parsed(ON_H100[name])
+
+
+def exam(model: str) -> Run:
+    """One of EXAMS likewise."""
+    return _parsed(EXAMS[model])
 
 
 def profiled(name: str) -> Run:
