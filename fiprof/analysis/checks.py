@@ -384,7 +384,7 @@ def trace_clocks_agree(run: Run) -> Check:
     """How far the times of the traces may be off one another, by their collectives."""
     from fiprof.analysis.comm_match import trace_clocks
 
-    off_ns = [abs(clock.shift_ns) + clock.error_ns for clock in trace_clocks(run)]
+    off_ns = [abs(clock.furthest_ns) + clock.error_ns for clock in trace_clocks(run)]
     if not off_ns:
         return unknown(CheckName.TRACE_CLOCKS, "no_collectives")
     return judge(CheckName.TRACE_CLOCKS, max(off_ns) / 1e3, high=TRACE_CLOCK_HIGH_US, unit="µs")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fiprof.analysis.checks import trace_doubts
+from fiprof.analysis.comm_clocks import Clock
 from fiprof.analysis.comm_match import (
     OPS,
     UNKNOWN,
-    Clock,
     Kernels,
     Matched,
     Op,
@@ -41,6 +41,10 @@ KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "c
 CUDA call, or in none. What comes first here counts where several do."""
 SMALLEST_SHARE = 0.01
 """Of a delay: what the late rank did for less of it is told of no single collective."""
+MOST_BUFFERED = 4.0
+"""Skews that the transfer of a send/receive takes at least, where its bandwidth is told."""
+PARTS, ONCE = 4, 2.0
+"""What recurs is in two of so many parts of the collectives: what takes over twice the second longest does not."""
 REPEATED = 3
 """A range whose name comes this often on a thread may be a step."""
 CELLS = 60
@@ -50,9 +54,11 @@ TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 
 RANKS = tuple(map(Column, (
     "rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives", "late_collectives", "delay_us",
-    "wait_us", "communication_us", "overlap_share", "compute_us", "lost_share",
+    "recurring_us", "wait_us", "communication_us", "overlap_share", "compute_us", "lost_share",
 )))  # fmt: skip
-CAUSES = tuple(map(Column, ("rank", "doing", "doing_name", "range", "doing_us", "collectives", "delay_share")))
+CAUSES = tuple(map(Column, (
+    "rank", "doing", "doing_name", "range", "doing_us", "recurring_us", "collectives", "delay_share",
+)))  # fmt: skip
 COLLECTIVES = tuple(map(Column, (
     "op", "kernel", "communicator", "number", "message_bytes", "channels", "start_us", "skew_us", "transfer_us",
     "wait_us", "waiting_us", "waiting_rank", "late_rank", "algorithm_gbps", "bus_gbps", "overlap_share", "range",
@@ -98,10 +104,10 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
             missing = finding("one_rank", words + "nsys or as one trace each")
         return Comm([], [], [], [], (*run.status_warning(), missing))
     kernels, communicating = communication(run)
-    clocks = trace_clocks(run)
-    added = {rank: {each.file: each.shift_ns for each in clocks}.get(file, 0) for rank, file in ranks.files.items()}
-    matched = match(_on_one_clock(kernels, added), ranks, local_ranks(run, ranks))
-    activity = Activity(run, ranks, communicating, added)
+    tied = {clock.file: clock for clock in trace_clocks(run)}
+    clocks = {rank: tied.get(file, Clock(file)) for rank, file in ranks.files.items()}
+    matched = match(_on_one_clock(kernels, clocks), ranks, local_ranks(run, ranks))
+    activity = Activity(run, ranks, communicating, clocks)
     steps = Steps(run, kernels)
     collectives, causes = _collectives(matched, activity, steps)
     return Comm(
@@ -113,11 +119,15 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
     )
 
 
-def _on_one_clock(kernels: Kernels, added: Mapping[int, int]) -> Kernels:
-    """The kernels on the first trace's clock. added: to the times of each rank, ns."""
-    by = np.array([added[rank] for rank in kernels.rank.tolist()], np.int64)
+def _on_one_clock(kernels: Kernels, clocks: Mapping[int, Clock]) -> Kernels:
+    """The kernels on the first trace's clock. clocks: of each rank."""
     columns = {field.name: getattr(kernels, field.name) for field in fields(kernels)}
-    return Kernels(**columns | {name: columns[name] + by for name in ("start", "end", "called")})
+    for name in ("start", "end", "called"):
+        columns[name] = columns[name].copy()
+        for rank, clock in clocks.items():
+            mine = kernels.rank == rank
+            columns[name][mine] = clock.to_first(columns[name][mine])
+    return Kernels(**columns)
 
 
 def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[list[Row], list[Row]]:
@@ -128,7 +138,7 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
     start, end = matched.of(kernels.start), matched.of(kernels.end)
     first = matched.of(kernels.start, np.iinfo(np.int64).max).min(axis=1)
     latest = matched.of(kernels.start, np.iinfo(np.int64).min)
-    last, late, finish = latest.max(axis=1), latest.argmax(axis=1), end.max(axis=1)
+    last, late = latest.max(axis=1), latest.argmax(axis=1)
     wait = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
     waiting, row = wait.argmax(axis=1), np.arange(count)
     hidden = np.zeros(count)
@@ -161,13 +171,14 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
             for place, stretches in zip(kept, activity.stretches(rank, each, first[kept], last[kept]), strict=True):
                 meanwhile[place] = stretches
 
-    made, spent, delays = [], defaultdict[tuple[Any, ...], list[float]](list), defaultdict[int, float](float)
+    made, delays, spent = [], defaultdict[int, float](float), defaultdict[tuple[Any, ...], dict[int, float]](dict)
     for place, index in enumerate(matched.index):
         columns = np.flatnonzero(there[place]).tolist()
         missing = np.flatnonzero(matched.expected[place] & ~there[place])
         kernel, size = index[late[place]], int(kernels.bytes[index[columns]].max())
         op, owner, late_rank = OPS[kernels.op[kernel]], int(kernels.communicator[kernel]), matched.ranks[late[place]]
-        skew_us, transfer_us = float(last[place] - first[place]) / 1e3, float(max(finish[place] - last[place], 0)) / 1e3
+        skew_us = float(last[place] - first[place]) / 1e3
+        transfer_us = float(end[place, late[place]] - last[place]) / 1e3
         step_us = None if length[place] == UNKNOWN else float(length[place]) / 1e3
         arrivals = [
             {
@@ -180,8 +191,10 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
         ]
         wait_us = float(wait[place].max()) / 1e3
         speed, share = None, (len(columns) - 1) / len(columns)
-        if size != UNKNOWN and transfer_us:
-            speed = size * (len(columns) if op in TOGETHER else 1) / transfer_us / 1e3
+        # Data are sent before the receiver comes, into NCCL's buffers: its own time is none of the link.
+        buffered_us = skew_us if op is Op.SEND_RECV else 0.0
+        if size != UNKNOWN and transfer_us > MOST_BUFFERED * buffered_us:
+            speed = size * (len(columns) if op in TOGETHER else 1) / (transfer_us + buffered_us) / 1e3
         bus = 2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0
         made.append(
             {
@@ -215,21 +228,32 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
         )
         delays[late_rank] += skew_us
         for doing, name, range_, us in meanwhile[place]:
-            spent[late_rank, doing, name, range_].append(us)
+            spent[late_rank, doing, name, range_][place] = us
     causes = [
         {
-            "rank": rank, "doing": doing, "doing_name": name, "range": range_, "doing_us": sum(times),
-            "collectives": len(times), "delay_share": sum(times) / delays[rank] if delays[rank] else 0.0,
+            "rank": rank, "doing": doing, "doing_name": name, "range": range_, "doing_us": sum(times.values()),
+            "recurring_us": recurring(times, count), "collectives": len(times),
+            "delay_share": sum(times.values()) / delays[rank],
         }
         for (rank, doing, name, range_), times in spent.items()
     ]  # fmt: skip
-    return made, sorted(causes, key=lambda row: -row["doing_us"])
+    return made, sorted(causes, key=lambda row: (-row["recurring_us"], -row["doing_us"]))
+
+
+def recurring(times: Mapping[int, float], count: int) -> float:
+    """What recurs of times in some of so many collectives (position -> time): start-up and single events do not."""
+    longest = [0.0] * PARTS
+    for place, us in times.items():
+        part = place * PARTS // count
+        longest[part] = max(longest[part], us)
+    most = ONCE * sorted(longest)[-2]
+    return sum(us for us in times.values() if us <= most)
 
 
 def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: Steps) -> Row:
     """A row of RANKS."""
     mine = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
-    late = [row for row, _ in mine if row["late_rank"] == rank.rank]
+    late = {place: row["skew_us"] for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
     wait_us = sum(each["wait_us"] for _, each in mine)
     starts, ends = activity.communicate[rank.rank]
     total = float(np.sum(ends - starts))
@@ -240,7 +264,8 @@ def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: S
         "pid": rank.own_pid,
         "collectives": len(mine),
         "late_collectives": len(late),
-        "delay_us": sum(row["skew_us"] for row in late),
+        "delay_us": sum(late.values()),
+        "recurring_us": recurring(late, len(collectives)),
         "wait_us": wait_us,
         "communication_us": total / 1e3,
         "overlap_share": float(np.sum(within(activity.compute[rank.rank], starts, ends))) / total if total else 0.0,
@@ -249,7 +274,7 @@ def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: S
     }
 
 
-def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Sequence[Clock]) -> Iterator[Finding]:
+def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int, Clock]) -> Iterator[Finding]:
     kernels = matched.kernels
     if not len(kernels):
         words = "no communication: the trace has no kernels of NCCL or another library that communicates"
@@ -279,18 +304,36 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Sequence[Clo
             of=len(collectives),
             ranks=tuple(sorted({each["rank"] for missing in lacking for each in missing})),
         )
-    for clock in clocks:
-        words = (
-            "the clock of trace {file} is within {error_us:,.0f} µs of the first one's, by the collectives that "
-            "both have"
-        )
-        if clock.shift_ns:
+    files = {
+        clocks[rank].file: clocks[rank]
+        for rank, there in zip(matched.ranks, matched.there.T, strict=True)
+        if there.any()
+    }
+    for clock in [*files.values()][1:]:
+        values = {
+            "file": clock.file,
+            "shift_us": clock.furthest_ns / 1e3,
+            "drift_ppm": clock.drift * 1e6,
+            "error_us": clock.error_ns / 1e3,
+        }
+        if not clock.collectives:
+            words = "the clock of trace {file} is as its session's start time says: no all-reduce, all-gather or "
+            yield finding("clock_unknown", words + "reduce-scatter ties it to the first trace's", file=clock.file)
+        elif clock.shifts_ns == (0.0, 0.0):
             words = (
-                "the clock of trace {file} was moved by {shift_us:,.1f} µs: by the session's start time collectives "
-                "would end before they begin. It is within {error_us:,.0f} µs now"
+                "the clock of trace {file} is within {error_us:,.0f} µs of the first one's, by the ends of collectives"
             )
-        values = {"file": clock.file, "shift_us": clock.shift_ns / 1e3, "error_us": clock.error_ns / 1e3}
-        yield finding("clock_off" if clock.shift_ns else "clock", words, **values)
+            yield finding("clock", words, **values)
+        else:
+            words = (
+                "the clock of trace {file} was moved by up to {shift_us:,.1f} µs, {drift_ppm:,.1f} ppm of it drift, by "
+            )
+            words += "the ends of collectives. It is within {error_us:,.0f} µs of the first one's now"
+            yield finding("clock_off", words, **values)
+        if clock.impossible:
+            words = "{count} of {of} collectives of trace {file} end before they begin with any steady clock: its "
+            words += "clock was set while it ran, or kernels are missing"
+            yield finding("clock_steps", words, file=clock.file, count=clock.impossible, of=clock.collectives)
 
 
 def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, cells: int) -> Iterator[Row]:
@@ -321,12 +364,12 @@ def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, ce
 class Activity:
     """What the ranks of a run did, all times on the first trace's clock: disjoint intervals of each rank, by start."""
 
-    def __init__(self, run: Run, ranks: Ranks, communicating: Bools, added: Mapping[int, int]) -> None:
-        """communicating: which rows of the table ``kernels`` do. added: to the times of each rank, ns."""
-        self._run, self._ranks, self._added = run, ranks, added
+    def __init__(self, run: Run, ranks: Ranks, communicating: Bools, clocks: Mapping[int, Clock]) -> None:
+        """communicating: which rows of the table ``kernels`` do. clocks: of each rank."""
+        self._run, self._ranks, self._clocks = run, ranks, clocks
         nothing = np.empty(0, np.int64)
-        self.compute, self.communicate, self.copy = (dict.fromkeys(added, (nothing, nothing)) for _ in range(3))
-        self.wait: dict[int, tuple[Ints, Ints]] = dict.fromkeys(added, (nothing, nothing))
+        self.compute, self.communicate, self.copy = (dict.fromkeys(clocks, (nothing, nothing)) for _ in range(3))
+        self.wait: dict[int, tuple[Ints, Ints]] = dict.fromkeys(clocks, (nothing, nothing))
         """While a rank's kernels waited for another's to begin."""
         self._kernels: dict[int, tuple[Ints, Ints]] = {}
         """Rank -> starts and names (places in ``_names``) of its kernels that do not communicate."""
@@ -336,16 +379,17 @@ class Activity:
                 continue
             start, end = map(numbers, run.table(table, ["start_ns", "end_ns"]).columns)
             of = ranks.of(table)
-            for rank, by in added.items():
+            for rank, clock in clocks.items():
                 mine = np.flatnonzero(of == rank)
                 mine = mine[np.argsort(start[mine], kind="stable")]
+                begin, stop = clock.to_first(start[mine]), clock.to_first(end[mine])
                 if table == "copies":
-                    self.copy[rank] = union(start[mine] + by, end[mine] + by)
+                    self.copy[rank] = union(begin, stop)
                     continue
-                own, common = mine[~communicating[mine]], mine[communicating[mine]]
-                self.compute[rank] = union(start[own] + by, end[own] + by)
-                self.communicate[rank] = union(start[common] + by, end[common] + by)
-                self._kernels[rank] = start[own] + by, name[own]
+                common = communicating[mine]
+                self.compute[rank] = union(begin[~common], stop[~common])
+                self.communicate[rank] = union(begin[common], stop[common])
+                self._kernels[rank] = begin[~common], name[mine[~common]]
 
     def busiest_thread(self, rank: int) -> int:
         """The thread of a rank with most CUDA calls; UNKNOWN where none was traced."""
@@ -357,13 +401,13 @@ class Activity:
     def stretches(self, rank: int, thread: int, begins: Ints, ends: Ints) -> list[list[Stretch]]:
         """What a rank did in each of some intervals, the longest first. thread: whose calls and ranges count."""
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
-        traced, by = calls(self._run), self._added[rank]
+        traced, clock = calls(self._run), self._clocks[rank]
         in_calls = traced.nested.get(traced.threads.get(thread, NOTHING), nothing)
         in_ranges = phases(self._run).threads.get(thread, nothing)
         starts, names = self._kernels[rank]
         on_gpu = {COPY: self.copy[rank], COMMUNICATION: self.communicate[rank], KERNEL: self.compute[rank]}
         held = [each for intervals in on_gpu.values() for each in intervals]
-        on_thread = [each + by for of in (in_calls, in_ranges) for each in (of.starts, of.ends)]
+        on_thread = [clock.to_first(each) for of in (in_calls, in_ranges) for each in (of.starts, of.ends)]
         bounds = np.sort(np.concatenate([*held, *on_thread, starts]))
         bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
         # Every interval in pieces between two bounds.
@@ -376,7 +420,7 @@ class Activity:
         final = offset == counts[interval] - 1
         right = np.where(final, ends[interval], edges[np.minimum(place, len(bounds))])
 
-        call, range_ = in_calls.at(left - by), in_ranges.at(left - by)
+        call, range_ = (each.at(clock.to_own(left)) for each in (in_calls, in_ranges))
         doing = np.where(call != NOTHING, DOING.index(CALL), DOING.index(HOST))
         for each, intervals in on_gpu.items():
             doing[Stretches(*intervals, np.zeros(len(intervals[0]), int)).at(left) != NOTHING] = DOING.index(each)

@@ -4,7 +4,7 @@ NCCL demands that every rank calls a communicator's collectives in the same orde
 on one rank is the n-th on the others. Communicators and bytes are in the payloads of NCCL's NVTX ranges, which
 ``nsys export --include-json=true`` writes. Without them kernels of one name and stream are taken for those of one
 communicator, and ranks whose kernels do not overlap are taken apart: a collective ends nowhere before it has begun
-everywhere. By the same rule the clocks of several traces are held together.
+everywhere.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fiprof.analysis.comm_clocks import Clock, clock_of, line
 from fiprof.analysis.trace import calls, kernel_calls, thread_keys
 from fiprof.model.arrays import MISSING, arrow, coded, numbers
 from fiprof.model.finding import Worded
@@ -193,9 +194,11 @@ def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
             return equal
 
         one = same(owners[of])
-        total = np.append(0, np.cumsum(size[of]))
+        received = np.array(["recv" in each.lower() for each in names], bool)[name[rows]]
+        # A link carries what is sent and what is received at once: the larger of the two is the message.
+        totals = [np.append(0, np.cumsum(np.where(which_way, size[of], 0))) for which_way in (received, ~received)]
         found["op"][mine] = ops[name[rows]][last - 1]
-        found["bytes"][mine] = np.where(one, total[last] - total[first], UNKNOWN)
+        found["bytes"][mine] = np.where(one, np.max([each[last] - each[first] for each in totals], axis=0), UNKNOWN)
         found["communicator"][mine] = np.where(one, owners[of][last - 1], UNKNOWN)
         found["peer"][mine] = np.where(one & same(peers[of]), peers[of][last - 1], UNKNOWN)
     return replace(kernels, **found)
@@ -250,7 +253,8 @@ def match(kernels: Kernels, ranks: Ranks, local: Mapping[tuple[int, int], int]) 
             continue
         whole, rest = _in_columns(kernels, of_rank, len(columns))
         alone += rest
-        for group in [sorted(of_rank)] if told else _together(kernels, whole, sorted(of_rank), ranks):
+        sure = told or OPS[kernels.op[members[0]]] is Op.SEND_RECV
+        for group in [sorted(of_rank)] if sure else _together(kernels, whole, sorted(of_rank), ranks):
             part = np.full_like(whole, UNKNOWN)
             part[:, group] = whole[:, group]
             matched = (part != UNKNOWN).sum(axis=1) > 1
@@ -324,7 +328,7 @@ def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Rank
             return False
         one, two = whole[both, column], whole[both, other]
         files = {ranks.files[ranks.all[each].rank] for each in (column, other)}
-        shift = int(np.median(kernels.end[one] - kernels.end[two])) if len(files) > 1 else 0
+        shift = line(kernels.end[two], kernels.end[one] - kernels.end[two]) if len(files) > 1 else 0
         late = np.maximum(kernels.start[one], kernels.start[two] + shift)
         early = np.minimum(kernels.end[one], kernels.end[two] + shift)
         return bool(np.mean(late - early <= SAME_TIME_NS) >= OVERLAPPING)
@@ -341,42 +345,35 @@ def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Rank
 
 # Clocks
 
-
-class Clock(NamedTuple):
-    """The clock of a trace against that of the first, by collectives with ranks in both.
-
-    A collective ends on no rank before it has begun on all: that bounds how far the clocks can be apart.
-    """
-
-    file: int
-    shift_ns: int
-    """Added to its times, beyond what the sessions' start times say; 0 where they agree with the collectives."""
-    error_ns: int
-    """How far off its times may still be."""
+SYMMETRIC = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER)
+"""They end on all ranks nearly together; NCCL's barriers are all-reduces."""
 
 
 @once
 def trace_clocks(run: Run) -> tuple[Clock, ...]:
-    """The clock of every trace that has collectives with the first; none in a run of one."""
-    ranks, found = ranks_of(run), []
+    """The clock of every other trace that symmetric collectives tie to the first, or to one that is tied to it."""
+    ranks = ranks_of(run)
     if len(set(ranks.files.values())) < 2:
         return ()
     matched = match(communication(run)[0], ranks, local_ranks(run, ranks))
-    file = np.array([ranks.files[rank] for rank in matched.ranks])
-    start, end = matched.of(matched.kernels.start), matched.of(matched.kernels.end, FOREVER)
-    for other in sorted(set(file[file != file[0]].tolist())):
-        first, second = file == file[0], file == other
-        both = matched.there[:, first].any(axis=1) & matched.there[:, second].any(axis=1)
-        if not both.any():
-            continue
-        low = int((start[both][:, first].max(axis=1) - end[both][:, second].min(axis=1)).max())
-        high = int((end[both][:, first].min(axis=1) - start[both][:, second].max(axis=1)).min())
-        shift = 0
-        if not low <= 0 <= high:
-            ends = end[both][:, first].min(axis=1) - end[both][:, second].min(axis=1)
-            shift = int(np.clip(np.median(ends), min(low, high), max(low, high)))
-        found.append(Clock(other, shift, max(abs(high - shift), abs(low - shift))))
-    return tuple(found)
+    kernels, files = matched.kernels, [ranks.files[rank] for rank in matched.ranks]
+    start, end = matched.of(kernels.start, -FOREVER), matched.of(kernels.end, FOREVER)
+    symmetric = np.isin(kernels.op[matched.index.max(axis=1)], [OPS.index(op) for op in SYMMETRIC])
+    tied, queue = {files[0]: Clock(files[0])}, [files[0]]
+    for reference in queue:
+        for other in sorted(set(files) - tied.keys()):
+            one, two = (np.array(files) == each for each in (reference, other))
+            both = symmetric & matched.there[:, one].any(axis=1) & matched.there[:, two].any(axis=1)
+            if not both.any():
+                continue
+            first, own = ((start[both][:, of].max(axis=1), end[both][:, of].min(axis=1)) for of in (one, two))
+            there = matched.there[:, two]
+            around = int(start[:, two][there].min()), int(end[:, two][there].max())
+            clock = clock_of(other, first, own, around)
+            start[:, two], end[:, two] = clock.to_first(start[:, two]), clock.to_first(end[:, two])
+            tied[other] = clock._replace(error_ns=clock.error_ns + tied[reference].error_ns)
+            queue.append(other)
+    return tuple(tied.values())[1:]
 
 
 def local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:

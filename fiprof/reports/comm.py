@@ -15,26 +15,29 @@ By = Literal["collective", "rank", "cause"]
 
 MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3
 """That people are shown: those that cost most."""
+TELLING = 0.1
+"""Of the delay that recurs: what takes more of it and does not recur is told."""
 MARKS, IDLE = "█▒w", "·"
 """Of a rank that computes, communicates and waits, and of one that does nothing."""
 TRACK_WORDS = len("rank 000  ")
 NOTE = (
     "late: collectives that it was last to start. others wait: from the first rank's start to its own, in "
-    "these. waits: from its start to the last rank's. of steps: of NVTX ranges that repeat, or of the time "
-    "between collectives. comm.: time of communication kernels. transfer: from the last rank's start to the "
-    "end. hidden: share of communication beside other kernels. bus: GB/s as nccl-tests counts them, so that "
+    "these. recurring: of this without start-up and single events, which take over twice as long as in other quarters "
+    "of the collectives. waits: from its start to the last rank's. of steps: of NVTX ranges that repeat, or of the "
+    "time between collectives. comm.: time of communication kernels. transfer: of the last rank to start, which waits "
+    "for none. hidden: share of communication beside other kernels. bus: GB/s as nccl-tests counts them, so that "
     "any number of ranks compares with a link's peak. meanwhile: what the GPU did; while it had nothing to do, "
     "the CUDA call (host code: none) and NVTX range of the thread that launches the collective. Charts: █ "
     "computes, ▒ communicates, w waits for another rank, · idle; what takes most of a character's time."
 )
 _RANKS = (
     Column("", "rank"), Column("", "GPU"), Column("", "host", narrow=Narrow.DROP), Column("", "late"),
-    Column("", "others wait"), Column("", "waits"), Column("", "of steps", spec=".1%"), Column("", "comm."),
-    Column("", "hidden", spec=".1%"), Column("", "computes"),
+    Column("", "others wait"), Column("", "recurring"), Column("", "waits"), Column("", "of steps", spec=".1%"),
+    Column("", "comm."), Column("", "hidden", spec=".1%"), Column("", "computes"),
 )  # fmt: skip
 _CAUSES = (
-    Column("", "late rank"), Column("", "meanwhile"), Column("", "time"), Column("", "of its delays", spec=".1%"),
-    Column("", "collectives", spec=",d"),
+    Column("", "late rank"), Column("", "meanwhile"), Column("", "time"), Column("", "recurring"),
+    Column("", "of its delays", spec=".1%"), Column("", "collectives", spec=",d"),
 )  # fmt: skip
 _WORST = (
     Column("", "#", spec="d"), Column("", "operation"), Column("", "size"), Column("", "at"), Column("", "waits"),
@@ -59,6 +62,7 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
             row["host"],
             row["late_collectives"],
             time_words(row["delay_us"]),
+            time_words(row["recurring_us"]),
             time_words(row["wait_us"]),
             row["lost_share"],
             time_words(row["communication_us"]),
@@ -69,7 +73,13 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
     )
     yield View(_RANKS, ranks, title="Ranks", summary=(summary(what),))
     causes = tuple(
-        (row["rank"], _doing(row), time_words(row["doing_us"]), row["delay_share"], row["collectives"])
+        (
+            row["rank"],
+            _doing(row),
+            *(time_words(row[each]) for each in ("doing_us", "recurring_us")),
+            row["delay_share"],
+            row["collectives"],
+        )
         for row in what.causes[: None if most is None else MOST_CAUSES]
     )
     yield View(_CAUSES, causes, title="What the late rank did while the others waited")
@@ -96,23 +106,23 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
 
 
 def summary(what: Comm) -> str:
-    """Which rank makes the others wait most, and what it does meanwhile."""
-    latest = max(what.ranks, key=lambda row: row["delay_us"])
+    """Which rank makes the others wait most, again and again, and what it does meanwhile; then what does not recur."""
+    recurs = any(row["recurring_us"] for row in what.ranks)
+    delay, doing = ("recurring_us", "recurring_us") if recurs else ("delay_us", "doing_us")
+    latest = max(what.ranks, key=lambda row: row[delay])
     if not latest["delay_us"]:
         return "All ranks start every collective together."
-    said = say(
-        "Rank {rank} makes the others wait most: {delay} in {late} of {of} collectives.",
-        rank=latest["rank"],
-        delay=time_words(latest["delay_us"]),
-        late=latest["late_collectives"],
-        of=len(what.collectives),
-    )
-    cause = next((row for row in what.causes if row["rank"] == latest["rank"]), None)
-    if cause is None:
-        return said
-    time = time_words(cause["doing_us"])
-    words = " Longest meanwhile: {doing}, {time} ({share:.0%} of it)."
-    return said + say(words, doing=_doing(cause), time=time, share=cause["delay_share"])
+    words = "Rank {rank} makes the others wait most: {delay} in {late_collectives} of {of} collectives."
+    said = [say(words, **{**latest, "delay": time_words(latest[delay]), "of": len(what.collectives)})]
+    if cause := next((row for row in what.causes if row["rank"] == latest["rank"]), None):
+        words = "Longest meanwhile: {doing}, {time} ({share:.0%} of it)."
+        share = min(cause[doing] / latest[delay], 1.0)
+        said.append(say(words, doing=_doing(cause), time=time_words(cause[doing]), share=share))
+    once = max(what.causes, key=lambda row: row["doing_us"] - row["recurring_us"])
+    if recurs and (time := once["doing_us"] - once["recurring_us"]) >= TELLING * latest[delay]:
+        words = "Left out, for it does not recur: {time} of rank {rank}, {doing}."
+        said.append(say(words, time=time_words(time), rank=once["rank"], doing=_doing(once)))
+    return " ".join(said)
 
 
 def _doing(row: Row) -> str:

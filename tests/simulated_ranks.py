@@ -1,0 +1,163 @@
+"""Jobs of several ranks whose clocks are apart and drift: simulated, so that the truth is known.
+
+Each rank is a trace with a clock of its own. A step is a product of matrices, an all-reduce, a reduce-scatter, and with
+point to point a send to the next rank, which ends before its receive begins. What differs between ranks is as recorded
+on two H200s: they start some 15 µs apart, ends scatter by 3 µs, and who starts late ends late by up to 10 µs. One rank
+runs a kernel of 1 ms more in every tenth step, or is late by 150 µs in all; one loads a module in the first.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fiprof.analysis.comm import Comm, comm
+from fiprof.model import tables
+from fiprof.model.manifest import Manifest
+from fiprof.model.run import Run
+
+STEPS, JITTER_US, SCATTER_US, HEAD_START_US = 60, 15.0, 3.0, 10.0
+TRANSFER_US = {"ncclAllReduce": 300.0, "ncclReduceScatter": 160.0}
+TOLERANCE_US, TOLERANCE = 20.0, 0.05
+"""What a rank's lateness may be off by: the larger one."""
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Job:
+    """A job of several ranks; times in µs by the true clock, which rank 0 has."""
+
+    ranks: int = 2
+    offset_us: float = 0.0
+    """Clocks are apart by up to this."""
+    drift_ppm: float = 0.0
+    """And drift by up to this, against the first."""
+    seed: int = 0
+    point_to_point: bool = False
+    told: bool = True
+    """Whether NCCL's payloads are in the trace."""
+    always: bool = False
+    """Whether the late rank is late in every step."""
+    step_us: float = 5000.0
+    tables: dict[str, Rows] = field(default_factory=lambda: {"kernels": [], "api": [], "ranges": []}, repr=False)
+    starts: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, repr=False)
+    """Operation and number -> when each rank began it."""
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng(self.seed)
+        self.late = int(self._random.integers(self.ranks))
+        """The rank that is late; the one after it loads a module in the first step."""
+        signs = np.append(
+            0, self._random.choice((-1, 1), self.ranks - 1) * self._random.uniform(0.5, 1, self.ranks - 1)
+        )
+        self._offsets, self._drifts = (
+            signs * self.offset_us,
+            self._random.permutation(signs[1:]) * self.drift_ppm * 1e-6,
+        )
+        self._drifts = np.append(0, self._drifts)
+        for step in range(STEPS):
+            self._step(step)
+
+    def _row(self, table: str, rank: int, begin_us: float, end_us: float, **cells: Any) -> None:
+        """A row by the rank's own clock."""
+        own = [round(1e3 * (us * (1 + self._drifts[rank]) + self._offsets[rank])) for us in (begin_us, end_us)]
+        cells |= {"start_ns": own[0], "end_ns": own[1], "pid": 100 + rank, "file": rank}
+        self.tables[table].append(cells)
+
+    def _kernel(self, rank: int, begin: float, end: float, name: str) -> None:
+        number = len(self.tables["kernels"]) + 1
+        self._row("kernels", rank, begin, end, duration_ns=round(1e3 * (end - begin)), device=0, stream=7, kernel=name,
+                  grid="16x1x1", correlation=number)  # fmt: skip
+        self._row("api", rank, begin - 4, begin - 3, name="cudaLaunchKernel", tid=100 + rank, correlation=number)
+
+    def _nccl(self, rank: int, begin: float, end: float, call: str, peer: int | None = None) -> None:
+        self._kernel(rank, begin, end, f"ncclDevKernel_{call[4:] if peer is None else 'SendRecv'}")
+        if self.told:
+            said = {"NCCL communicator ID": 1, "Message size [bytes]": 1 << 20}
+            if peer is not None:
+                said["Peer rank"] = peer
+            self._row("ranges", rank, begin - 5, begin - 2, domain="NCCL", name=call, kind="push_pop", tid=100 + rank,
+                      payload=json.dumps(said))  # fmt: skip
+
+    def _step(self, step: int) -> None:
+        now = 1e6 + step * self.step_us + 200_000 * (step > 0)
+        ready = now + 500 + self._random.exponential(JITTER_US, self.ranks)
+        for rank in range(self.ranks):
+            self._kernel(rank, now, float(ready[rank]), "gemm")
+        if self.always:
+            ready[self.late] += 150
+        elif step % 10 == 5:
+            self._kernel(self.late, float(ready[self.late]), float(ready[self.late]) + 1000, "spin")
+            ready[self.late] += 1000
+        if not step:
+            loads = (self.late + 1) % self.ranks
+            begin, ready[loads] = float(ready[loads]), ready[loads] + 100_000
+            self._row("api", loads, begin, begin + 99_000, name="cuLibraryLoadData", tid=100 + loads)
+        for call, transfer in TRANSFER_US.items():
+            self.starts[call, step] = ready
+            ends = ready.max() + transfer + np.minimum(ready - ready.min(), HEAD_START_US)
+            ends += self._random.normal(0, SCATTER_US, self.ranks)
+            for rank in range(self.ranks):
+                self._nccl(rank, float(ready[rank]), float(ends[rank]), call)
+            ready = ends + 2 + self._random.exponential(JITTER_US, self.ranks)
+        for sender in range(0, self.ranks - 1, 2) if self.point_to_point else ():
+            self._nccl(sender, float(ready[sender]), float(ready[sender]) + 60, "ncclSend", sender + 1)
+            begin = float(ready[sender]) + 70
+            self._nccl(sender + 1, begin, begin + 60, "ncclRecv", sender)
+
+    def comm(self, folder: Path) -> Comm:
+        """What is found in the job."""
+        (folder / "tables").mkdir(parents=True)
+        manifest = Manifest("simulated", "complete", "2026-11-21T10:45:00+01:00", 1.0, [], {}, {}, [])
+        (folder / "run.json").write_bytes(manifest.to_json())
+        who = [{"pid": 100 + rank, "device": 0, "rank": rank, "file": rank} for rank in range(self.ranks)]
+        for name, rows in {**self.tables, "processes": who}.items():
+            typed = tables.schema(name)
+            zero = {
+                each.name: 0 for each in tables.TABLES[name].columns if each.required and each.kind.startswith("int")
+            }
+            whole = [{**dict.fromkeys(typed.names), **zero, **row} for row in rows]
+            tables.write(folder / "tables", name, pa.Table.from_pylist(whole, schema=typed))
+        return comm(Run(folder))
+
+
+OF_OP = {"all_reduce": "ncclAllReduce", "reduce_scatter": "ncclReduceScatter"}
+
+
+@dataclass
+class Judged:
+    """What was found against the truth."""
+
+    off_us: list[float]
+    """Of each rank's lateness in each collective."""
+    beyond: int = 0
+    """Latenesses that are off by more than may be."""
+    wrong: int = 0
+    """Collectives with a rank later than the one that is named, by more than twice the stated error."""
+    error_us: float = 0.0
+    """The largest that is stated."""
+
+
+def judge(job: Job, found: Comm) -> Judged:
+    """Every rank's lateness in every symmetric collective."""
+    judged = Judged([])
+    judged.error_us = max(each.values["error_us"] for each in found.warnings if each.kind in ("clock", "clock_off"))
+    seen: dict[str, int] = {}
+    for row in found.collectives:
+        if (call := OF_OP.get(str(row["op"]))) is None:
+            continue
+        number = seen.setdefault(call, 0)
+        seen[call] += 1
+        true = job.starts[call, number]
+        late = np.array([each["start_us"] for each in sorted(row["arrivals"], key=lambda each: int(each["rank"]))])
+        off = np.abs((late - late.min()) - (true - true.min()))
+        judged.off_us += off.tolist()
+        judged.beyond += int((off > np.maximum(TOLERANCE_US, TOLERANCE * (true - true.min()))).sum())
+        judged.wrong += bool(true.max() - true[row["late_rank"]] > 2 * judged.error_us)
+    assert seen == dict.fromkeys(TRANSFER_US, STEPS), f"not every collective was found: {seen}"
+    return judged
