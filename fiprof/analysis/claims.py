@@ -28,6 +28,7 @@ from fiprof.analysis.study import (
     fastest_pairs,
     is_number,
     least_bytes,
+    limits,
     main_kernel,
     matches,
     pair_label,
@@ -55,7 +56,7 @@ NEAR_ONE = 0.1
 """Ratios so close to 1 are written with three decimals: the side of it matters."""
 MOST_GROUPS = 6
 """Groups of cases that the parameters tell apart, at most."""
-UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.NO_SINGLE_LIMIT, Kind.CONCURRENT)
+UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)
 """Kinds of a verdict that say nothing for or against a bound."""
 
 
@@ -256,7 +257,7 @@ class Bound:
 
     @property
     def words(self) -> str:
-        return f"the verdict of the longest kernel is {self.kind}-bound; one without a single limit decides nothing"
+        return f"the verdict of the longest kernel is {self.kind}-bound; a pair of which one is decides nothing"
 
     def run(self, study: Study) -> tuple[Tested, ...] | Finding:
         asked, tested = False, []
@@ -265,8 +266,9 @@ class Bound:
             if all(isinstance(value, int | float) and is_number(value) and value >= least for value, least in sizes):
                 asked, kernel = True, main_kernel(case)
                 if kernel is not None and kernel.verdict is not None:
-                    outcome = Outcome.HOLDS if kernel.verdict.kind == self.kind else Outcome.BELOW
-                    undecided = kernel.verdict.kind in UNDECIDED_KINDS
+                    kinds = {kind for kind, _ in limits(kernel.verdict)}
+                    outcome = Outcome.HOLDS if kinds == {self.kind} else Outcome.BELOW
+                    undecided = not kinds.isdisjoint(UNDECIDED_KINDS) or {self.kind} < kinds
                     tested.append(Tested((case,), Outcome.UNCLEAR if undecided else outcome))
         if asked and not tested:
             return finding("verdict", "ncu gave no verdict of any of these cases")

@@ -18,8 +18,8 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, Level
-from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
-from fiprof.analysis.verdict.model import Kind, Part, named
+from fiprof.analysis.thresholds import FIT_POINTS, NOISE, OFF_FIT, WORTH_CHANGING
+from fiprof.analysis.verdict.model import Kind, Part, titled
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packs
@@ -478,8 +478,15 @@ def row(study: Study, case: CaseResult) -> dict[str, Any]:
 
 def bound(kernel: Kernel) -> Finding | None:
     """The kernel's verdict, e.g. memory-bound (DRAM); None without one."""
-    verdict = kernel.verdict
-    return named(Kind(verdict.kind), Part(verdict.part) if verdict.part else None) if verdict else None
+    return titled(limits(kernel.verdict)) if kernel.verdict else None
+
+
+def limits(verdict: KernelVerdict) -> list[tuple[Kind, Part | None]]:
+    """What binds a kernel; both of a pair."""
+    found = [(verdict.kind, verdict.part)]
+    if verdict.runner_up and verdict.margin_points is not None and 0 <= verdict.margin_points < NOISE:
+        found.append((str(verdict.runner_up["kind"]), verdict.runner_up["part"]))
+    return [(Kind(kind), Part(part) if part else None) for kind, part in found]
 
 
 KERNEL_FIGURES = {

@@ -14,7 +14,7 @@ from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (
     "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share",
-    "program_count", "program_us", "program_share", "kind", "part",
+    "program_count", "program_us", "program_share", "kind", "part", "limits",
     "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
 )  # fmt: skip
 HOW_TO_READ = (
@@ -70,7 +70,7 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     steps, ncu's rules and the cases.
     """
     weights = {item.launch: item.stands_for.total_us for item in found.launches if item.stands_for}
-    like = found.groups or alike(found.launches, also=lambda item: (item.kind, item.part), weights=weights)
+    like = found.groups or alike(found.launches, also=lambda item: item.names, weights=weights)
     kept, left_out = bounded(longest_first(like), most)
     columns = grouped((*_SUMMARY[:4], *_PROGRAM, *_SUMMARY[4:]) if weights else _SUMMARY, kept)
     shown = [filled(columns, kept, notes=left_out)] if kept else []
@@ -119,8 +119,8 @@ def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
 def _launch_view(group: Alike[LaunchVerdict]) -> View:
     item = group.shown
     summary = [say("{reason}.", reason=words.reason(item))]
-    if item.runner_up:
-        summary.append(say("Runner-up: {runner_up}.", runner_up=words.runner_up(item)))
+    if runner_up := words.runner_up(item):
+        summary.append(say("Runner-up: {runner_up}.", runner_up=runner_up))
     summary.append(say("Confidence {confidence}.", confidence=words.confidence(item)))
     notes: list[Finding | str] = [f"{number}. {words.step(step)}" for number, step in enumerate(item.steps, 1)]
     notes += [words.rule(rule) for rule in item.rules[:MOST_RULES]]
@@ -139,7 +139,7 @@ def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
     return (
         of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
         *((stands.count, stands.total_us, stands.share) if stands else (None, None, None)),
-        item.kind.value, item.part.value if item.part else None,
+        item.kind.value, item.part.value if item.part else None, tuple(each.fields() for each in item.limits),
         tuple(each.fields() for each in item.causes), tuple(each.fields() for each in item.evidence),
         item.runner_up.fields() if item.runner_up else None, item.margin_points, item.confidence.value, item.doubts,
         tuple(each.fields() for each in item.steps), tuple(each.fields() for each in item.rules), item.notes,

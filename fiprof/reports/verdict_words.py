@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Verdict, named
+from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, Verdict
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ EVIDENCE = {
 """Quantity -> what a verdict's evidence calls it; ``use`` where it is a part of the hardware."""
 
 
-def short_title(of: Verdict | Bottleneck) -> str:
-    """``latency-bound: barriers``, without the uses that nothing stands out of."""
-    return worded(named(of.kind, None) if of.kind is Kind.NO_SINGLE_LIMIT else of.finding)
+def short_title(of: Verdict) -> str:
+    """``latency-bound: barriers``, ``memory-bound (DRAM) and latency-bound``."""
+    return worded(of.finding)
 
 
 def distance(of: Verdict) -> TracedText:
@@ -89,8 +89,8 @@ def reason(of: Verdict) -> TracedText:
 
 
 def runner_up(of: Verdict) -> str:
-    """The runner-up and how close it was; empty where there is none."""
-    if of.runner_up is None or of.margin_points is None:
+    """The runner-up and how close it was; empty where there is none, or it is named as the second of a pair."""
+    if of.pair or of.runner_up is None or of.margin_points is None:
         return ""
     words = "{runner_up}, {points:.1f} points ahead, but it feeds what binds"
     if of.margin_points >= 0:

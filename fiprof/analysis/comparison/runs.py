@@ -23,7 +23,7 @@ from fiprof.analysis.comparison.programs import LEADS, ProgramComparison, compar
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
-from fiprof.analysis.verdict.model import named
+from fiprof.analysis.verdict.model import titled
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
 from fiprof.model.finding import Finding, Phrase, Worded, finding, say, worded
@@ -408,7 +408,7 @@ def reasons(case: CaseChange) -> Iterator[str]:
             more = "more" if factor.us > 0 else "fewer"
             reason = state(factor.item or "")
             yield say(_FACTORS[factor.detail], reason=reason, a=factor.a, b=factor.b, pct=pct, more=more)
-    a, b = (each and named(each.kind, each.part) for each in kernel.verdicts)
+    a, b = (each and titled(each.names) for each in kernel.verdicts)
     if a and b and a != b:
         yield say("was {a}, is {b}", a=a, b=b)
 

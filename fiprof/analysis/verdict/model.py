@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from fiprof.analysis.thresholds import CLOSE, Threshold
 from fiprof.model.finding import Finding, TracedNumber, Worded, finding, plain
 from fiprof.model.quantities import Key
-
-MOST_USES = 2
-"""Resources that the title of NO_SINGLE_LIMIT names."""
 
 
 class Kind(Worded):
@@ -23,9 +21,12 @@ class Kind(Worded):
     CONCURRENT = "concurrent", "beside other kernels"
     """It runs beside other kernels, and ncu measured it alone."""
     IMBALANCE = "imbalance", "imbalanced ({part})"
-    NO_SINGLE_LIMIT = "no_single_limit", "no single limit"
-    """Within the noise of the measurement more than one verdict would do."""
     UNKNOWN = "unknown", "not enough evidence"
+
+    @classmethod
+    def _missing_(cls, _: object) -> Kind:
+        """Of results that were written when there were other kinds."""
+        return cls.UNKNOWN
 
 
 class Part(Worded):
@@ -119,9 +120,16 @@ class Bottleneck(NamedTuple):
         return {"kind": self.kind.value, "part": plain(self.part), "value": self.value}
 
 
-def named(kind: Kind, part: Part | None, cause: CauseId | None = None) -> Finding:
-    """A kind with its part and what causes it, as sentences name it."""
-    found = Finding(str(kind), {} if part is None else {"part": part}, kind.words)
+def named(kind: Kind, part: Part | None) -> Finding:
+    """A kind with its part, as sentences name it."""
+    return Finding(str(kind), {} if part is None else {"part": part}, kind.words)
+
+
+def titled(limits: Sequence[tuple[Kind, Part | None]], cause: CauseId | None = None) -> Finding:
+    """One limit or a pair, with what causes it."""
+    found = named(*limits[0]) if limits else named(Kind.UNKNOWN, None)
+    if len(limits) > 1:
+        found = finding("pair", "{first} and {second}", first=found, second=named(*limits[1]))
     return found if cause is None else finding("caused", "{verdict}: {cause}", verdict=found, cause=cause)
 
 
@@ -169,13 +177,13 @@ class Cause(NamedTuple):
 class Verdict:
     """What binds a launch, and why."""
 
-    kind: Kind
-    part: Part | None = None
-    """None where the kind says all."""
+    limits: tuple[Bottleneck, ...] = ()
+    """What binds; a pair where the second would come first after a change within ``NOISE``. Empty where that is not
+    known."""
     evidence: tuple[Comparison, ...] = ()
     """The deciding one first."""
     runner_up: Bottleneck | None = None
-    """What the verdict would be otherwise."""
+    """What the verdict would be otherwise; of a pair the second."""
     margin_points: float | None = None
     """Points of a percent by which one number would have to change for the runner-up, of all rules that would come
     first then; negative where it is ahead and merely feeds what binds."""
@@ -190,17 +198,28 @@ class Verdict:
     notes: tuple[Finding, ...] = ()
 
     @property
+    def kind(self) -> Kind:
+        return self.limits[0].kind if self.limits else Kind.UNKNOWN
+
+    @property
+    def part(self) -> Part | None:
+        """None where the kind says all."""
+        return self.limits[0].part if self.limits else None
+
+    @property
+    def names(self) -> tuple[tuple[Kind, Part | None], ...]:
+        """The limits without their numbers."""
+        return tuple((each.kind, each.part) for each in self.limits)
+
+    @property
+    def pair(self) -> bool:
+        """Whether two limits cannot be told apart."""
+        return len(self.limits) > 1
+
+    @property
     def finding(self) -> Finding:
         """What its title is made from."""
-        if self.kind is not Kind.NO_SINGLE_LIMIT:
-            return named(self.kind, self.part, self.causes[0].id if self.causes else None)
-        words = "{part} {use_pct:.0f}%"
-        uses = (
-            finding("use", words, part=item.part, use_pct=item.value)
-            for item in self.resources[:MOST_USES]
-            if item.part
-        )
-        return finding("no_single_limit", "no single limit: {uses}", uses=tuple(uses))
+        return titled(self.names, self.causes[0].id if self.causes else None)
 
     @property
     def close(self) -> bool:

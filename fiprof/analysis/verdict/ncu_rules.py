@@ -116,10 +116,8 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN:
         return finding("small", "its estimate is below {least_pct:g}%", least_pct=LEAST_GAIN)
     # What binds, the runner-up too where it is close.
-    limits: list[tuple[Kind, Part | None]] = [(verdict.kind, verdict.part)]
-    if verdict.close and verdict.runner_up is not None:
-        limits.append((verdict.runner_up.kind, verdict.runner_up.part))
-    bound = {each for kind, part in limits for each in (str(kind), part)}
+    limits = (*verdict.limits, *([verdict.runner_up] if verdict.close and verdict.runner_up else []))
+    bound = {each for limit in limits for each in (str(limit.kind), limit.part)}
     conflicts = BANK_CONFLICTS.of(row)
     if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS / 100:
         return finding(

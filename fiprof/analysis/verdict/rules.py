@@ -11,8 +11,9 @@ time at the least, whatever else is done about it. In this order the first that 
 6. latency-bound: none of these.
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
-Where it is another resource, or whether any is busy at all, and within ``NOISE``, there is no single limit, unless the
-counters show a cause: a pattern that a use of hardware alone does not name. Each of these was made into a kernel
+Within ``NOISE`` both are named, as a pair: a number that passes a threshold changes the verdict by way of the pair.
+
+A cause is a pattern that a use of hardware alone does not name. Each of these was made into a kernel
 (tests/trouble_kernels.py) and recorded on a GPU. It has to bear on what binds: local memory is none of a kernel whose
 tensor cores are saturated.
 """
@@ -48,7 +49,7 @@ from fiprof.analysis.thresholds import (
     Threshold,
     ThresholdOrigin,
 )
-from fiprof.analysis.verdict.model import MOST_USES, Bottleneck, Cause, CauseId, Comparison, Kind, Part, Verdict
+from fiprof.analysis.verdict.model import Bottleneck, Cause, CauseId, Comparison, Kind, Part, Verdict
 from fiprof.model import quantities
 from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
 from fiprof.model.finding import Finding, finding
@@ -158,58 +159,53 @@ class _Limits(NamedTuple):
         left = 100 - (self.resources[0].value if self.resources else 0.0)
         return Bottleneck(Kind.LATENCY, None, left) if self.imbalance else None
 
-    def first(self, without: Kind | None = None) -> Bottleneck | None:
-        """The first that holds in the module's order; None where there is not enough to tell.
-
-        without: of LAUNCH, CONCURRENT and IMBALANCE the one that is left out.
-        """
+    @property
+    def first(self) -> Bottleneck | None:
+        """The first that holds in the module's order; None where there is not enough to tell."""
         busiest = self.busiest
-        if self.waiting and without is not Kind.LAUNCH and _holds(self.waiting):
+        if self.waiting and self.waiting.value >= WAITING:
             return self.waiting
         if busiest and busiest.value >= SATURATED:
             return busiest
-        if self.beside and without is not Kind.CONCURRENT and _holds(self.beside):
+        if self.beside and self.beside.value >= BESIDE:
             return self.beside
-        if self.imbalance and without is not Kind.IMBALANCE and _holds(self.imbalance):
+        if self.imbalance and self.imbalance.value >= IDLE:
             return self.imbalance
         if not self.both_sides:
             return None
         return busiest if busiest and busiest.value >= BUSY else self.latency
 
-    def changes(self, found: Bottleneck) -> Iterator[tuple[Bottleneck | None, float]]:
-        """Every verdict that one number may change this one into, with the change in points."""
-        if found.kind is Kind.LAUNCH:
-            yield self.first(without=Kind.LAUNCH), found.value - WAITING
-            return
-        if self.waiting:
-            yield self.waiting, WAITING - self.waiting.value
-        if found.kind in _USED:
-            rest = (item for item in self.resources if item.part != found.part)
-            second = next((item for item in rest if not feeds(item, found) and not feeds(found, item)), None)
-            if second and second.value >= BUSY - NOISE:
-                yield second, found.value - second.value
-            lower = self.beside if self.beside and _holds(self.beside) else self.imbalance
-            if found.value >= SATURATED and lower and _holds(lower):
-                yield lower, found.value - SATURATED
-            elif self.latency:
-                yield self.latency, found.value - BUSY
-            if found.value >= SATURATED:
-                return
-        elif busiest := self.busiest:
-            yield busiest, (BUSY if found.kind is Kind.LATENCY else SATURATED) - busiest.value
-        if found.kind is Kind.CONCURRENT:
-            yield self.first(without=Kind.CONCURRENT), found.value - BESIDE
-            return
-        if self.beside:
-            yield self.beside, BESIDE - self.beside.value
-        if found.kind is Kind.IMBALANCE:
-            yield self.first(without=Kind.IMBALANCE), found.value - IDLE
-        elif self.imbalance:
-            yield self.imbalance, IDLE - self.imbalance.value
+    def others(self) -> list[tuple[Bottleneck, float]]:
+        """Every other verdict that a change of one number gives, with the least such change in points, that of the
+        least first."""
+        all_limits = (*self.resources, self.waiting, self.beside, self.imbalance, self.latency)
+        limits = {each[:2]: each for each in all_limits if each}
+        found: dict[tuple[Kind, Part | None], float] = {}
+
+        def changed(to: _Limits, points: float) -> None:
+            if (first := to.first) and self.first and first[:2] != self.first[:2]:
+                found[first[:2]] = min(points, found.get(first[:2], points))
+
+        for field, threshold in (("waiting", WAITING), ("beside", BESIDE), ("imbalance", IDLE)):
+            if limit := getattr(self, field):
+                for value in (threshold - _LITTLE, threshold):
+                    changed(self._replace(**{field: limit._replace(value=value)}), abs(limit.value - threshold))
+        uses = self.resources[:_MOST_CHANGED]
+        for item in uses:
+            rest = [each for each in self.resources if each is not item]
+            values = {each.value + step for each in uses if each is not item for step in (-CLOSE, 0.0, CLOSE)}
+            for at in {BUSY, SATURATED, *values}:
+                for value in (at - _LITTLE, at + _LITTLE):
+                    if 0 <= value <= 100:
+                        ranked = sorted([*rest, item._replace(value=value)], key=lambda each: -each.value)
+                        changed(self._replace(resources=tuple(ranked)), abs(item.value - at))
+        return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])
 
 
-def _holds(limit: Bottleneck) -> bool:
-    return limit.comparison is not None and limit.comparison.reached
+_MOST_CHANGED = 4
+"""Resources whose use is changed to look for other verdicts: the busiest."""
+_LITTLE = 1e-9
+"""By which a number lies on one side of another, in points."""
 
 
 def judge(
@@ -240,22 +236,28 @@ def judge(
         Bottleneck(Kind.IMBALANCE, _imbalance(row, imbalance.value), imbalance.value, imbalance) if imbalance else None,
         compute and (number(row, "memory_throughput_pct") is not None or None not in memory),
     )
-    found, runner_up, margin = limits.first(), None, None
+    found, runner_up, margin = limits.first, None, None
+    binds: tuple[Bottleneck, ...] = () if found is None else (found,)
     why = causes(row, found, stalls, names)
     if found is not None:
-        top = resources[0] if resources else None
-        changes = [(other, points) for other, points in limits.changes(found) if other is not None]
-        among = (*_USED, Kind.LATENCY)
-        if found.kind in _USED and top is not None and top.part != found.part:
+        others = limits.others()
+        # A second resource says more than that none is saturated.
+        near = sorted((each for each in others if each[1] < NOISE), key=lambda each: each[0].kind is Kind.LATENCY)
+        if near:
+            runner_up, margin = near[0]
+            binds = (found, runner_up)
+            known = {cause.id for cause in why}
+            why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in known)
+        elif found.kind in _USED and resources[0].part != found.part:
             # It is ahead, and feeds what binds.
-            runner_up, margin = top, found.value - top.value
+            runner_up, margin = resources[0], found.value - resources[0].value
         else:
-            # A verdict with the same cause says nothing else.
-            others = [each for each in changes if not why or causes(row, each[0], stalls, names)[:1] != why[:1]]
-            runner_up, margin = min(others, key=lambda change: change[1], default=(None, None))
-        noise = any(other.kind in among and 0 <= points < NOISE for other, points in changes)
-        if not why and found.kind in among and noise:
-            found, runner_up, margin = Bottleneck(Kind.NO_SINGLE_LIMIT, None, resources[0].value), None, None
+            for other, points in others:
+                # What feeds it, and a verdict with the same cause, say nothing else.
+                same = why and causes(row, other, stalls, names)[:1] == why[:1]
+                if not same and not feeds(other, found) and not feeds(found, other):
+                    runner_up, margin = other, points
+                    break
     shown = any(stalls[0] in cause.evidence for cause in why) if stalls else False
     by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and found and found.part is Part.DRAM else None
     wanted = (
@@ -264,8 +266,7 @@ def judge(
         *(["shared_data_pct"] if found and found.part is Part.SHARED_MEMORY_OR_L1 else []),
     )  # fmt: skip
     return Verdict(
-        kind=found.kind if found else Kind.UNKNOWN,
-        part=found.part if found else None,
+        limits=binds,
         evidence=(
             *_deciding(found, runner_up, resources, row, names),
             *([Comparison(metric("dram_throughput_pct"), by_ncu, of=Part.DRAM)] if by_ncu else []),
@@ -310,8 +311,6 @@ def _deciding(
 
     if found and found.kind in _USED:
         return against(found, runner_up if runner_up and runner_up.kind in _USED else None)
-    if found and found.kind is Kind.NO_SINGLE_LIMIT:
-        return against(*resources[:MOST_USES])
     shown = [found.comparison] if found and found.comparison else []
     blocks, multiprocessors = metric("blocks").traced(row, names), number(row, "multiprocessors")
     if found and found.kind is Kind.IMBALANCE and blocks and multiprocessors and blocks.value < multiprocessors:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import csv
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -343,13 +345,20 @@ def measured(found: Alternative) -> Step:
 
 def steps(s: LaunchContext) -> tuple[Step, ...]:
     """The two or three steps that follow: those for what causes it first, then the others that are bounded, the largest
-    first, then those that are not."""
+    first, then those that are not; of a pair of limits first those that follow from both."""
+    if s.verdict.pair:
+        of_each = [steps(s._replace(verdict=replace(s.verdict, limits=(each,)))) for each in s.verdict.limits]
+        ids = [{each.id for each in those} for those in of_each]
+        shared = [each for each in of_each[0] if each.id in ids[1]]
+        either = [
+            each for pair in itertools.zip_longest(*of_each) for each in pair if each and each.id not in ids[0] & ids[1]
+        ]
+        return (*shared, *either)[:MOST_STEPS]
     verdict, case = s.verdict, s.case
     make = _FOR_PART.get(verdict.part) if verdict.part else None
     make = make or _FOR_KIND.get(verdict.kind)
     if make is None:
-        # What the instructions show holds whichever limit it is.
-        return tuple(wgmma(s)) if verdict.kind is Kind.NO_SINGLE_LIMIT else ()
+        return ()
     found: list[Step] = []
     if case is not None and case.bound is CaseBound.COPIES and case.copying is not None:
         # Where an iteration mostly copies, no change of a kernel matters as much.

@@ -11,7 +11,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
-from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
+from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, SATURATED, SHORT, WAITING
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
 from fiprof.analysis.verdict.rules import judge
@@ -36,7 +36,7 @@ RESTS_ON: Mapping[CheckName, frozenset[Kind]] = {
     CheckName.SPREAD: frozenset({Kind.LAUNCH}),
     CheckName.NCU_VS_NSYS: _COUNTED,
     CheckName.STALL_SUM: frozenset({Kind.LATENCY}),
-    CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY, Kind.NO_SINGLE_LIMIT}),
+    CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY}),
 }
 """Check -> the kinds of verdict that rest on it; one that failed says nothing about the others.
 
@@ -165,19 +165,18 @@ def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Fin
         for check in failed
         if (check.check is CheckName.STALL_SUM and by_stalls)
         or (
-            found.kind in RESTS_ON.get(check.check, frozenset())
+            not RESTS_ON.get(check.check, frozenset()).isdisjoint(each.kind for each in found.limits)
             and (check.check is not CheckName.SM_CLOCK or _memory_would_bind(check, found))
         )
     ]
     if found.kind is Kind.UNKNOWN:
         why.append(finding("unknown", "what was collected does not tell the verdicts apart"))
-    margin = found.margin_points
-    if margin is not None and 0 <= margin < CLOSE and found.runner_up is not None:
-        kind, words = "close", "borderline: {margin_points:.0f} points from {runner_up}"
-        if margin < NOISE:
-            kind = "noise"
-            words = "undecided: {margin_points:.1f} points from {runner_up}, and replays differ by up to 3"
-        why.append(finding(kind, words, margin_points=margin, runner_up=found.runner_up.finding))
+    if found.pair:
+        words = "a pair: {margin_points:.1f} points apart, and replays differ by up to 3"
+        why.append(finding("pair", words, margin_points=found.margin_points))
+    elif found.close and found.runner_up is not None and (margin := found.margin_points or 0.0) >= 0:
+        words = "borderline: {margin_points:.0f} points from {runner_up}"
+        why.append(finding("close", words, margin_points=margin, runner_up=found.runner_up.finding))
     decided = found.evidence[0] if found.evidence else None
     if found.kind in (Kind.COMPUTE, Kind.MEMORY) and decided and BUSY <= decided.value < SATURATED:
         words = "{part} at {use}: busy but not saturated; latency also matters"
@@ -274,7 +273,6 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
         if faster and launch.kernel == max(of_kernels, key=of_kernels.__getitem__):
             advice = (steps.measured(faster), *advice)
         why = doubts(verdict, launch, [*failed_of[launch.launch], *(failed_of[launch.case] if launch.case else [])])
-        undecided = verdict.margin_points is not None and 0 <= verdict.margin_points < NOISE
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
         share = None
         if launch.case is not None and launch.duration_us is not None:
@@ -286,7 +284,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
                 row=launch,
                 iteration_share=share,
                 stands_for=run.once(StandIns).get(launch.launch),
-                confidence=Confidence.LOW if undecided or verdict.kind is Kind.UNKNOWN else confidence,
+                confidence=Confidence.LOW if verdict.kind is Kind.UNKNOWN else confidence,
                 doubts=why,
                 steps=advice,
                 rules=steps.with_steps(quoted, advice),
