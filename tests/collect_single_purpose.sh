@@ -7,7 +7,7 @@ PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONPATH
 for file in tests/single_purpose.py tests/trouble_kernels.py tests/exam_kernels.py; do
     workloads=""
-    for name in $(sed -nE 's/^(    name(, summary)? = |trouble\(|(@torch_)?exam\()"([a-z0-9_]+)".*/\4/p' "$file"); do
+    for name in $(sed -nE 's/^(    name(, summary)? = |trouble\(|(torch_)?exam\()"([a-z0-9_]+)".*/\4/p' "$file"); do
         workloads="$workloads --workload $file:$name"
     done
     # shellcheck disable=SC2086 # the words of the list are separate arguments

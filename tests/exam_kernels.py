@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiprof.workloads.base import Cost, Random, Workload
@@ -16,8 +17,6 @@ from tests.trouble_kernels import RepeatsParams, Trouble
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    Launch = Callable[[], object]
 
 
 class CudaExam(Trouble):
@@ -65,13 +64,16 @@ class TextureBlur(CudaExam):
 
 
 class TorchExam(Workload[RepeatsParams]):
-    """What torch or Triton launches; ``make`` gives it for the workload's random numbers."""
+    """What torch or Triton launches: ``make`` takes torch and what gives half-precision random numbers of a shape."""
 
     Params = RepeatsParams
-    make: ClassVar[Callable[[Random], Launch]]
+    make: ClassVar[Callable[[Any, Callable[..., Any]], Callable[[], object]]]
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
-        launch = type(self).make(Random(self.device, self.seed))
+        import torch
+
+        random = Random(self.device, self.seed)
+        launch = type(self).make(torch, lambda *shape: random.normal(shape, "fp16"))
 
         def launch_one() -> Sequence[Tensor]:
             launch()
@@ -88,16 +90,18 @@ def exam(name: str, summary: str, **launch: float) -> None:
     globals()[name] = type(name, (CudaExam,), {"__module__": __name__, "name": name, "summary": summary, **launch})
 
 
-def torch_exam(name: str, summary: str) -> Callable[[Callable[[Random], Launch]], type[TorchExam]]:
+def torch_exam(name: str, summary: str, make: Callable[[Any, Callable[..., Any]], Callable[[], object]]) -> None:
     """A workload of what the function makes."""
+    attributes = {"__module__": __name__, "name": name, "summary": summary, "make": staticmethod(make)}
+    globals()[name] = type(name, (TorchExam,), attributes)
 
-    def register(make: Callable[[Random], Launch]) -> type[TorchExam]:
-        attributes: dict[str, Any] = {"__module__": __name__, "name": name, "summary": summary}
-        made = type(name, (TorchExam,), attributes | {"make": staticmethod(make)})
-        globals()[name] = made
-        return made
 
-    return register
+def triton(name: str, *grid: int) -> Callable[..., object]:
+    """What launches a kernel of kernels/exam_triton.py."""
+    from tests.kernels import exam_triton
+
+    launch: Callable[..., object] = getattr(exam_triton, name)[grid]
+    return launch
 
 
 exam("aos_update", "arrays of structures of 64 bytes, two floats of each used", elements=1 << 26, grid=1 << 14)
@@ -134,76 +138,26 @@ class ScaledSumMore(CudaExam):
         return super().launch("scaled_sum")
 
 
-@torch_exam("gelu_tiny", "an activation of 128 KB")
-def gelu_tiny(random: Random) -> Launch:
-    import torch
-
-    values = random.normal((16, 4096), "fp16")
-    return lambda: torch.nn.functional.gelu(values)
-
-
-@torch_exam("residual_add", "the sum of two tensors of 128 MiB")
-def residual_add(random: Random) -> Launch:
-    import torch
-
-    left, right = random.normal((1 << 26,), "fp16"), random.normal((1 << 26,), "fp16")
-    out = torch.empty_like(left)
-    return lambda: torch.add(left, right, out=out)
-
-
-@torch_exam("layer_norm", "torch's layer norm of 8192 rows of 4096")
-def layer_norm(random: Random) -> Launch:
-    import torch
-
-    values, weight = random.normal((8192, 4096), "bf16"), random.normal((4096,), "bf16")
-    return lambda: torch.nn.functional.layer_norm(values, (4096,), weight, weight)
-
-
-@torch_exam("gemm_bf16", "4096 x 4096 x 4096 by cuBLAS")
-def gemm_bf16(random: Random) -> Launch:
-    left, right = random.normal((4096, 4096), "bf16"), random.normal((4096, 4096), "bf16")
-    return lambda: left @ right
-
-
-@torch_exam("skinny_linear", "a layer of 268 MB for eight tokens")
-def skinny_linear(random: Random) -> Launch:
-    tokens, weight = random.normal((8, 8192), "bf16"), random.normal((16384, 8192), "bf16")
-    return lambda: tokens @ weight.T
-
-
-@torch_exam("cumsum_rows", "prefix sums of 16 long rows")
-def cumsum_rows(random: Random) -> Launch:
-    values = random.normal((16, 1 << 17), "fp16").float()
-    return lambda: values.cumsum(1)
-
-
-@torch_exam("softmax_three_passes", "Triton: rows of 64 KB read three times")
-def softmax_three_passes(random: Random) -> Launch:
-    import torch
-
-    from tests.kernels import exam_triton
-
-    values = random.normal((2048, 16384), "fp16").float()
-    out = torch.empty_like(values)
-    return lambda: exam_triton.softmax_three_passes[(2048,)](values, out, 16384, block=1024, num_warps=4)
-
-
-@torch_exam("histogram_global", "Triton: an atomic in global memory for each element")
-def histogram_global(random: Random) -> Launch:
-    from tests.kernels import exam_triton
-
-    values = (random.normal((1 << 22,), "fp16") * 16).int() & 63
-    bins = values[:64] * 0
-    return lambda: exam_triton.count_bins[(1 << 12,)](values, bins, block=1024)
-
-
-@torch_exam("matmul_unpipelined", "Triton: loads and tensor cores in turn")
-def matmul_unpipelined(random: Random) -> Launch:
-    import torch
-
-    from tests.kernels import exam_triton
-
-    size, tile = 2048, 64
-    left, right = random.normal((size, size), "fp16"), random.normal((size, size), "fp16")
-    out, grid = torch.empty_like(left), (size // tile, size // tile)
-    return lambda: exam_triton.matmul_unpipelined[grid](left, right, out, size=size, tile=tile, step=32, num_stages=1)
+# fmt: off
+torch_exam("gelu_tiny", "an activation of 128 KB",
+    lambda torch, normal: partial(torch.nn.functional.gelu, normal(16, 4096)))
+torch_exam("residual_add", "the sum of two tensors of 128 MiB",
+    lambda torch, normal: partial(torch.add, normal(1 << 26), x := normal(1 << 26), out=torch.empty_like(x)))
+torch_exam("layer_norm", "torch's layer norm of 8192 rows of 4096",
+    lambda torch, normal: partial(torch.nn.functional.layer_norm, normal(8192, 4096).bfloat16(), (4096,),
+                                  weight := normal(4096).bfloat16(), weight))
+torch_exam("gemm_bf16", "4096 x 4096 x 4096 by cuBLAS",
+    lambda torch, normal: partial(torch.mm, normal(4096, 4096).bfloat16(), normal(4096, 4096).bfloat16()))
+torch_exam("skinny_linear", "a layer of 268 MB for eight tokens",
+    lambda torch, normal: partial(torch.mm, normal(8, 8192).bfloat16(), normal(16384, 8192).bfloat16().T))
+torch_exam("cumsum_rows", "prefix sums of 16 long rows",
+    lambda torch, normal: partial(torch.cumsum, normal(16, 1 << 17).float(), 1))
+torch_exam("softmax_three_passes", "Triton: rows of 64 KB read three times",
+    lambda torch, normal: partial(triton("softmax_three_passes", 2048), x := normal(2048, 16384).float(),
+                                  torch.empty_like(x), 16384, block=1024, num_warps=4))
+torch_exam("histogram_global", "Triton: an atomic in global memory for each element",
+    lambda torch, normal: partial(triton("count_bins", 1 << 12), x := (normal(1 << 22) * 16).int() & 63,
+                                  torch.zeros_like(x[:64]), block=1024))
+torch_exam("matmul_unpipelined", "Triton: loads and tensor cores in turn",
+    lambda torch, normal: partial(triton("matmul_unpipelined", 32, 32), x := normal(2048, 2048), normal(2048, 2048),
+                                  torch.empty_like(x), size=2048, tile=64, step=32, num_stages=1))

@@ -46,7 +46,7 @@ ON_H100 = {
 }
 """The same kernels and program as above on an H100; their tables of verdicts hold on both."""
 
-EXAMS = {"H100": RECORDED / "20261123-212123-exam"}
+EXAMS = {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123-214021-exam"}
 """exam_kernels.py by the model of GPU."""
 
 STUDY = RECORDED / "study-flashinfer-quick"

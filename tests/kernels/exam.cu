@@ -6,13 +6,16 @@
 
 __device__ unsigned scrambled(unsigned x) { x *= 2654435761u; x ^= x >> 15; return x * 2246822519u; }
 
-template <typename Number, typename Step>
-__device__ void chains(Number* x, int repeats, Step step)
+// Eight independent chains of a step a thread.
+template <typename Step>
+__device__ void chains(unsigned (&x)[8], float* out, int repeats, Step step)
 {
+    #pragma unroll 4
     for (int r = 0; r < repeats; ++r) {
         #pragma unroll
-        for (int i = 0; i < 8; ++i) x[i] = step(x[i], i);
+        for (int i = 0; i < 8; ++i) step(x[i]);
     }
+    out[THREAD] = (float)(x[0] ^ x[1] ^ x[2] ^ x[3] ^ x[4] ^ x[5] ^ x[6] ^ x[7]);
 }
 
 //# aos_update: particles of 16 floats; one of a position and its velocity are touched
@@ -135,10 +138,7 @@ KERNEL(polynomial_hash)
     unsigned hash[8];
     const unsigned factor = __float_as_uint(in[0]) | 1, word = __float_as_uint(in[1]);
     for (int i = 0; i < 8; ++i) hash[i] = THREAD + i;
-    chains(hash, repeats, [&](unsigned h, int) { return h * factor + word; });
-    unsigned all = 0;
-    for (int i = 0; i < 8; ++i) all ^= hash[i];
-    out[THREAD] = (float)all;
+    chains(hash, out, repeats, [&](unsigned& h) { h = h * factor + word; });
 }
 
 //# black_scholes: option prices
@@ -166,32 +166,17 @@ KERNEL(black_scholes)
 //# half2_poly: packed half-precision multiply-adds
 KERNEL(half2_poly)
 {
-    unsigned x[8], scale = 0x38003800u, shift = 0x34003400u;
+    unsigned x[8];
     for (int i = 0; i < 8; ++i) x[i] = __float_as_uint(in[threadIdx.x + i]) >> 13 & 0x3bff3bffu;
-    #pragma unroll 4
-    for (int r = 0; r < repeats; ++r) {
-        #pragma unroll
-        for (int i = 0; i < 8; ++i) asm volatile("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(x[i]) : "r"(scale), "r"(shift));
-    }
-    unsigned all = 0;
-    for (int i = 0; i < 8; ++i) all ^= x[i];
-    out[THREAD] = (float)all;
+    chains(x, out, repeats, [](unsigned& h) { asm volatile("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(h) : "r"(0x38003800u), "r"(0x34003400u)); });
 }
 
 //# dp4a_rows: products of four bytes added up in 32 bits
 KERNEL(dp4a_rows)
 {
-    int sums[8] = {};
-    int weight = __float_as_int(in[threadIdx.x]);
-    const int values = __float_as_int(in[threadIdx.x + 32]);
-    #pragma unroll 4
-    for (int r = 0; r < repeats; ++r) {
-        #pragma unroll
-        for (int i = 0; i < 8; ++i) asm volatile("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sums[i]) : "r"(values), "r"(weight));
-    }
-    int all = 0;
-    for (int i = 0; i < 8; ++i) all ^= sums[i];
-    out[THREAD] = (float)all;
+    unsigned sums[8] = {};
+    const unsigned values = __float_as_uint(in[threadIdx.x + 32]), weight = __float_as_uint(in[threadIdx.x]);
+    chains(sums, out, repeats, [&](unsigned& sum) { asm volatile("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(values), "r"(weight)); });
 }
 
 //# mandelbrot: points in no order: the lanes of a warp leave the loop at different times
