@@ -13,6 +13,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.analysis.trace import weights
+from fiprof.model.case_quantities import DRAM_FLOOR, dram_use
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION, L2_USE, Row, number
@@ -48,6 +49,12 @@ class LaunchFigures:
     def roofline(self) -> LaunchRoofline | None:
         """None for a kernel that only nsys saw."""
         return place(self.row, self.run) if self.run is not None and isinstance(self.row, Launch) else None
+
+    @property
+    def case_dram_floor_pct(self) -> float | None:
+        """Use of DRAM in a loop, percent, where that is more than ncu's: the verdict takes the larger."""
+        use = dram_use(self.run, self.row) if self.run is not None and isinstance(self.row, Launch) else None
+        return use.number.value if use is not None and use.quantity is DRAM_FLOOR else None
 
     @cached_property
     def occupancy(self) -> Occupancy:

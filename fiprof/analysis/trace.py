@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.model.arrays import arrow, coded, numbers
+from fiprof.model.arrays import Kinds, Quantiles, arrow, coded, numbers
 from fiprof.model.run import Run, once
 from fiprof.model.selection import Weights
 from fiprof.model.spans import NOTHING, Stretches, by_thread
+from fiprof.model.times import Times, measured
 from fiprof.text import kernel_identity
 
 if TYPE_CHECKING:
@@ -251,6 +252,29 @@ class StandIns(dict[int, StandsFor]):
                 self.update(dict.fromkeys(launches, StandsFor(count, ns / 1000, ns / whole if whole else 0.0)))
 
 
+@once
+def loop_times(run: Run) -> dict[CaseShape, Times]:
+    """Executions under nsys in the phase ``measure``, by case and shape: in a loop, where ncu's launch is cold. Empty
+    without nsys, and for several ranks, where the slowest one's count. Raises FiprofError for a table that cannot be
+    read."""
+    keys, kinds, durations = (
+        ["case", "kernel", "kernel_full", "grid", "block"],
+        Kinds(),
+        Quantiles(run.row_count("kernels")),
+    )
+    for piece in run.pieces("kernels", (*keys, "phase", "duration_ns")):
+        kept = piece.take(arrow(measured(piece)))
+        durations.add(kinds.of(kept.select(keys)), numbers(kept["duration_ns"]))
+    times = durations.found()
+    named = (dict(zip(keys, values, strict=True)) for values in kinds.numbers)
+    return {(row["case"], shape(row)): Times.of_ns(*times[each]) for each, row in enumerate(named)}
+
+
 def weights(run: Run) -> Weights:
-    """The time that each of ncu's launches stands for; empty for a run whose iterations tell, and without a trace."""
-    return {launch: stands.total_us for launch, stands in run.once(StandIns).items()}
+    """The time that each of ncu's launches stands for, µs: of a program all executions, of a case one in a loop under
+    nsys, or ncu's where it was not traced."""
+    if stand_ins := run.once(StandIns):
+        return {launch: stands.total_us for launch, stands in stand_ins.items()}
+    times = loop_times(run)
+    found = ((each, times.get((each.case, shape(each)))) for each in run.launches if times)
+    return {each.launch: times.median_us if times else each.duration_us or 0.0 for each, times in found}

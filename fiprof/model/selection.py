@@ -57,7 +57,6 @@ def _values(case_id: str) -> dict[str, str]:
 
 WIDE = 1.25
 """Longest over shortest of launches that are still shown as one."""
-NO_LAUNCH = -1
 MOST_NAMES = 8
 """Names of each kind that an error lists."""
 
@@ -104,7 +103,7 @@ class Alike(Generic[T]):
     times_us: tuple[float, ...]
     """Duration of each; 0 where it was not collected."""
     weights_us: tuple[float, ...]
-    """The time that each stands for: its own, or in a program that of all executions like it."""
+    """The time that each stands for: in a loop under nsys, in a program of all executions like it; else its own."""
 
     @cached_property
     def shown(self) -> T:
@@ -144,8 +143,8 @@ def alike(
     found: dict[Hashable, list[tuple[N, float, float]]] = defaultdict(list)
     for item in items:
         key = item.case, item.kernel, item.kernel_full, item.grid, item.block, also(item)
-        us, launch = time(item) or 0.0, NO_LAUNCH if item.launch is None else item.launch
-        found[key].append((item, us, weights.get(launch, 0.0) if weights else us))
+        us = time(item) or 0.0
+        found[key].append((item, us, weights.get(item.launch, 0.0) if weights and item.launch is not None else us))
     parts: list[Alike[N]] = []
     for group in found.values():
         part, low = 0, 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from fiprof.model.arrays import Kinds, Quantiles, arrow, coded, numbers
 
@@ -28,6 +28,11 @@ class Times:
     median_us: float
     p10_us: float
     p90_us: float
+
+    @classmethod
+    def of_ns(cls, count: int, p10_ns: float, median_ns: float, p90_ns: float) -> Self:
+        """From what :class:`Quantiles` found."""
+        return cls(count, median_ns / 1e3, p10_ns / 1e3, p90_ns / 1e3)
 
     @property
     def spread(self) -> float:
@@ -105,7 +110,7 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     by_rank: dict[int, TraceTimes] = {}
     times = durations_ns.found()
     for (case_id, name, of_rank), each in kernels.numbers.items():
-        by_rank.setdefault(of_rank, TraceTimes({}, {})).kernels[case_id, name] = _times(*times[each])
+        by_rank.setdefault(of_rank, TraceTimes({}, {})).kernels[case_id, name] = Times.of_ns(*times[each])
     of_cases: dict[tuple[int, str], list[tuple[int, float]]] = {}
     for (case_id, of_rank, number_), total_ns in zip(iterations.numbers, totals_ns.tolist(), strict=True):
         if number_ >= 0:
@@ -124,10 +129,6 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
         _slowest([each.cases for each in ordered.values()], lambda times: times.iteration.median_us),
         ordered,
     )
-
-
-def _times(count: int, p10_ns: float, median_ns: float, p90_ns: float) -> Times:
-    return Times(count, median_ns / 1e3, p10_ns / 1e3, p90_ns / 1e3)
 
 
 def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:

@@ -61,6 +61,8 @@ NAMES: Cells = (
     attribute("kernel", "kernel", narrow=Narrow.ABOVE),
 )
 """Which launch it is."""
+IN_LOOP: Cell = (Column("loop_us", "in loop", "µs", ",.2f"), lambda group: group.total_us / group.count)
+"""Time of a group's launch in a loop, where ncu's is cold and alone."""
 
 
 def grouped(cells: Cells, groups: Sequence[Alike[Any]]) -> Cells:

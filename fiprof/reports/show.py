@@ -39,12 +39,15 @@ TIMES: Cells = (
     attribute("grid", "grid"),
     attribute("block", "block"),
 )
+IN_LOOP = attribute("case_dram_floor_pct", "in loop", "DRAM %", ".0f")
+"""Beside ncu's cold launch, which leaves a part of what it writes in L2."""
 OVERVIEW: Cells = (
     measured("duration_us", "time", spec=",.2f"),
     measured("sm_throughput_pct", "SM", spec=".0f"),
     measured("l1_throughput_pct", "L1", spec=".0f"),
     measured("l2_use_pct", "L2", spec=".0f"),
     measured("dram_throughput_pct", "DRAM", spec=".0f"),
+    IN_LOOP,
     measured("tensor_active_pct", "tensor", spec=".0f"),
     measured("achieved_occupancy_pct", "occup.", spec=".0f"),
 )
@@ -76,6 +79,7 @@ MEMORY: Cells = (
     measured("l2_use_pct", "L2"),
     measured("l2_throughput_pct"),
     measured("dram_throughput_pct", "DRAM"),
+    IN_LOOP,
     attribute("", "busiest", of="busiest"),
     measured("dram_gb_per_s", "DRAM"),
     *map(measured, ("dram_roof_gb_per_s", "dram_share", "l2_gb_per_s", "l2_roof_gb_per_s")),

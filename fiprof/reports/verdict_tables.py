@@ -9,7 +9,7 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding, say
 from fiprof.model.selection import Alike, alike, longest_first, title
 from fiprof.reports import verdict_words as words
-from fiprof.reports.columns import NAMES, Cells, attribute, bounded, filled, grouped, heading
+from fiprof.reports.columns import IN_LOOP, NAMES, Cells, attribute, bounded, filled, grouped, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (
@@ -69,10 +69,13 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     Like launches with the same verdict are one for people. most: rows; None for all. detailed: with the evidence, all
     steps, ncu's rules and the cases.
     """
-    weights = {item.launch: item.stands_for.total_us for item in found.launches if item.stands_for}
-    like = found.groups or alike(found.launches, also=lambda item: item.names, weights=weights)
+    like = found.groups or alike(found.launches, also=lambda item: item.names, weights=found.weights)
     kept, left_out = bounded(longest_first(like), most)
-    columns = grouped((*_SUMMARY[:4], *_PROGRAM, *_SUMMARY[4:]) if weights else _SUMMARY, kept)
+    standing = _PROGRAM if any(item.stands_for for item in found.launches) else ()
+    columns = list(grouped((*_SUMMARY[:4], *standing, *_SUMMARY[4:]), kept))
+    if found.weights and not standing:
+        columns.insert(-4, IN_LOOP)
+        left_out = (*left_out, say("in loop: the median under nsys, where ncu's launch is cold; longest first."))
     shown = [filled(columns, kept, notes=left_out)] if kept else []
     if detailed:
         shown += map(_launch_view, kept)

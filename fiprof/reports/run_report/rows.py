@@ -13,11 +13,11 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.checks import CheckName
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.analysis.trace import StandIns
+from fiprof.analysis.trace import StandIns, loop_times, shape
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.case_quantities import kernel_median, kernel_spread
+from fiprof.model.case_quantities import DRAM_FLOOR, kernel_median, kernel_spread
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
@@ -149,7 +149,11 @@ class Row:
             ("issue", Part.ISSUE_SLOTS),
         ):
             found = [each for each in verdict.resources if what in (each.part, each.kind)] if verdict else []
-            uses += [(name, each.comparison.number.as_(".0f", "%")) for each in found if each.comparison][:1]
+            numbers = [each.comparison for each in found if each.comparison]
+            uses += [
+                (f"{name} in a loop" if each.quantity is DRAM_FLOOR else name, each.number.as_(".0f", "%"))
+                for each in numbers[:1]
+            ]
         failed = [
             check
             for check in checks.failed(self.measured.run)
@@ -251,10 +255,13 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
     for group in measured.groups:
         groups[group.case or "", group.kernel].append(group)
     for (case, kernel), of_kernel in groups.items():
-        alone = len(of_kernel) == 1
-        traced, spread = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel)) if alone else (None, None)
         for group in of_kernel:
-            time = rounded(traced or group.median.traced(DURATION))
+            time, spread = group.median.traced(DURATION), None
+            if in_loop := loop_times(run).get((group.case, shape(group.median))):
+                source = Provenance("nsys", "duration_ns", case=case, kernel=kernel, grid=group.grid)
+                time = TracedNumber(in_loop.median_us, source.of("median(duration_ns) / 1000"), ",.2f", " µs")
+                spread = TracedNumber(in_loop.spread, source.of("spread(duration_ns)"), ".1%")
+            time = rounded(time)
             count = len(group.launches) / max(measured.iterations(group), 1)
             total_us = time.value * count if time else 0.0
             if stands := [found for each in group.launches if (found := run.once(StandIns).get(each.launch))]:
