@@ -41,6 +41,7 @@ PROGRAMS = {
 
 ON_H100 = {
     "all": RECORDED / "20261123-210027-all",
+    "single-purpose": RECORDED / "20261123-213030-single-purpose",
     "troubles": RECORDED / "20261123-205826-troubles",
     "llama": RECORDED / "20261123-210120-llama",
 }
