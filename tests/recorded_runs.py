@@ -52,6 +52,8 @@ EXAMS = {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123
 
 STUDY = RECORDED / "study-flashinfer-quick"
 
+OTHERS = ".others"
+"""Where the session keeps what the tests of the archive do not know."""
 FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
 
 
@@ -67,12 +69,12 @@ def parsed(name: str) -> Run:
 
 def on_h100(name: str) -> Run:
     """One of ON_H100 likewise."""
-    return _parsed(ON_H100[name])
+    return _parsed(ON_H100[name], OTHERS)
 
 
 def exam(model: str) -> Run:
     """One of EXAMS likewise."""
-    return _parsed(EXAMS[model])
+    return _parsed(EXAMS[model], OTHERS)
 
 
 def profiled(name: str) -> Run:
@@ -85,9 +87,9 @@ def study_runs() -> list[Run]:
     return [_parsed(manifest.parent) for manifest in sorted(STUDY.glob("*/run.json"))]
 
 
-def _parsed(recorded: Path) -> Run:
-    folder = session_folder() / recorded.name
-    folder.parent.mkdir(exist_ok=True)
+def _parsed(recorded: Path, archive: str = "") -> Run:
+    folder = session_folder() / archive / recorded.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{recorded.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
