@@ -14,9 +14,10 @@ DATA = Path(__file__).parent / "data/nsys"
 FIVE_KERNELS = DATA / "h200-five-kernels.sqlite"
 CUDA_GRAPHS = DATA / "h200-cuda-graphs.sqlite"
 TWO_RANKS = DATA / "h200-two-ranks.sqlite"
+PYTHON_THREADS = DATA / "h100-python-threads.sqlite"
 SCHEMA_3_0 = DATA / "schema-3.0.0-nvtx.sqlite"
 
-NAMES = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
+NAMES = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "host_samples", "processes", "diagnostics")
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 Row = dict[str, Any]

@@ -46,7 +46,7 @@ def five() -> dict[str, list[Row]]:
 def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
     assert nsys.parse(FIVE_KERNELS, tmp_path / "new" / "tables") == nsys.NsysSummary(
         schema_version="3.20.3",
-        rows=dict(zip(NAMES, (184, 132, 443, 15, 747, 1100, 1, 44), strict=True)),
+        rows=dict(zip(NAMES, (184, 132, 443, 15, 747, 1100, 0, 1, 44), strict=True)),
         missing=(),
         warnings=(),
         session_start_ns=1795257931627977542,

@@ -17,9 +17,9 @@ import pytest
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run
+from fiprof.orchestrator.choosing import Choice, Filter, Group, Orders, choose
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
-from fiprof.orchestrator.profile import LAUNCH_S, Group, choose
 from tests.conftest import Env, Fiprof, python_path
 from tests.recorded_runs import RUNS
 from tests.test_collect import only_run
@@ -37,6 +37,14 @@ GEMM, CAT, ADD, COPY = group("gemm", 500), [group("cat", 10, grid=f"{n}x1x1") fo
 ALLREDUCE = group("ncclDevKernel_AllReduce", 4000)
 
 
+def chosen(groups: list[Group], total_ns: int, orders: Orders | None = None, **changes: Any) -> Choice:
+    """At a second a launch."""
+    request = wanted(**changes)
+    return choose(
+        groups, request, total_ns, budget_s=request.ncu_budget_s or 120.0, cost=lambda _: 1.0, orders=lambda: orders
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "names", "launches", "cover"),
     [
@@ -45,33 +53,57 @@ ALLREDUCE = group("ncclDevKernel_AllReduce", 4000)
         ({"cover_pct": 50.0}, ["gemm"], 1, 500 / 960),
         ({"cover_pct": 100.0}, ["gemm", "add", "copy", "cat"], 23, 1.0),
         ({"cover_pct": 100.0, "launches": 5}, ["gemm", "add", "copy"], 3, 760 / 960),
-        ({"cover_pct": 100.0, "ncu_budget_s": 1.6}, ["gemm", "add"], 2, 700 / 960),
+        ({"cover_pct": 100.0, "ncu_budget_s": 2.0}, ["gemm", "add"], 2, 700 / 960),
         ({"kernel": "^(add|cat)$"}, ["add", "cat"], 21, 400 / 960),
         ({"count": 3, "cover_pct": 50.0}, ["gemm"], 3, 500 / 960),
         ({"skip": 10}, [], 0, 0.0),
     ],
 )
 def test_choosing(changes: dict[str, Any], names: list[str], launches: int, cover: float) -> None:
-    choice = choose([GEMM, *CAT, ADD, COPY], wanted(**{"cover_pct": 79.0, **changes}), 960)
-    assert (list(choice.names), choice.launches) == (names, launches)
+    choice = chosen([GEMM, *CAT, ADD, COPY], 960, **{"cover_pct": 79.0, **changes})
+    assert (list(choice.filter.names), choice.launches) == (names, launches)
     assert choice.cover == pytest.approx(cover)
-    assert choice.foretold_s == pytest.approx(launches * LAUNCH_S["quick"])
+    assert choice.foretold_s == pytest.approx(launches)
     assert choice.too_long == bool({"launches", "ncu_budget_s"} & changes.keys())
 
 
+STEPS, STEPS_A_GRID = 68, 16
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "launches", "grids", "cover"), [(3.0, 3, 153, 0.88), (7.0, 6, 189, 0.97), (60.0, 9, 204, 1.0)]
+)
+def test_a_few_along_grids_that_grow(budget_s: float, launches: int, grids: int, cover: float) -> None:
+    """68 grids of 3 kernels whose time grows with them, five-fold: a few of each stand for all, as the budget allows."""
+    names = {"decode": 1000, "merge": 300, "append": 100}
+    of = {
+        name: [group(name, ns * (17 + step), STEPS_A_GRID, f"{step + 1}x1x1") for step in range(STEPS)]
+        for name, ns in names.items()
+    }
+    orders = {name: [each for each in grids for _ in range(STEPS_A_GRID)] for name, grids in of.items()}
+    groups = [each for grids in of.values() for each in grids]
+    whole = sum(each.total_ns for each in groups)
+    choice = chosen(groups, whole, orders, cover_pct=95.0, ncu_budget_s=budget_s)
+    assert (choice.launches, choice.grids, round(choice.cover, 2)) == (launches, grids, cover)
+    assert choice.foretold_s == launches <= budget_s
+    assert choice.too_long == (cover < 0.95)
+    # ncu meets what was chosen: the launches of these numbers, counted from 1.
+    for name, order in orders.items():
+        met = {order[number - 1].grid for number in choice.filter.invocations}
+        assert {each.grid for each in choice.groups if each.name == name} == met
+
+
 def test_collectives_are_left_out() -> None:
-    choice = choose([ALLREDUCE, GEMM, ADD], wanted(), 4700)
-    assert choice.names == ("gemm", "add")
+    choice = chosen([ALLREDUCE, GEMM, ADD], 4700)
+    assert choice.filter.names == ("gemm", "add")
     assert (choice.collectives, choice.collectives_share) == (("ncclDevKernel_AllReduce",), 4000 / 4700)
     assert choice.cover == 700 / 4700
 
 
 def test_kernels_that_were_launched_once_are_not_skipped() -> None:
     once, often = group("once", 500, count=1), group("often", 100)
-    assert (choose([once, often], wanted(), 600).skip, choose([GEMM, once], wanted(cover_pct=50.0), 1000).skip) == (
-        0,
-        1,
-    )
+    assert chosen([once, often], 600).filter == Filter(("once",), 0)
+    assert chosen([GEMM, once], 1000, cover_pct=50.0).filter == Filter(("gemm",), 1)
 
 
 def profile(fiprof: Fiprof, fakes: Env, program: str, *options: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from fiprof.model.redaction import mask, mask_words, secrets
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
 from tests.conftest import REPOSITORY, Env, Fiprof
 from tests.fakes.recorded import recorded_bytes
-from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, altered, parsed, query
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, PYTHON_THREADS, SCHEMA_3_0, altered, parsed, query
 from tests.recorded_runs import RUNS
 
 HUSH = {
@@ -89,7 +89,7 @@ def test_the_log_of_a_killed_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> No
     assert (run / "logs/plain.log").read_text() == "login with api_key=*** as ***"
 
 
-@pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, SCHEMA_3_0])
+@pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, PYTHON_THREADS, SCHEMA_3_0])
 def test_an_export_is_scrubbed_and_read_as_before(export: Path, tmp_path: Path) -> None:
     """Environments of this process and of others, in tables, strings, a message and a range's name."""
     block = "\\0".join(["HOME=/home/somebody", "THEIR_KEY=SEKRET-9"])

@@ -10,6 +10,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.model.settings import ProfileSettings, Settings
 from fiprof.orchestrator import ncu, nsys, parse
+from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.collect import check_trace
 from fiprof.orchestrator.tools import counters_permitted, find_tool, parse_version
 from tests.nsys_exports import altered
@@ -43,14 +44,19 @@ def test_nsys_exports() -> None:
     assert (list(nsys.export_argv(NSYS, report, out)), payloads) == (plain, [False, False, True])
 
 
-def traced(**settings: Any) -> list[str]:
-    words = nsys.program_argv(NSYS, NEW, Path("t.nsys-rep"), PROGRAM, ProfileSettings(**settings))
+def traced(version: tuple[int, ...] = NEW, python_hz: int = 0, **settings: Any) -> list[str]:
+    asked = ProfileSettings(python_hz=python_hz, **settings)
+    words = nsys.program_argv(NSYS, version, Path("t.nsys-rep"), PROGRAM, asked)
     assert words[:2] == ("nsys", "profile") and words[-4:] == PROGRAM
     return list(words[2:-4])
 
 
 def test_nsys_over_a_program() -> None:
-    assert " ".join(traced()) == f"--output=t.nsys-rep --force-overwrite=true {TRACED} --wait=primary"
+    plain = f"--output=t.nsys-rep --force-overwrite=true {TRACED} --wait=primary"
+    looks = " --python-sampling=true --python-sampling-frequency=200"
+    default = ProfileSettings().python_hz
+    assert " ".join(traced()) == " ".join(traced((2024, 2), default)) == plain
+    assert " ".join(traced(python_hz=default)) == plain.replace("cuda,nvtx", "cuda,nvtx,python-gil") + looks
 
 
 @pytest.mark.parametrize(
@@ -173,8 +179,10 @@ def test_ncu_exports() -> None:
     ]
 
 
-def counted(names: tuple[str, ...] = ("_Z3addPf", "gemm"), skip: int = 1, **settings: Any) -> list[str]:
-    words = ncu.program_argv(NCU, Path("p.ncu-rep"), PROGRAM, ProfileSettings(**settings), names, skip)
+def counted(*numbers: int, **settings: Any) -> list[str]:
+    words = ncu.program_argv(
+        NCU, Path("p.ncu-rep"), PROGRAM, ProfileSettings(**settings), Filter(("_Z3addPf", "gemm"), 1, numbers)
+    )
     assert words[-7:] == ("--force-overwrite", "--export", "p.ncu-rep", *PROGRAM)
     return list(words[1:-7])
 
@@ -184,6 +192,11 @@ def test_ncu_over_a_program() -> None:
         "--section SpeedOfLight --section Occupancy --nvtx --target-processes all --filter-mode per-launch-config "
         "--launch-skip 1 --launch-count 1 --kernel-name-base mangled --kernel-name regex:^(_Z3addPf|gemm)$ "
         "--replay-mode kernel --clock-control none --cache-control all"
+    )
+    # The launches of these numbers, of each of the names; seen with ncu 2025.3: it counts a name's launches from 1.
+    assert " ".join(counted(2, 40, sections=("Occupancy",))) == (
+        "--section Occupancy --nvtx --target-processes all --kernel-name-base mangled "
+        "--kernel-id ::regex:^(_Z3addPf|gemm)$:^(2|40)$ --replay-mode kernel --clock-control none --cache-control all"
     )
 
 

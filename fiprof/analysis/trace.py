@@ -9,8 +9,9 @@ its quantiles.
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -215,14 +216,54 @@ def shape(row: Mapping[str, Any]) -> Shape:
     return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
 
 
+NEAR = 2.0
+"""Times as long, or as short, as on the grid that was profiled a kernel may take on another that it stands for."""
+
+
 @dataclass(frozen=True)
 class StandsFor:
-    """Executions under nsys of a launch's kernel with its grid and block; several such launches share them."""
+    """Executions under nsys that a launch stands for: of its kernel with its grid and block, and with grids that were
+    not profiled and on which it takes about as long. Several launches of one grid and block share them."""
 
     count: float
     total_us: float
     share: float
     """Of the time of all kernels of the trace, 0 to 1."""
+    grids: int
+    """Grids and blocks, its own included."""
+
+
+def stand_ins(
+    times: Mapping[CaseShape, tuple[int, int]], profiled: Collection[CaseShape]
+) -> dict[CaseShape, CaseShape]:
+    """Which profiled shape stands for each of a trace: itself, or of its kernel that with the nearest mean time.
+
+    times: count and ns of each shape of the trace. Beyond NEAR nothing stands for it.
+    """
+    known = defaultdict[Any, list[CaseShape]](list)
+    for each in profiled:
+        if each in times:
+            known[each[0], each[1][0]].append(each)
+
+    def apart(one: CaseShape, other: CaseShape) -> float:
+        return abs(math.log(max(times[one][1], 1) / times[one][0] * times[other][0] / max(times[other][1], 1)))
+
+    nearest = {
+        each: min(of, key=functools.partial(apart, each)) for each in times if (of := known[each[0], each[1][0]])
+    }
+    nearest |= {each: each for of in known.values() for each in of}
+    return {each: by for each, by in nearest.items() if apart(each, by) <= math.log(NEAR)}
+
+
+def traced_shapes(run: Run) -> dict[CaseShape, tuple[int, int]]:
+    """Executions and ns of each case, kernel, grid and block of a run's trace."""
+    keys = ["case", "kernel", "kernel_full", "grid", "block"]
+    found: dict[CaseShape, tuple[int, int]] = {}
+    for piece in run.pieces("kernels", (*keys, "duration_ns")):
+        for row in sums(piece, keys).to_pylist():
+            count, ns = found.get((row["case"], shape(row)), (0, 0))
+            found[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
+    return found
 
 
 class StandIns(dict[int, StandsFor]):
@@ -235,21 +276,20 @@ class StandIns(dict[int, StandsFor]):
         super().__init__()
         if (run.cases and not (run.of_program or run.imported)) or not run.launches:
             return
-        keys = ["case", "kernel", "kernel_full", "grid", "block"]
-        traced: dict[CaseShape, list[int]] = defaultdict(lambda: [0, 0])
-        for piece in run.pieces("kernels", (*keys, "duration_ns")):
-            for row in sums(piece, keys).to_pylist():
-                found = traced[row["case"], shape(row)]
-                found[0] += row["count"]
-                found[1] += row["ns"]
+        traced = traced_shapes(run)
         whole = sum(ns for _, ns in traced.values())
         alike: dict[CaseShape, list[int]] = defaultdict(list)
         for launch in run.launches:
             alike[launch.case, shape(launch)].append(launch.launch)
-        for key, launches in alike.items():
-            if key in traced:
-                count, ns = (each / len(launches) for each in traced[key])
-                self.update(dict.fromkeys(launches, StandsFor(count, ns / 1000, ns / whole if whole else 0.0)))
+        stood: dict[CaseShape, list[tuple[int, int]]] = defaultdict(list)
+        for each, by in stand_ins(traced, alike).items():
+            # Of files that others made nobody chose the launches to stand for more than themselves.
+            if each == by or run.of_program:
+                stood[by].append(traced[each])
+        for key, of in stood.items():
+            count, ns = (sum(column) / len(alike[key]) for column in zip(*of, strict=True))
+            stands = StandsFor(count, ns / 1000, ns / whole if whole else 0.0, len(of))
+            self.update(dict.fromkeys(alike[key], stands))
 
 
 @once

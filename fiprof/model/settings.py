@@ -57,7 +57,7 @@ class ProfileSettings:
     tools: tuple[ToolName, ...] = ("nsys", "ncu")
     cover_pct: float = 80.0
     launches: int | None = None
-    ncu_budget_s: float = 120.0
+    ncu_budget_s: float | None = None
     kernel: str | None = None
     ranges: tuple[str, ...] = ()
     by_range: bool = False
@@ -73,6 +73,7 @@ class ProfileSettings:
     capture: str | None = None
     keep_running: bool = False
     gpu_metrics_hz: int = 0
+    python_hz: int = 200
     nsys_args: tuple[str, ...] = ()
     ncu_args: tuple[str, ...] = ()
     timeout_s: float = 1800.0

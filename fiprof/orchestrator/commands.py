@@ -23,6 +23,7 @@ from fiprof.model.manifest import (
 )
 from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.process import Command, PassOn
 from fiprof.orchestrator.tools import Tool, gpu_env
@@ -69,7 +70,7 @@ class ProfileRequest(ProfileSettings):
         """What ncu is run for: once, or for each range with its part of the limits."""
         if not self.by_range:
             return (self,)
-        budget_s = self.ncu_budget_s / len(self.ranges)
+        budget_s = self.ncu_budget_s and self.ncu_budget_s / len(self.ranges)
         launches = self.launches and max(self.launches // len(self.ranges), 1)
         return tuple(
             dataclasses.replace(self, ranges=(name,), ncu_budget_s=budget_s, launches=launches) for name in self.ranges
@@ -197,15 +198,15 @@ class ProgramCommands(Commands):
     def profile(
         self,
         request: ProfileRequest,
-        names: Sequence[str],
-        skip: int,
+        chosen: Filter,
         number: int = 0,
         pass_on: PassOn | None = None,
         limit_s: float = 0,
     ) -> Command:
-        """ncu over kernels of these names. request: of the run's parts the one. skip: launches of each that are let by.
-        number: of the report. limit_s: after which it is ended; what it has then is kept."""
+        """ncu over the chosen launches. request: of the run's parts the one. number: of the report. limit_s: after
+        which it is ended; what it has then is kept.
+        """
         report = self.path / numbered(NCU_REPORT, number)
-        argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, names, skip)
+        argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, chosen)
         options = {"makes": (report,), "pass_on": pass_on, "timeout_s": limit_s, "keeps_at_limit": True}
         return self.command(numbered("ncu", number), argv, **options)

@@ -10,6 +10,7 @@ from typing import Literal
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import Page
 from fiprof.model.settings import ProfileSettings, Settings, tool_words
+from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.nsys import last_line
 from fiprof.orchestrator.tools import PERMISSION_REMEDY
 from fiprof.workloads.nvtx import DOMAIN
@@ -75,29 +76,32 @@ def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Set
 
 
 def program_argv(
-    ncu: Path, report: Path, program: Sequence[str], settings: ProfileSettings, names: Sequence[str], skip: int
+    ncu: Path, report: Path, program: Sequence[str], settings: ProfileSettings, chosen: Filter
 ) -> tuple[str, ...]:
-    """``ncu`` over a program of the user's: some launches of each of these kernels, grid and block by grid and block.
-
-    names: mangled, as nsys has them. skip: launches of each that are let by. An option of the user's takes the place
-    of ours.
-    """
+    """``ncu`` over a program of the user's: the chosen launches. An option of the user's takes the place of ours."""
     kind, _, name = (settings.capture or "").partition(":")
     # NVTX ranges outside which nothing is profiled; none where everything may be.
     marked = settings.ranges or ((name,) if kind == "nvtx" else ())
     collected = [word for name in settings.sections for word in ("--section", name)] or _metrics(settings.ncu_set)
     passed = tool_words(settings, "ncu")
+    names = f"regex:^({'|'.join(map(re.escape, chosen.names))})$"
+    picked: list[tuple[str, ...]] = [
+        ("--filter-mode", "per-launch-config"),
+        ("--launch-skip", str(chosen.skip)),
+        ("--launch-count", str(settings.count)),
+        ("--kernel-name-base", "mangled"),
+        ("--kernel-name", names),
+    ]
+    if chosen.invocations:
+        numbers = "|".join(map(str, chosen.invocations))
+        picked = [("--kernel-name-base", "mangled"), ("--kernel-id", f"::{names}:^({numbers})$")]
     ours: list[tuple[str, ...]] = [
         *zip(collected[::2], collected[1::2], strict=True),
         ("--nvtx",),
         *(("--nvtx-include", include) for name in marked for include in _includes(name)),
         *([("--profile-from-start", "off")] if settings.capture == "cudaProfilerApi" else []),
         ("--target-processes", "all"),
-        ("--filter-mode", "per-launch-config"),
-        ("--launch-skip", str(skip)),
-        ("--launch-count", str(settings.count)),
-        ("--kernel-name-base", "mangled"),
-        ("--kernel-name", f"regex:^({'|'.join(map(re.escape, names))})$"),
+        *picked,
         *zip(passed[::2], passed[1::2], strict=True),
     ]
     kept = (word for option in ours if option[0] not in settings.ncu_args for word in option)

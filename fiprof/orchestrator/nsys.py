@@ -51,7 +51,8 @@ def program_argv(
 
     nsys waits for the program alone, not for daemons that it leaves. An option of the user's takes the place of ours.
     """
-    ours = ["--trace=cuda,nvtx", *NO_SAMPLING, *CUDA_DETAIL, "--wait=primary"]
+    traced, *detail = program_trace(version, settings.python_hz)
+    ours = [traced, *NO_SAMPLING, *detail]
     ours += _gpu_metrics(version, settings.gpu_metrics_hz)
     # What of the program is traced, and whether it goes on afterwards.
     if settings.delay_s:
@@ -72,6 +73,17 @@ def program_argv(
     kept = (word for word in ours if word.partition("=")[0] not in theirs)
     fixed = (str(nsys), "profile", f"--output={report}", "--force-overwrite=true")
     return (*fixed, *kept, *settings.nsys_args, *program)
+
+
+def program_trace(version: tuple[int, ...], python_hz: int) -> tuple[str, ...]:
+    """What of a program's own doing is traced: CUDA, NVTX, and where the version can what its Python threads do.
+
+    python_hz: looks a second; 0 for none. Programs without Python are not touched by them.
+    """
+    if not python_hz or version < JSON_PAYLOADS:
+        return ("--trace=cuda,nvtx", *CUDA_DETAIL, "--wait=primary")
+    looks = ("--python-sampling=true", f"--python-sampling-frequency={python_hz}")
+    return ("--trace=cuda,nvtx,python-gil", *CUDA_DETAIL, "--wait=primary", *looks)
 
 
 def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
 
 NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics"})
+HOST_TABLES = frozenset({"host_samples"})
+"""nsys's too, which runs of before fiprof sampled the host lack."""
 NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
 
 READABLE: tuple[Page, ...] = ("raw", "details")
@@ -106,7 +108,11 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         aligned = len(known) == len(starts)
         shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]
         with file_errors(folder / TABLES):
-            merge(dict(zip((parts / str(number) for number in found), shifts, strict=True)), sorted(NSYS_TABLES), out)
+            merge(
+                dict(zip((parts / str(number) for number in found), shifts, strict=True)),
+                sorted(NSYS_TABLES | HOST_TABLES),
+                out,
+            )
     return dataclasses.replace(
         summaries[0],
         rows={name: sum(summary.rows[name] for summary in summaries) for name in summaries[0].rows},

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fiprof.analysis.trace import Shape, shape
 from fiprof.errors import FiprofError
 from fiprof.model import tables
+from fiprof.model.arrays import numbers
 from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, numbered
-from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
-from fiprof.model.settings import ProfileSettings, recorded
+from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator.choosing import Choice, Cost, Orders, choose, launch_orders, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest, ProgramCommands
 from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
 from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, visible_gpus
-from fiprof.text import count, kernel_identity, short_kernel
+from fiprof.text import count, short_kernel
 
+TIMES = 4.0
+"""What a profile may take, times the program's own time under nsys, where nobody says what ncu may take."""
+LEAST_S = 20.0
+"""Seconds that ncu may take for its launches however short the program is."""
 NCU_SLACK = 2.0
-"""Times what was foretold of it that ncu may take before it is ended; what it has then is kept."""
-LAUNCH_S = {"quick": 0.8, "full": 1.8}
-"""Seconds that ncu takes for a launch, by its set: a Llama of 4 layers in bf16 on an H100."""
-KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
+"""Times a budget that was asked for, and the program's time, that ncu may take before it is ended; what it has then is
+kept."""
+START_S = 4.0
+"""Seconds that ncu takes beside launches and the program: to start, for the first launch, and to write its pages."""
+LAUNCHES = {"quick": (1.2, 26), "full": (1.9, 38)}
+"""Seconds and passes that ncu takes for a launch of no length, by its set (2025.3): 0.95 to 1.28 s and 1.6 to 1.8 s in
+programs of PyTorch on an H100 and an H200; 0.4 and 1.6 s in a CUDA binary."""
+SAVE_S_PER_GB = 0.005
+"""Seconds more a launch takes for each GB that the program has allocated (H100, 0 to 24 GB)."""
 NEEDS_TERMINAL = "not a tty|not a terminal|Inappropriate ioctl|EOFError|EOF when reading"
 
 
@@ -133,9 +142,17 @@ class Profiling(RunSession):
 
     def _choose(self, request: ProfileRequest, program_s: float) -> Choice:
         """What ncu is to profile. Raises FiprofError where there is nothing to choose from."""
-        groups, total_ns = traced_groups(self.path, request.ranges)
-        choice = choose(groups, request, total_ns)
-        for sentence in _foretell(choice, program_s, request):
+        run, budget_s = Run(self.path), self._budget_s(request, program_s)
+        groups, total_ns = traced_groups(run, request.ranges)
+
+        def orders() -> Orders | None:
+            # ncu counts from the program's start, and a colon ends a name.
+            part = request.ranges or request.capture or request.delay_s or request.duration_s
+            return None if part or any(":" in each.name for each in groups) else launch_orders(run, groups)
+
+        cost = launch_cost(run, request.ncu_set)
+        choice = choose(groups, request, total_ns, budget_s=budget_s, cost=cost, orders=orders)
+        for sentence in _foretell(choice, program_s, request, budget_s):
             self.progress.say(sentence)
         if choice.collectives:
             self.warn(
@@ -150,6 +167,13 @@ class Profiling(RunSession):
             )
         return choice
 
+    def _budget_s(self, request: ProfileRequest, program_s: float) -> float:
+        """Seconds that a part's launches may take under ncu: as was asked for, or what makes it TIMES the program."""
+        if request.ncu_budget_s is not None:
+            return request.ncu_budget_s
+        left_s = (TIMES - 1) * program_s - len(self.request.parts) * (program_s + START_S)
+        return max(left_s, LEAST_S) / len(self.request.parts)
+
     def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> None:
         counter, report = ncu.Counter(), self.path / numbered(NCU_REPORT, number)
 
@@ -159,8 +183,9 @@ class Profiling(RunSession):
             # A program whose trace was ended by the clock may not end by itself.
             return self.request.duration_s is not None and counter.done >= choice.launches
 
-        limit_s = min(NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s)), request.timeout_s)
-        command = self.commands.profile(request, choice.names, choice.skip, number, counter, limit_s)
+        slack = 1.0 if request.ncu_budget_s is None else NCU_SLACK
+        limit_s = min(slack * (program_s + START_S + self._budget_s(request, program_s)), request.timeout_s)
+        command = self.commands.profile(request, choice.filter, number, counter, limit_s)
         with self.run(command, watch) as (finished, log):
             try:
                 ncu.check_log(log, report, exit_status=finished.exit_status)
@@ -172,19 +197,29 @@ class Profiling(RunSession):
                     self.warn(error.message)
 
 
-def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iterator[str]:
+def launch_cost(run: Run, ncu_set: Literal["full", "quick"]) -> Cost:
+    """What a launch takes under ncu: each pass its time, and more where there is more memory to save and restore."""
+    totals = numbers(run.table("memory", ["total_bytes"])["total_bytes"]) if run.row_count("memory") else ()
+    launch_s, passes = LAUNCHES[ncu_set]
+    fixed_s = launch_s + SAVE_S_PER_GB * max(totals, default=0) / 1e9
+    return lambda group: fixed_s + passes * group.mean_ns / 1e9
+
+
+def _foretell(choice: Choice, program_s: float, request: ProfileRequest, budget_s: float) -> Iterator[str]:
     """What ncu is to do and how long it takes, before it starts."""
     where = f" in {request.ranges[0]}" if request.by_range else ""
-    what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.names), 'kernel')}"
+    what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.filter.names), 'kernel')}"
+    what += f", which represent {choice.grids} grids" if choice.grids > len(choice.groups) else ""
     program = "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
     every = f"{choice.all_s / 3600:.1f} hours" if choice.all_s >= 3600 else f"{choice.all_s / 60:.0f} minutes"
     every = f"{choice.all_s:.0f} s" if choice.all_s < 120 else every
     yield (
-        f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
+        f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; "
+        f"about {program_s + START_S + choice.foretold_s:.0f} s "
         f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {every}"
     )
     if choice.too_long:
-        yield f"fewer than --cover {request.cover_pct:g}% for --launches or --ncu-budget {request.ncu_budget_s:g}s"
+        yield f"fewer than --cover {request.cover_pct:g}% for --launches or --ncu-budget {budget_s:.3g}s"
 
 
 def no_kernels(folder: Path, exit_status: int) -> FiprofError:
@@ -201,128 +236,6 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
         if re.search(NEEDS_TERMINAL, log)
         else "its output stands in logs/nsys.log",
     )
-
-
-# Choosing: few launches that stand for most of the GPU's time
-
-
-@dataclass(frozen=True)
-class Group:
-    """The launches of one kernel with one grid and block, as a trace has them. name: mangled."""
-
-    name: str
-    kernel: str
-    kernel_full: str
-    grid: str
-    block: str
-    count: int
-    total_ns: int
-
-    @property
-    def shape(self) -> Shape:
-        """What makes a launch one of the group's: ``kernel_identity``, grid and block."""
-        return kernel_identity(self.kernel, self.kernel_full), self.grid, self.block
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What ncu is to profile, and what is known of it beforehand.
-
-    groups: those of the names chosen: ncu takes each grid and block of a name. launches: that ncu will profile; cover:
-    the share of the time of all kernels that they stand for; foretold_s: seconds that they take under ncu, beyond the
-    program's own; all_s: those that all launches would take.
-    collectives: kernels left out, for under kernel replay, which runs one at a time again and again, they hang;
-    collectives_share: of the kernels' time. too_long: the limits ended it before the wanted share was reached.
-    """
-
-    groups: tuple[Group, ...]
-    skip: int
-    launches: int
-    cover: float
-    foretold_s: float
-    all_s: float
-    collectives: tuple[str, ...]
-    collectives_share: float
-    too_long: bool
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Mangled, those with most time first."""
-        return tuple(dict.fromkeys(group.name for group in self.groups))
-
-
-def choose(groups: Sequence[Group], wanted: ProfileSettings, total_ns: int) -> Choice:
-    """The kernels whose launches stand for the wanted share of the GPU's time at the least cost.
-
-    ncu's filter takes a kernel's name, and then a launch of each of its grids and blocks: so names are chosen, those
-    with most time a launch first, and afterwards those dropped that the share does not need.
-    groups: that may be chosen from. total_ns: of all kernels of the trace.
-    """
-    collectives = [group for group in groups if COLLECTIVE.search(group.name)]
-    fitting = [group for group in groups if group not in collectives]
-    if (pattern := wanted.kernel) is not None:
-        fitting = [each for each in fitting if re.search(pattern, each.kernel) or re.search(pattern, each.name)]
-    goal_ns = wanted.cover_pct / 100 * _time(fitting)
-    once_ns = _time(group for group in fitting if group.count == 1)
-    skip = wanted.skip if wanted.skip is not None else int(once_ns <= _time(fitting) - goal_ns)
-    launch_s = LAUNCH_S[wanted.ncu_set]
-    by_name: dict[str, list[Group]] = {}
-    for group in fitting:
-        if group.count > skip:
-            by_name.setdefault(group.name, []).append(group)
-    cost = {name: sum(min(wanted.count, group.count - skip) for group in members) for name, members in by_name.items()}
-    time_ns = {name: _time(members) for name, members in by_name.items()}
-    chosen: list[str] = []
-    too_long = False
-    for name in sorted(by_name, key=lambda name: -time_ns[name] / cost[name]):
-        if sum(map(time_ns.__getitem__, chosen)) >= goal_ns:
-            break
-        launches = sum(map(cost.__getitem__, (*chosen, name)))
-        if launches > (wanted.launches or launches) or launches * launch_s > wanted.ncu_budget_s:
-            too_long = True
-        else:
-            chosen.append(name)
-    for name in sorted(chosen, key=time_ns.__getitem__):
-        if sum(time_ns[other] for other in chosen if other != name) >= goal_ns:
-            chosen.remove(name)
-    taken = [group for name in chosen for group in by_name[name]]
-    launches = sum(map(cost.__getitem__, chosen))
-    return Choice(
-        groups=tuple(sorted(taken, key=lambda group: -group.total_ns)),
-        skip=skip,
-        launches=launches,
-        cover=_time(taken) / max(total_ns, 1),
-        foretold_s=launches * launch_s,
-        all_s=sum(group.count for group in groups) * launch_s,
-        collectives=tuple(dict.fromkeys(group.kernel for group in collectives)),
-        collectives_share=_time(collectives) / max(total_ns, 1),
-        too_long=too_long and _time(taken) < goal_ns,
-    )
-
-
-def _time(groups: Iterable[Group]) -> int:
-    return sum(group.total_ns for group in groups)
-
-
-def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int]:
-    """The groups of a run's trace, and the time of all its kernels in ns.
-
-    ranges: only kernels launched in one of these NVTX ranges, NAME or DOMAIN@NAME; all of them without.
-    """
-    import numpy as np
-    import pyarrow.compute as pc
-
-    from fiprof.analysis.trace import SEPARATOR, kernel_phases, phases, sums
-
-    run = Run(folder)
-    kernels = run.table("kernels", [*KEYS, "duration_ns"])
-    total_ns = pc.sum(kernels["duration_ns"]).as_py() or 0
-    if ranges:
-        names = {name.rpartition("@")[2] for name in ranges}
-        inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run).paths]
-        kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
-    found = sums(kernels.unify_dictionaries(), KEYS).to_pylist()
-    return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
 
 
 def profiled(folder: Path, report: int) -> list[Shape]:

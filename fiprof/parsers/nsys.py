@@ -1,10 +1,13 @@
-"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics, processes and diagnostics;
-and the tables of several traces -> those of one run.
+"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics, host_samples, processes and
+diagnostics; and the tables of several traces -> those of one run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import html
 import itertools
+import json
 import operator
 import os
 import re
@@ -22,13 +25,14 @@ import pyarrow.compute as pc
 from fiprof.errors import FiprofError
 from fiprof.files import scratch
 from fiprof.model import tables
+from fiprof.model.spans import within
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.sqlite_pages import Ints
 
 NEWEST_SCHEMA = (3, 25)
 """Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
-RUNTIME, GPU_METRICS = "CUPTI_ACTIVITY_KIND_RUNTIME", "GPU_METRICS"
+RUNTIME, GPU_METRICS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "GPU_METRICS", "NVTX_EVENTS"
 KERNEL, GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
@@ -37,7 +41,7 @@ WITHOUT_RANGES = "kernels have no phase, case or iteration"
 CONSEQUENCES = {
     KERNEL: "the trace holds no kernels",
     RUNTIME: "kernels have no launch call, phase, case or iteration",
-    "NVTX_EVENTS": f"the trace holds no ranges, {WITHOUT_RANGES}",
+    NVTX: f"the trace holds no ranges, {WITHOUT_RANGES}",
     MEMORY: "the trace holds no allocations (nsys --cuda-memory-usage=true)",
     GPU_METRICS: "the trace holds no samples of GPU metrics (nsys --gpu-metrics-devices=all)",
     "DIAGNOSTIC_EVENT": "what nsys had to say is unknown",
@@ -110,6 +114,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "copies": _write_copies(export, folder, calls),
         "memory": _write_memory(export, folder),
         "gpu_metrics": _write_gpu_metrics(export, folder),
+        "host_samples": _write_host_samples(export, folder),
         "processes": _write_processes(export, folder, session_start_ns),
         "diagnostics": len(diagnostics),
     }
@@ -254,28 +259,36 @@ class Range(NamedTuple):
 
 
 def read_ranges(export: Export) -> list[Range]:
-    """Every push/pop and start/end range of the trace by start, nested."""
-    events = export.rows(
-        "NVTX_EVENTS",
-        *("eventType", "start", "end", "globalTid", "domainId", "text", "textId", "jsonText"),
-        where={"eventType": (PUSH_POP, START_END, DOMAIN)},
-    )
+    """Every push/pop and start/end range of the program by start, nested: nsys's own of the host are no part of it."""
+    domains = _domains(export)
+    where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END)}
+    if host := {domain for (_, domain), name in domains.items() if name in HOST_DOMAINS}:
+        program = {domain for (_, domain), name in domains.items() if name not in HOST_DOMAINS}
+        # There are millions of nsys's own.
+        where["domainId"] = tuple(program | {domain for (domain,) in export.distinct(NVTX, "domainId")} - host)
+    kinds = {PUSH_POP: "push_pop", START_END: "start_end"}
+    found = []
+    for kind, start_ns, end_ns, thread, domain, name, payload in _events(export, where):
+        domain_name = domains.get((process_id(thread), domain), "")
+        if domain_name not in HOST_DOMAINS:
+            found.append(Range(domain_name, name, start_ns, end_ns, thread, kinds[kind], payload))
+    return nested(found)
+
+
+def _domains(export: Export) -> dict[tuple[int, int], str]:
+    """Process and number of each NVTX domain -> its name."""
+    return {(process_id(row[3]), row[4]): row[5] for row in _events(export, {"eventType": (DOMAIN,)})}
+
+
+def _events(export: Export, where: dict[str, Sequence[int]]) -> Iterator[tuple[Any, ...]]:
+    """Type, start, end, globalTid, domain's number, text and payload of some rows of NVTX."""
+    columns = ("eventType", "start", "end", "globalTid", "domainId", "text", "textId", "jsonText")
+    events = export.rows(NVTX, *columns, where=where)
     ids = sorted({event[6] for event in events if event[5] is None and event[6] is not None})
     registered = dict(zip(ids, export.strings(ids), strict=True))
-    named = [
-        (kind, start_ns, end_ns, thread, domain, (registered.get(text_id) if text is None else text) or "", payload)
-        for kind, start_ns, end_ns, thread, domain, text, text_id, payload in events
-        if start_ns is not None and thread is not None
-    ]
-    domains = {(process_id(thread), domain): name for kind, _, _, thread, domain, name, _ in named if kind == DOMAIN}
-    kinds = {PUSH_POP: "push_pop", START_END: "start_end"}
-    return nested(
-        [
-            Range(domains.get((process_id(thread), domain), ""), name, start_ns, end_ns, thread, kinds[kind], payload)
-            for kind, start_ns, end_ns, thread, domain, name, payload in named
-            if kind != DOMAIN
-        ]
-    )
+    for *event, text, text_id, payload in events:
+        if event[1] is not None and event[3] is not None:
+            yield (*event, (registered.get(text_id) if text is None else text) or "", payload)
 
 
 def nested(ranges: list[Range]) -> list[Range]:
@@ -640,6 +653,111 @@ def _write_gpu_metrics(export: Export, folder: Path) -> int:
             write(pa.table(columns))
             rows += piece.num_rows
     return rows
+
+
+# What Python threads did: nsys's samples of them, and their waits for the interpreter's lock
+
+GIL, SAMPLING = "GIL Trace", "Python Periodic Sampling"
+HOST_DOMAINS = frozenset({GIL, SAMPLING})
+"""NVTX domains of nsys's own (``--trace=python-gil``, ``--python-sampling``)."""
+WAITING = "Waiting for GIL"
+NOT_OWN = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
+"""How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
+
+
+class Sample(NamedTuple):
+    """A look at a Python thread."""
+
+    time_ns: int
+    thread: int
+    """globalTid."""
+    frames: tuple[tuple[int, int, int], ...]
+    """Function and file, as ids in StringIds, and line, the innermost first."""
+
+
+def read_samples(export: Export, domains: Mapping[tuple[int, int], str] | None = None) -> list[Sample]:
+    """The trace's looks at Python threads. domains: of NVTX, where they are known."""
+    domains = _domains(export) if domains is None else domains
+    sampling = tuple({number for (_, number), name in domains.items() if name == SAMPLING})
+    rows = export.rows(NVTX, "start", "globalTid", "domainId", "jsonText", where={"domainId": sampling})
+    return [
+        Sample(time_ns, thread, frames)
+        for time_ns, thread, domain, text in rows
+        if time_ns is not None and domains.get((process_id(thread or 0), domain)) == SAMPLING
+        if (frames := _frames(text))
+    ]
+
+
+@read_again
+def _write_host_samples(export: Export, folder: Path) -> int:
+    """Write the table ``host_samples``. Returns its rows."""
+    domains = _domains(export)
+    samples = read_samples(export, domains)
+    ids = sorted({number for sample in samples for frame in sample.frames for number in frame[:2]})
+    texts = {number: html.unescape(text or "") for number, text in zip(ids, export.strings(ids), strict=True)}
+    functions = {
+        frames: _function([(texts[function], texts[file], line) for function, file, line in frames])
+        for frames in dict.fromkeys(sample.frames for sample in samples)
+    }
+    looks = [
+        {"start_ns": time_ns, "pid": process_id(thread), "tid": thread & ID_MASK, **functions[frames]}
+        for time_ns, thread, frames in samples
+    ]
+    waits = _gil_waits(export, domains, list({sample.thread for sample in samples}))
+    found = [pa.Table.from_pylist(looks, tables.schema("host_samples")), waits]
+    rows = pa.concat_tables(found).unify_dictionaries().sort_by("start_ns")
+    tables.write(folder, "host_samples", rows)
+    return int(rows.num_rows)
+
+
+def _frames(text: str | None) -> tuple[tuple[int, int, int], ...]:
+    """Those of a sample's payload; none of one that is none."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        frames = json.loads(text or "")[SAMPLING]["Frames"]
+        return tuple((int(frame["Function"]), int(frame["File"]), int(frame["Line"])) for frame in frames)
+    return ()
+
+
+def _function(frames: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
+    """The innermost function of the program's own files, else of all; what it called, and the innermost of all."""
+    own = next((place for place, (_, file, _) in enumerate(frames) if not NOT_OWN.match(file)), 0)
+    function, source, line = frames[own]
+    inner = [f"{name} ({NOT_OWN.sub('', file)})" for name, file, _ in (frames[max(own - 1, 0)], frames[0])]
+    called, leaf = inner if own else (None, None)
+    return {"function": function, "source": source, "line": line, "called": called, "leaf": leaf}
+
+
+def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: Sequence[int]) -> pa.Table:
+    """Each wait for the interpreter's lock, with the thread that held it longest meanwhile.
+
+    sampled: threads (globalTid) with samples. Others of their process hold it to look: nsys's own, whose waits, and
+    those for it, are left out.
+    """
+    gil = [pid << 32 | number for (pid, number), name in domains.items() if name == GIL]
+    pieces = [np.empty((4, 0), np.int64)]
+    sources = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "domain": "domainId", "name": "textId"}
+    fields = [column(name, source) for name, source in sources.items()]
+    for piece in export.scan(NVTX, fields, order="start_ns") if gil else ():
+        start, end, thread, domain, name = (_numbers(each, NOWHERE) for each in piece.columns)
+        here = np.isin((thread >> ID_BITS & ID_MASK) << 32 | domain, gil) & (end > start)
+        pieces.append(np.stack([start, end, thread, name])[:, here])
+    start, end, thread, name = np.concatenate(pieces, axis=1)
+    ids = np.unique(name).tolist()
+    waits = np.isin(name, [number for number, text in zip(ids, export.strings(ids), strict=True) if text == WAITING])
+    holder, longest = np.full(len(start), NOWHERE), np.zeros(len(start))
+    for other in np.unique(thread).tolist():
+        held = np.flatnonzero(~waits & (thread == other))
+        waited = np.flatnonzero(waits & (thread != other) & (thread >> ID_BITS == other >> ID_BITS))
+        ns = within((start[held], end[held]), start[waited], end[waited])
+        more = ns > longest[waited]
+        holder[waited[more]], longest[waited[more]] = other, ns[more]
+    known = np.isin(thread >> ID_BITS, [each >> ID_BITS for each in sampled])
+    told = waits & ~(known & (~np.isin(thread, sampled) | ((holder != NOWHERE) & ~np.isin(holder, sampled))))
+    columns = {"start_ns": start, "end_ns": end, "pid": thread >> ID_BITS & ID_MASK, "tid": thread & ID_MASK}
+    found = {key: pa.array(values[told]) for key, values in columns.items()}
+    found["holder"] = pa.array(holder[told] & ID_MASK, mask=holder[told] == NOWHERE)
+    nothing = {field.name: pa.nulls(int(told.sum()), field.type) for field in tables.schema("host_samples")}
+    return pa.table({**nothing, **found}).cast(tables.schema("host_samples"))
 
 
 # Who ran kernels on which GPU, and which rank of a job it is by its environment

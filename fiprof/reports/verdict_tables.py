@@ -14,7 +14,7 @@ from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (
     "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share",
-    "program_count", "program_us", "program_share", "kind", "part", "limits",
+    "program_count", "program_us", "program_share", "program_grids", "kind", "part", "limits",
     "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
 )  # fmt: skip
 HOW_TO_READ = (
@@ -35,6 +35,7 @@ _SUMMARY: Cells = (
 
 _PROGRAM: Cells = (
     attribute("program_count", "runs", spec=",.0f", of="stands_for.count"),
+    attribute("program_grids", "grids", spec=",.0f", of="stands_for.grids"),
     attribute("program_share", "of kernels", spec=".1%", of="stands_for.share"),
 )
 
@@ -141,7 +142,7 @@ def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
     of, stands = item.row, item.stands_for
     return (
         of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
-        *((stands.count, stands.total_us, stands.share) if stands else (None, None, None)),
+        *((stands.count, stands.total_us, stands.share, stands.grids) if stands else (None,) * 4),
         item.kind.value, item.part.value if item.part else None, tuple(each.fields() for each in item.limits),
         tuple(each.fields() for each in item.causes), tuple(each.fields() for each in item.evidence),
         item.runner_up.fields() if item.runner_up else None, item.margin_points, item.confidence.value, item.doubts,

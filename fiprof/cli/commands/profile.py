@@ -80,6 +80,7 @@ def command(
 
 def _dry_run(request: ProfileRequest, archive: Archive) -> int:
     from fiprof.cli.commands.collect import print_commands, tools_for_show
+    from fiprof.orchestrator.choosing import Filter
     from fiprof.orchestrator.commands import ProgramCommands
 
     folder = archive.root / f"DATE-{request.label}"
@@ -88,7 +89,7 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
     if "ncu" in request.tools:
         for number, part in enumerate(request.parts):
             pages = (commands.page("raw", number), commands.page("details", number))
-            print_commands((commands.profile(part, ("CHOSEN",), part.skip or 1, number), *pages))
+            print_commands((commands.profile(part, Filter(("CHOSEN",), part.skip or 1), number), *pages))
     return 0
 
 
