@@ -102,7 +102,7 @@ def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
         "sleeping": ("latency", "sleeping", "share_awaited_work"),
         "host_memory": ("latency", "host_memory", "copy_to_device"),
         "dependent_math": ("latency", None, "less_stall"),
-        "few_warps": ("latency", None, "less_stall"),
+        "few_warps": ("latency", None, "more_warps"),
         "l1_reads": ("memory l1_data", None, "fewer_l1_passes"),
     }
     assert {item.confidence for item in found.values()} == {"high", "medium"}
@@ -280,9 +280,13 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
         assert found.kind in (Kind.COMPUTE, Kind.MEMORY)
     assert found.runner_up is None or name_of(found.runner_up) != name_of(found)
     of = None if waiting is None else waiting_case(waiting)
-    for step in steps(LaunchContext(row, NAMES, found, excess_ops=excess, excess_bytes=excess, case=of)):
+    advice = steps(LaunchContext(row, NAMES, found, excess_ops=excess, excess_bytes=excess, case=of))
+    for step in advice:
         assert step.bound_pct is None or 0 < step.bound_pct <= 100
         assert verdict_words.step(step)
+    if found.kind in (Kind.COMPUTE, Kind.MEMORY):
+        waits_too = Bottleneck(Kind.LATENCY, None, 0.0) if found.limits[0].value < SATURATED else found.limits[0]
+        assert advice and any(advice[0].relieving(limit) for limit in (*found.limits, waits_too))
 
 
 # fiprof/analysis/verdict/*steps.py: what is advised, the most that it saves, and what the instructions rule out.
@@ -330,40 +334,47 @@ FMA = {
     ("row", "situation", "first", "most", "estimate"),
     [
         ({"dram_throughput_pct": 90}, {"excess_bytes": 2.0}, "move_fewer_bytes", 55, 45),
-        ({"sm_cycles": 20_000}, {}, "longer_launch", 75, 50),
-        # An idle GPU is a step beside the kernel's own.
-        ({"dram_throughput_pct": 90}, {"case": waiting_case(30)}, "use_graph", 30, None),
-        # Not the idle time: work that is shared out uses a multiprocessor better too.
-        ({"sm_active_cycles": 7000}, {}, "even_work", 75, 30),
+        # A kernel at DRAM's roof: neither an idle GPU nor more loads relieve it.
+        ({"dram_throughput_pct": 90}, {"case": waiting_case(30)}, "need_fewer_bytes", None, None),
+        ({"dram_throughput_pct": 70}, {"case": waiting_case(30)}, "more_loads", 30, None),
+        # A launch of which half is start and end; not the idle time, but what is left of it beside those.
+        ({"sm_cycles": 20_000}, {}, "fuse_or_batch", 75, 52),
+        ({"sm_active_cycles": 7000}, {}, "even_work", 75, 30 * (1 - 0.06762)),
+        # Few blocks: of a long launch more of them, of a short one more work, at most its share of all kernels.
+        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 100_000}, {}, "more_blocks", 75, 75),
+        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 4_000}, {}, "fuse_or_batch", 75, 75),
+        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 4_000}, {"share": 0.02}, "fuse_or_batch", 1.5, 1.5),
         # Not the stall's share, whatever it is: warps wait at the same time.
         ({}, {"stalls": (stalled("wait", 40.0),)}, "less_stall", 75, None),
         ({}, {"stalls": (stalled("wait", 90.0),)}, "less_stall", 75, None),
         # What helps against it makes less use of the data stage: what is left is DRAM and the issue slots at 20 %.
         ({}, {"stalls": (stalled("short_scoreboard", 50.0),)}, "less_stall", 80, None),
-        # Whatever binds: latency, a tail, the tensor cores themselves.
-        (MMA, {}, "use_wgmma", 100 - 45 * 0.625, None),
-        ({**MMA, "sm_active_cycles": 6000}, {}, "use_wgmma", 100 - 45 * 0.625, None),
-        ({**MMA, "tensor_active_pct": 90}, {}, "use_wgmma", 100 - 90 * 0.625, None),
-        ({**FMA, "l1_data_pct": 1}, {}, "packed_halves", 55, None),
+        # Whether latency binds or the tensor cores themselves.
+        (MMA, {}, "use_wgmma", 100 - 45 * 0.625, 37.5),
+        ({**MMA, "tensor_active_pct": 90}, {}, "use_wgmma", 100 - 90 * 0.625, 37.5),
+        # Tensor cores that wait for shared memory: the conflicts first.
+        ({**MMA, "tensor_active_pct": 6, "l1_data_pct": 100, "shared_data_pct": 100, "shared_wavefronts": 8,
+          "shared_bank_conflicts": 7}, {}, "no_bank_conflicts", 80, 80),
+        ({**FMA, "l1_data_pct": 1}, {}, "packed_halves", 55, 45),
         ({**FMA, "fp16_peak_ops_per_cycle": 1000, "l1_data_pct": 1}, {}, "less_fma", 75, None),
         # What else is in use would still need its time: DRAM 40 %, the ALU 50 %.
-        ({**FMA, "dram_throughput_pct": 40}, {}, "use_tensor_cores", 60, None),
-        ({**FMA, "tensor_peak_fp16_ops_per_cycle": None, "alu_pct": 50}, {}, "packed_halves", 50, None),
+        ({**FMA, "dram_throughput_pct": 40}, {}, "use_tensor_cores", 60, 60),
+        ({**FMA, "tensor_peak_fp16_ops_per_cycle": None, "alu_pct": 50}, {}, "packed_halves", 50, 45),
         # Few of the additions and multiplications are fused, as those of a product are; or most are of integers.
-        ({**FMA, "fadd_thread_insts": 2e9}, {}, "packed_halves", 55, None),
+        ({**FMA, "fadd_thread_insts": 2e9}, {}, "packed_halves", 55, 45),
         ({**FMA, "ffma_thread_insts": 1e3}, {}, "less_fma", 75, None),
         ({"adu_pct": 90}, {}, "less_of_pipe", 75, None),
         ({"l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 5}, {},
-         "no_bank_conflicts", 55, None),
+         "no_bank_conflicts", 55, 45),
     ],
 )  # fmt: skip
 def test_the_first_step_and_the_most_it_saves(
-    row: dict[str, float], situation: dict[str, Any], first: str, most: float, estimate: float | None
+    row: dict[str, float], situation: dict[str, Any], first: str, most: float | None, estimate: float | None
 ) -> None:
     found = advice_for(row, **situation)[0]
     assert found.id is first
-    assert found.bound_pct == pytest.approx(most)
-    assert found.estimate_pct == (None if estimate is None else pytest.approx(estimate))
+    assert found.bound_pct == (None if most is None else pytest.approx(most))
+    assert found.estimate_pct == (None if estimate is None else pytest.approx(estimate, rel=1e-3))
 
 
 @pytest.mark.parametrize(
@@ -453,16 +464,16 @@ LOCAL_ROW = {
     ("cause", "row", "lines", "expected"),
     [
         (CauseId.ATOMICS, {}, ("RED.E.ADD [R2], R3",),
-         [("aggregate_atomics", 80, "the code has 1 RED"), ("spread_atomics", 80, "1 RED")]),
+         [("aggregate_atomics", 95, "the code has 1 RED"), ("spread_atomics", 95, "1 RED")]),
         (CauseId.ATOMICS, {}, ("ATOMS.ADD RZ, [R2], R3", "SHFL.BFLY PT, R4, R4, 0x1, 0x1f", "RED.E.ADD [R2], R3"),
-         [("spread_atomics", 80, "1 ATOMS and 1 RED")]),
+         [("spread_atomics", 95, "1 ATOMS and 1 RED")]),
         (CauseId.BARRIER, {}, ("BAR.SYNC 0x0", "STS [R2], R3"), [("fewer_barriers", 75, "1 BAR")]),
         (CauseId.LOCAL_MEMORY, LOCAL_ROW, ("LDL R4, [R1]", "STL [R1], R4"),
          [("fewer_spills", 95, "1,000,000 requests to local memory are spills; the code has 1 LDL and 1 STL")]),
         (CauseId.LOCAL_MEMORY, {**LOCAL_ROW, "spill_requests": 0}, ("LDL R4, [R1]",),
          [("constant_indices", 95, "1,000,000 requests to local memory")]),
         (CauseId.SCATTERED_ACCESS, {"global_load_sectors": 32e6, "global_load_requests": 1e6}, (),
-         [("neighbouring_access", 95, "touches 32.0 sectors"), ("stage_in_shared", 95, "")]),
+         [("neighbouring_access", 95, "touches 32.0 sectors")]),
         (CauseId.DIVERGENCE, {"threads_per_instruction": 8, "issue_slot_busy_pct": 90}, (),
          [("same_path", 75, "8.0 of 32 threads")]),
         (CauseId.INSTRUCTION_CACHE, {}, (LOAD,) * 4000, [("smaller_code", 75, "64 kB")]),

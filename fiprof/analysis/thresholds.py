@@ -91,9 +91,11 @@ BESIDE = Threshold(50.0, "%")
 SOME_WAITING = Threshold(10.0, "%")
 """Time in which the GPU waits, from which it is worth a word or a step beside the kernel's own."""
 OVERHEAD = Threshold(20.0, "%")
-"""Cycles of a launch without a warp on any multiprocessor, from which it is called too short."""
+"""What any launch takes, of a launch's time, from which it is worth a step: such a launch is shorter than 15 µs."""
 LEAST_GAIN = Threshold(1.0, "%")
 """What a step has to save at the least."""
+UNINFORMATIVE = Threshold(75.0, "%")
+"""A bound that leaves a quarter of the time or less: whether the step helps at all is then as open as how much."""
 PROCESSES_DIFFER = Threshold(0.54, "%")
 """Most by which the time of one case differs between processes on one board (H100, H200): at 7 µs; 0.02 to 0.09% from
 180 µs on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, Verdict
+from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, TimeOf, Verdict
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
 
 if TYPE_CHECKING:
@@ -116,25 +116,32 @@ def step(of: Step) -> TracedText:
     words = "{action} (no bound: {basis})"
     if of.measured_pct is not None:
         words = "{action} (saved {measured:.3g}% of {of}: measured, {basis})"
-    elif of.bound_pct is not None and of.estimate_pct is not None:
-        words = "{action} (saves at most {bound:.3g}% of {of}, {estimate:.3g}% by estimate: {basis})"
-    elif of.bound_pct is not None:
-        words = "{action} (saves at most {bound:.3g}% of {of}: {basis})"
+    elif of.estimate_pct is not None and of.bound_pct is not None:
+        words = "{action} (saves {estimate:.3g}% of {of} by estimate, at most {bound:.3g}%: {basis})"
     elif of.estimate_pct is not None:
         words = "{action} (may save {estimate:.3g}% of {of}: {basis})"
+    elif of.little_known:
+        words = "{action} (little is known: at most {bound:.3g}% of {of}; {basis})"
+    elif of.bound_pct is not None:
+        words = "{action} (saves at most {bound:.3g}% of {of}: {basis})"
     pct = {"bound": of.bound_pct, "estimate": of.estimate_pct, "measured": of.measured_pct}
     return say(words, action=of.action, of=of.of, basis=basis(of), **pct)
 
 
 def short_step(of: Step) -> TracedText:
-    """``fewer instructions, ≤ 33%``."""
-    words, pct = "{action}, ≤ {pct:.0f}%", of.bound_pct
+    """``fewer instructions, ≤ 33%``; ``fuse or batch, ~1.2% of all kernel time``."""
+    words, pct = "{action}, ≤ {pct}%", of.bound_pct
     if of.measured_pct is not None:
-        words, pct = "{action}, saved {pct:.0f}%", of.measured_pct
+        words, pct = "{action}, saved {pct}%", of.measured_pct
     elif of.estimate_pct is not None:
-        words, pct = "{action}, ~{pct:.0f}%", of.estimate_pct
+        words, pct = "{action}, ~{pct}%", of.estimate_pct
+    elif of.little_known:
+        words = "{action}, little known (≤ {pct}%)"
+    words += "" if of.of is TimeOf.LAUNCH else " of {of}"
     action = say(of.short, **of.action.values)
-    return action if pct is None else say(words, action=action, pct=pct)
+    return (
+        action if pct is None else say(words, action=action, pct=f"{pct:.0f}" if pct >= 1 else f"{pct:.1g}", of=of.of)
+    )
 
 
 def estimate(of: QuotedRule) -> str:

@@ -99,6 +99,15 @@ class Comparison(NamedTuple):
         }  # fmt: skip
 
 
+class TimeOf(Worded):
+    """Whose time a bound is of."""
+
+    LAUNCH = "launch", "the launch"
+    ITERATION = "iteration", "an iteration"
+    KERNELS = "kernels", "all kernel time"
+    """Of its iteration, or of the program."""
+
+
 class Bottleneck(NamedTuple):
     """Something that may bind a launch."""
 

@@ -1,48 +1,35 @@
 """What to do about what binds a launch: each step with its words, its bound and what that rests on.
 
 A resource at r percent of its peak needs r percent of the time whatever is done about the others. So a step saves at
-most what the busiest resource leaves whose work it does not make less; and never more than the floor of the case's
-bytes and operations leaves. A stall's share bounds nothing: warps wait at the same time.
+most what the busiest resource leaves whose work it does not make less; and, where the work stays the same, what the
+floor of the case's bytes and operations leaves. A stall's share bounds nothing: warps wait at the same time.
+
+Each step declares what it relieves. First come those that relieve every limit of the launch, then those that relieve
+one; among these first those for a cause, then those whose saving was estimated from counters, then those with a bound
+that says something, then the rest, the largest first. What relieves no limit is never first.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fiprof.analysis import thresholds
 from fiprof.analysis.alternatives import Alternative
 from fiprof.analysis.instructions import Family, HotInstruction, Listing
 from fiprof.analysis.occupancy import WARP_THREADS, occupancy
 from fiprof.analysis.stalls import state
-from fiprof.analysis.thresholds import (
-    CONFLICTS,
-    DOMINANT_STALL,
-    EMPTY,
-    EXCESS,
-    FMA_OF_ISSUE,
-    FREQUENT,
-    FUSED,
-    KEPT,
-    LEAST_GAIN,
-    OPERANDS,
-    OVERHEAD,
-    SATURATED,
-    SOME_WAITING,
-    UNUSED,
-)
-from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, CauseId, Comparison, Kind, Part, Verdict
+from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import BALANCE_RULES, CONFLICT_RULES, SECTOR_RULES, QuotedRule, by_warpgroups
-from fiprof.analysis.verdict.rules import PASSES
+from fiprof.analysis.verdict.rules import PASSES, RESOURCES
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
-from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, Worded, finding, plain
-from fiprof.model.quantities import Names, Quantity, Row, metric, number
+from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, finding, plain
+from fiprof.model.quantities import Formula, Names, Quantity, Row, metric, number
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 
 MOST_STEPS = 3
@@ -50,32 +37,33 @@ MOST_REGISTERS = 255
 """Of a thread."""
 INSTRUCTION_BYTES = 16
 """Of SASS, from compute capability 7.0 on."""
-FEW_BLOCKS, FEW_WARPS = 2, 4
-"""Blocks on a multiprocessor of which one at a barrier leaves half of it idle; warps of a block that is small."""
 HOPPER = "9"
 """Major compute capability that has wgmma."""
 
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
-PIPES = (
-    Part.ISSUE_SLOTS, Part.FMA_PIPE, Part.ALU_PIPE, Part.XU_PIPE, Part.FP64_PIPE, Part.LSU_PIPE, Part.ADU_PIPE,
-    Part.CBU_PIPE, Part.TEX_PIPE, Part.UNIFORM_PIPE,
-)  # fmt: skip
+PIPES = tuple(part for part, of in RESOURCES.items() if of.kind is Kind.COMPUTE and part is not Part.TENSOR_CORES)
 LOADS = (Part.LSU_PIPE, Part.ISSUE_SLOTS, *PASSES)
 """What fewer or wider loads and stores make less use of."""
-MEMORY = (*LOADS, Part.L2, Part.DRAM)
-"""What fewer accesses make less use of."""
+Relief = Part | Kind
+"""What a step relieves: a resource; the waiting, the idle multiprocessors or the host by its kind."""
+_GROUPS: Mapping[str, tuple[Relief, ...]] = {
+    "pipes": PIPES, "passes": PASSES, "loads": LOADS, "accesses": (*LOADS, Part.L2, Part.DRAM),
+    **{each.value: (each,) for kind in (Part, Kind) for each in kind},
+}  # fmt: skip
+"""What steps.csv calls them; accesses are what fewer of them make less use of."""
 _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {*PASSES, Part.L2, Part.DRAM}}
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
+_FUSED = Formula("ffma / (ffma + fadd + fmul)")
+"""Multiply-adds of the fp32 instructions, 0 to 1."""
+_OF_PIPE = {
+    Part.ADU_PIPE: "uniform_indices fewer_barriers", Part.CBU_PIPE: "fewer_branches", Part.TEX_PIPE: "fewer_fetches",
+    Part.UNIFORM_PIPE: "less_uniform",
+}  # fmt: skip
+"""Pipes with little to say about -> how to use them less."""
+USED = (Kind.COMPUTE, Kind.MEMORY)
 
 NOTHING_USED = finding("nothing_used", "nothing else is used")
-
-
-class TimeOf(Worded):
-    """Whose time a bound is of."""
-
-    LAUNCH = "launch", "the launch"
-    ITERATION = "iteration", "an iteration"
 
 
 class Step(NamedTuple):
@@ -94,14 +82,18 @@ class Step(NamedTuple):
     measured_pct: float | None = None
     """What it saved where it was measured, percent of the time of ``of``; None for a step that is only bounded."""
     estimate_pct: float | None = None
-    """What it saves where everything else keeps its time, likewise; an estimate, that of ncu's rule or of the work that
-    would be left. None where there is none."""
+    """What it saves where everything else keeps its time, likewise: by the counters of what it removes, or ncu's rule.
+    None where there is none."""
+    relieves: tuple[Relief, ...] = ()
+    """The limits that it makes less."""
     cause: CauseId | None = None
     """The cause that it is for; None for one that is for what binds."""
     rules: tuple[QuotedRule, ...] = ()
     """ncu's rules that the step restates; of ncu_rule and fuse_multiply_add the one whose estimate it is."""
     bound_source: Provenance | None = None
     """Where the bound comes from; None without one, and where nothing that the step leaves as it is was used."""
+    estimate_source: Provenance | None = None
+    """Where the estimate comes from; None without one, and for ncu's."""
 
     @property
     def id(self) -> str:
@@ -117,28 +109,34 @@ class Step(NamedTuple):
 
     @property
     def size_pct(self) -> float | None:
-        """What it is ranked by: the smaller of bound and estimate; None without either."""
-        return min((each for each in (self.bound_pct, self.estimate_pct) if each is not None), default=None)
+        """What it is ranked by: the estimate, else the bound; None without either."""
+        return self.bound_pct if self.estimate_pct is None else self.estimate_pct
+
+    @property
+    def little_known(self) -> bool:
+        """Whether nothing was estimated, and the bound, what else the launch uses, says next to nothing."""
+        known = self.estimate_pct is not None or self.of is not TimeOf.LAUNCH
+        return not known and self.bound_pct is not None and self.bound_pct >= thresholds.UNINFORMATIVE
+
+    def of_kernels(self, share: float) -> Step:
+        """The same of all kernel time. share: the launch's part of that, 0 to 1."""
+        scaled = [None if each is None else each * share for each in (self.bound_pct, self.estimate_pct)]
+        return self._replace(bound_pct=scaled[0], estimate_pct=scaled[1], of=TimeOf.KERNELS, bound_source=None)
+
+    def relieving(self, limit: Bottleneck) -> bool:
+        """Whether it makes a limit less."""
+        return not {limit.kind, limit.part, *_HIDDEN.get(limit.part or Part.DRAM, ())}.isdisjoint(self.relieves)
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""
         action = self.action.fields()
         return {
             "id": action.pop("id"), "bound_pct": self.bound_pct, "estimate_pct": self.estimate_pct,
-            "measured_pct": self.measured_pct, "of": self.of.value, "cause": plain(self.cause), **action,
+            "measured_pct": self.measured_pct, "of": self.of.value, "little_known": self.little_known,
+            "relieves": plain(self.relieves), "cause": plain(self.cause), **action,
+            "estimate_provenance": str(self.estimate_source) if self.estimate_source else None,
             "basis": self.basis.fields(), "rules": [rule.rule for rule in self.rules],
         }  # fmt: skip
-
-
-class Bound(NamedTuple):
-    """The most that a step can save."""
-
-    pct: float
-    """Percent of the time."""
-    basis: Finding | None = None
-    """What needs the rest of the time."""
-    source: Provenance | None = None
-    """Where pct comes from."""
 
 
 class LaunchContext(NamedTuple):
@@ -161,6 +159,8 @@ class LaunchContext(NamedTuple):
     """The least time of its case; None where it is not the case's main kernel, or nothing is known."""
     code: Listing | None = None
     """Its instructions; None where they were not collected."""
+    share: float | None = None
+    """Its part of the time of all kernels of the program or of its iteration, 0 to 1; None where that is not known."""
 
     def traced(self, quantity: Quantity) -> TracedNumber | None:
         return quantity.traced(self.row, self.names)
@@ -183,49 +183,104 @@ class LaunchContext(NamedTuple):
         found = self.verdict.resource(part) if part else None
         return {"part": part, "use": found.comparison.number if found and found.comparison else None}
 
-    def bound(self, *less: Part, still: float = 0.0, other_work: bool = False, fewer_bytes: bool = False) -> Bound:
-        """The most that a step can save.
+    def cost(self, cause: CauseId, part: float | None = 1.0) -> TracedNumber | None:
+        """Percent of the time that goes with a cause: so much of the use of what binds, or of the warps' time in the
+        stalls that the cause shows as. part: 0 to 1; None where it is not known."""
+        binds = [use] if (use := self.use_of(self.verdict.part)["use"]) else []
+        spent = binds or [each.number for each in self.stalls if each.of in cause.stalls]
+        source = Provenance("facts", f"{part!r} * sum(parts)", parts=tuple(each.source for each in spent))
+        value = (part or 0.0) * math.fsum(each.value for each in spent)
+        return TracedNumber(value, source, ".0f", "%") if value else None
 
-        less: resources that it makes less use of, the one that it is about first. still: percent of the time that this
-        one needs afterwards, at the least. other_work, fewer_bytes: whether it changes what the operations and the
-        bytes of the floor are.
+    def step(
+        self, kind: str, because: Finding | None = None, values: Mapping[str, Any] | None = None, *,
+        relieves: tuple[Relief, ...] = (), still: float | None = None, most: TracedNumber | float | None = None,
+        estimate: TracedNumber | float | None = None, rules: tuple[QuotedRule, ...] = (),
+    ) -> Step:  # fmt: skip
+        """A step of ``steps.csv``, with the most that it saves.
+
+        because: what it rests on, beside what needs the rest of the time. values: what its words name. relieves: beside
+        what the table says. still: percent of the time that the busiest resource that it relieves needs afterwards, at
+        the least; None where that is not known. most: the most that it saves by itself. estimate: what it saves where
+        that is not what the resource no longer needs.
         """
+        row = _table("steps.csv")[kind]
+        less, work = (*relieves, *_parts(row["relieves"])), row["work"]
+        most_pct, source = (most.value, most.source) if isinstance(most, TracedNumber) else (most, None)
+        basis = None
+        if work not in ("unbounded", "iteration"):
+            left, basis, left_source, freed = self._left(less, {*less, *_parts(row["changes"])}, still, work)
+            estimate = freed if estimate is None else estimate
+            if most_pct is None or left < most_pct:
+                most_pct, source = left, left_source
+        saved_pct = estimate.value if isinstance(estimate, TracedNumber) else estimate
+        return Step(
+            action=Finding(kind, values or {}, row["words"]),
+            short=row["short"],
+            bound_pct=most_pct,
+            basis=both(because, basis) or NOTHING_USED,
+            of=TimeOf.ITERATION if work == "iteration" else TimeOf.LAUNCH,
+            estimate_pct=saved_pct if saved_pct is None or most_pct is None else min(saved_pct, most_pct),
+            relieves=less,
+            rules=rules,
+            bound_source=source,
+            estimate_source=estimate.source if isinstance(estimate, TracedNumber) else None,
+        )
 
-        def left(of: Bottleneck, factor: float = 1.0) -> Provenance | None:
-            """Where the time comes from that a resource leaves which is needed for this part of its use."""
-            if of.comparison is None:
-                return None
-            used = "a" if factor == 1 else f"{factor!r} * a"
-            return Provenance("facts", f"max(100 - {used}, 0)", parts=(of.comparison.number.source,))
+    def _left(
+        self, less: tuple[Relief, ...], changed: set[Relief], still: float | None, work: str
+    ) -> tuple[float, Finding, Provenance | None, TracedNumber | None]:
+        """The time that a step leaves at the least, percent, as what it saves at the most; what needs it; where that
+        comes from; and the time in which what it relieves is no longer busy. changed: resources whose use it may
+        change. work: what of the floor's it changes."""
 
-        needed, basis, source = 0.0, NOTHING_USED, None
+        def left(of: Bottleneck, formula: str) -> Provenance | None:
+            return of.comparison and Provenance("facts", formula, parts=(of.comparison.number.source,))
+
+        needed, basis, source, freed = 0.0, NOTHING_USED, None, None
         for found in self.verdict.resources:
-            if found.part not in less and not _HIDDEN.get(found.part or Part.DRAM, set()).intersection(less):
-                needed, source, used = found.value, left(found), self.use_of(found.part)
-                if less:
+            if found.part not in changed and _HIDDEN.get(found.part or Part.DRAM, set()).isdisjoint(changed):
+                needed, source, used = found.value, left(found, "max(100 - a, 0)"), self.use_of(found.part)
+                if any(isinstance(each, Part) for each in changed):
                     basis = finding("stays", "{part} would still need {use} of the time", **used)
                 elif used["use"] is not None:
                     basis = finding("used", "use of {part} is {use}", **used)
                 break
-        if still > needed:
-            own = next(found for found in self.verdict.resources if found.part in less)
-            words = "{part} would still need {still_pct:.1f}% of the time"
-            needed, source = still, left(own, still / own.value)
-            basis = finding("still", words, part=less[0], still_pct=still)
-        saving = self.floor.saving_pct(other_work=other_work) if self.floor and not fewer_bytes else None
+        own = next((found for found in self.verdict.resources if found.part in less), None)
+        if own is not None and own.value and still is not None:
+            factor = still / own.value
+            if factor < 1 and (freed_by := left(own, f"{1 - factor!r} * a")):
+                freed = TracedNumber(own.value - still, freed_by, ".0f", "%")
+            if still > needed:
+                words = "{part} would still need {still_pct:.1f}% of the time"
+                needed, source = still, left(own, f"max(100 - {factor!r} * a, 0)")
+                basis = finding("still", words, part=own.part, still_pct=still)
+        saving = self.floor.saving_pct(other_work=bool(work)) if self.floor and "bytes" not in work else None
         if saving is not None and 100 - saving.value > needed:
             words = "the least bytes and operations leave no more than {most}"
             needed, source, basis = 100 - saving.value, saving.source, finding("floor", words, most=saving)
-        return Bound(max(100 - needed, 0.0), basis, source)
+        return min(max(100 - needed, 0.0), 100.0), basis, source, freed
+
+    @property
+    def too_small(self) -> bool:
+        """Whether the launch is mostly what any launch takes: the work is too small for the GPU."""
+        return (quantities.FIXED.of(self.row) or 0.0) >= thresholds.MOSTLY
 
     # Its instructions
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether it is known that more shuffles than loads and stores are executed."""
+        share = self.code.executed_share(Family.SHUFFLE) if self.code else None
+        accesses = self.code.executed_share(Family.GLOBAL_LOAD, Family.GLOBAL_STORE, *SHARED) if self.code else None
+        return share is not None and share >= max(thresholds.FREQUENT / 100, accesses or 0.0)
 
     @property
     def counted(self) -> bool:
         """Whether it is known how often each instruction is executed."""
         return self.code is not None and self.code.executed_share() is not None
 
-    def executes(self, *those: str, least: float = FREQUENT / 100) -> bool:
+    def executes(self, *those: str, least: float = thresholds.FREQUENT / 100) -> bool:
         """Whether these families or opcodes are known to be so much of what is executed, 0 to 1."""
         share = self.code.executed_share(*those) if self.code else None
         return share is not None and share >= least
@@ -253,13 +308,11 @@ class LaunchContext(NamedTuple):
 
     def executed(self) -> Finding | None:
         """The families of instructions that are executed most, as a basis."""
-        families = [each for each in Family if each is not Family.OTHER and self.executes(each)]
-        shares = {each: self.code.executed_share(each) or 0.0 for each in families} if self.code else {}
+        code, families = self.code, (each for each in Family if each is not Family.OTHER and self.executes(each))
+        shares = {each: code.executed_share(each) or 0.0 for each in families} if code else {}
+        most = sorted(shares, key=shares.__getitem__, reverse=True)[:3]
         words = "{executed_share:.0%} are {family}"
-        named = tuple(
-            finding("family", words, family=each, executed_share=shares[each])
-            for each in sorted(shares, key=shares.__getitem__, reverse=True)[:3]
-        )
+        named = tuple(finding("family", words, family=each, executed_share=shares[each]) for each in most)
         return finding("executed", "of the executed instructions {families}", families=named) if named else None
 
 
@@ -270,33 +323,9 @@ def _table(name: str) -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in csv.DictReader(text.splitlines())}
 
 
-def step(
-    kind: str,
-    bound: Bound | None,
-    because: Finding | None = None,
-    values: Mapping[str, Any] | None = None,
-    *,
-    of: TimeOf = TimeOf.LAUNCH,
-    estimate: TracedNumber | float | None = None,
-    rules: tuple[QuotedRule, ...] = (),
-) -> Step:
-    """A step of ``steps.csv``, with the most that it saves.
-
-    bound: None where nothing bounds it. because: what it rests on, beside what needs the rest of the time. values: what
-    its words name.
-    """
-    words, most = _table("steps.csv")[kind], None if bound is None else min(bound.pct, 100.0)
-    saved = estimate.value if isinstance(estimate, TracedNumber) else estimate
-    return Step(
-        action=Finding(kind, values or {}, words["words"]),
-        short=words["short"],
-        bound_pct=most,
-        basis=both(because, bound.basis if bound else None) or NOTHING_USED,
-        of=of,
-        estimate_pct=saved if saved is None or most is None else min(saved, most),
-        rules=rules,
-        bound_source=bound.source if bound else None,
-    )
+def _parts(names: str) -> tuple[Relief, ...]:
+    """Parts and kinds by their names in ``steps.csv``."""
+    return tuple(part for name in names.split() for part in _GROUPS[name])
 
 
 def both(*parts: Finding | None) -> Finding | None:
@@ -317,10 +346,11 @@ def hot(found: HotInstruction | None) -> Finding | None:
     return finding(kind, words, sass=found.sass, sample_share=found.share, waits_for=found.waits_for)
 
 
-def ways(*those: tuple[str, bool]) -> dict[str, Any]:
+def ways(*those: str | tuple[str, bool]) -> dict[str, Any]:
     """The ways of ``ways.csv`` that the kernel does not go already, as a step's values."""
-    words = _table("ways.csv")
-    return {"ways": tuple(Phrase(way, words[way]["words"]) for way, open_ in those if open_)}
+    words, open_ = _table("ways.csv"), (each for each in those if isinstance(each, str) or each[1])
+    names = (each if isinstance(each, str) else each[0] for each in open_)
+    return {"ways": tuple(Phrase(way, words[way]["words"]) for way in names)}
 
 
 def peaks(ratio: float) -> Finding:
@@ -336,61 +366,64 @@ def measured(found: Alternative) -> Step:
         low=found.factor.low, high=found.factor.high, measure=found.measure, observed=found.difference.observed,
     )  # fmt: skip
     values = {"changes": tuple(change.finding for change in found.changes), "case": found.instead}
-    made = step("use_alternative", None, basis, values, of=TimeOf.ITERATION)
-    return made._replace(measured_pct=100 * (1 - 1 / found.factor.value))
+    row, saved_pct = _table("steps.csv")["use_alternative"], 100 * (1 - 1 / found.factor.value)
+    action = Finding("use_alternative", values, row["words"])
+    return Step(action, row["short"], None, basis, TimeOf.ITERATION, saved_pct)
 
 
 # Which steps follow
 
 
 def steps(s: LaunchContext) -> tuple[Step, ...]:
-    """The two or three steps that follow: those for what causes it first, then the others that are bounded, the largest
-    first, then those that are not; of a pair of limits first those that follow from both."""
-    if s.verdict.pair:
-        of_each = [steps(s._replace(verdict=replace(s.verdict, limits=(each,)))) for each in s.verdict.limits]
-        ids = [{each.id for each in those} for those in of_each]
-        shared = [each for each in of_each[0] if each.id in ids[1]]
-        either = [
-            each for pair in itertools.zip_longest(*of_each) for each in pair if each and each.id not in ids[0] & ids[1]
-        ]
-        return (*shared, *either)[:MOST_STEPS]
-    verdict, case = s.verdict, s.case
-    make = _FOR_PART.get(verdict.part) if verdict.part else None
-    make = make or _FOR_KIND.get(verdict.kind)
-    if make is None:
+    """The two or three steps that follow, in the module's order."""
+    verdict, case, limits = s.verdict, s.case, s.verdict.limits
+    makers = [
+        (make, limit.part)
+        for limit in limits
+        if (make := (_FOR_PART.get(limit.part) if limit.part else None) or _FOR_KIND.get(limit.kind))
+    ]
+    if not makers:
         return ()
     found: list[Step] = []
-    if case is not None and case.bound is CaseBound.COPIES and case.copying is not None:
+    if case and case.copying and case.copying.reached and verdict.kind is not Kind.LAUNCH:
         # Where an iteration mostly copies, no change of a kernel matters as much.
         copying = case.copying.number
         because = finding("copying", "only copies run in {copying} of the GPU's busy time", copying=copying)
-        bound = Bound(copying.value, source=copying.source)
-        found.append(step("less_copying", bound, because, of=TimeOf.ITERATION))
-    if verdict.kind is Kind.LAUNCH:
-        found += make(s)
-    else:
-        for cause in verdict.causes:
-            found += [each._replace(cause=cause.id) for each in steps_for(s, cause.id)]
-        # A cause says more than the stall that it shows as, and than the search for the unit that it keeps busy.
-        explained = {"find_unit", "find_memory_part"} if verdict.causes else set()
-        explained |= {reason for cause in verdict.causes for reason in cause.id.stalls}
-        found += [each for each in make(s) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
+        found.append(s.step("less_copying", because, most=copying))
+    for cause in verdict.causes:
+        found += [each._replace(cause=cause.id) for each in steps_for(s, cause.id)]
+    # A cause says more than the stall that it shows as, and than the search for the unit that it keeps busy.
+    explained = {"find_unit"} if verdict.causes else set()
+    explained |= {reason for cause in verdict.causes for reason in cause.id.stalls}
+    for make, part in makers:
+        found += [each for each in make(s, part) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
+        explained |= {"long_scoreboard"} if part is Part.DRAM else set()
+    if verdict.kind is not Kind.LAUNCH:
         found += wgmma(s)
         found += _by_rules(s, {rule.rule for each in found for rule in each.rules})
-        if case and case.waiting and case.waiting.value >= SOME_WAITING:
-            found += [*_launch(s)][:1]
+        if case and case.waiting and case.waiting.value >= thresholds.SOME_WAITING:
+            found += [*_launch(s, None)][:1]
     once: dict[str | int, Step] = {}
     for each in found:
         # ncu's rules are all different.
         once.setdefault(len(once) if each.id == "ncu_rule" else each.id, each)
-    worth = [each for each in once.values() if each.size_pct is None or each.size_pct >= LEAST_GAIN]
+    worth = [each for each in once.values() if each.size_pct is None or each.size_pct >= thresholds.LEAST_GAIN]
+    if limits[0].kind in USED and limits[0].value < thresholds.SATURATED:
+        # Busy and not saturated: latency matters beside it.
+        limits = (*limits, Bottleneck(Kind.LATENCY, None, 100 - limits[0].value))
+    elif limits[0].part and not any(each.relieving(limit) for each in worth for limit in limits):
+        binds = s.use_of(limits[0].part)
+        worth.append(s.step("at_roof", values=binds, relieves=(limits[0].part,)))
 
-    def rank(each: Step) -> tuple[bool, bool, float]:
+    def rank(each: Step) -> tuple[bool, int, bool, int, float]:
         """Steps for a cause keep their order: the most specific cause is first."""
-        size = 0.0 if each.cause else -(each.size_pct or 0.0)
-        return each.cause is None and each.id != "less_copying", each.bound_pct is None, size
+        left = sum(not each.relieving(limit) for limit in limits)
+        known = 0 if each.estimate_pct is not None else 1 + (each.bound_pct is None or each.little_known)
+        ordered = (0, 0.0) if each.cause else (known, -(each.size_pct or 0.0))
+        return each.id != "less_copying", left, each.cause is None, *ordered
 
-    return tuple(sorted(worth, key=rank)[:MOST_STEPS])
+    first = sorted(worth, key=rank)[:MOST_STEPS]
+    return tuple(each.of_kernels(s.share) if each.id == "fuse_or_batch" and s.share else each for each in first)
 
 
 def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
@@ -403,11 +436,10 @@ def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
         message, words = rule.message.rstrip("."), "ncu's estimate ({estimate})"
         if rule.rule == "FPInstructions":
             basis = finding("ncu_estimate_of", words + ": {message}", estimate=rule.speedup_kind, message=message)
-            bound = s.bound(Part.FMA_PIPE, Part.FP64_PIPE, Part.ISSUE_SLOTS)
-            yield step("fuse_multiply_add", bound, basis, estimate=rule.speedup_pct, rules=(rule,))
+            yield s.step("fuse_multiply_add", basis, estimate=rule.speedup_pct, rules=(rule,))
         else:
             basis = finding("ncu_estimate", words, estimate=rule.speedup_kind)
-            yield step("ncu_rule", None, basis, {"message": message}, estimate=rule.speedup_pct, rules=(rule,))
+            yield s.step("ncu_rule", basis, {"message": message}, estimate=rule.speedup_pct, rules=(rule,))
 
 
 def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
@@ -420,107 +452,115 @@ def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[
 # The host, the multiprocessors, latency
 
 
-def _launch(s: LaunchContext) -> Iterator[Step]:
+def _launch(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     if s.case is None or s.case.waiting is None:
         return
     waiting, words = s.case.waiting.number, "the GPU waits for {waiting} of it; {host}"
     values = {"waiting": waiting, "host": s.case.host}
-    bound = Bound(waiting.value, source=waiting.source)
     graph = "larger_graph" if s.case.graph else "use_graph"
-    yield step(graph, bound, finding("waits", words, **values), of=TimeOf.ITERATION)
+    yield s.step(graph, finding("waits", words, **values), most=waiting)
     # Fused kernels move fewer bytes too.
     first = finding("waits_first", words + "; a faster kernel saves nothing until then", **values)
-    yield step("larger_launches", None, first, of=TimeOf.ITERATION)
+    yield s.step("larger_launches", first)
 
 
-def _imbalance(s: LaunchContext) -> Iterator[Step]:
+def _imbalance(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     kind, values = "even_work", {}
-    if s.verdict.part is Part.TAIL:
+    if part is Part.TAIL:
         kind = "fuller_last_wave"
-    elif s.verdict.part is Part.TOO_FEW_BLOCKS:
-        kind = "more_blocks"
-        values = {name: s.number(name) or 0.0 for name in ("blocks", "multiprocessors")}
+    elif (s.number("blocks") or math.inf) < (s.number("multiprocessors") or 0.0):
+        kind, values = "more_blocks", {name: s.number(name) for name in ("blocks", "multiprocessors")}
     # Not the idle time: a block alone on a multiprocessor does not use it either.
-    words = "the multiprocessors were idle for {idle} of the time of the longest"
-    because, rules = finding("idle", words, idle=s.verdict.idle), s.estimated(*BALANCE_RULES)
-    yield step(kind, s.bound(), because, values, estimate=s.verdict.idle, rules=rules)
+    words, idle, fixed = (
+        "the multiprocessors were idle for {idle} of the time of the longest",
+        s.verdict.idle,
+        s.traced(quantities.FIXED),
+    )
+    because, rules = finding("idle", words, idle=idle), s.estimated(*BALANCE_RULES)
+    estimate = idle
+    if idle and fixed:
+        # What a launch takes in any case is not shared out.
+        source = Provenance("facts", "a * (1 - b / 100)", parts=(idle.source, fixed.source))
+        estimate = TracedNumber(idle.value * (1 - fixed.value / 100), source, ".0f", "%")
+    yield s.step(kind, because, values, estimate=estimate, rules=rules)
+    yield from _too_small(s)
 
 
-def _latency(s: LaunchContext) -> Iterator[Step]:
-    busiest, overhead = s.verdict.busiest, s.traced(quantities.OVERHEAD)
-    too_short = overhead is not None and overhead.value >= OVERHEAD
-    if too_short:
-        because = finding("overhead", "no warp was resident in {overhead} of the cycles", overhead=overhead)
-        yield step("longer_launch", s.bound(), because, estimate=overhead)
+def _too_small(s: LaunchContext) -> Iterator[Step]:
+    """More work a launch, where what any launch takes is a part of its time; it is the limit where that is most."""
+    fixed, words = s.traced(quantities.FIXED), "a launch that does next to nothing takes {fixed} of its time"
+    if fixed is not None and fixed.value >= thresholds.OVERHEAD:
+        relieves = (Kind.LATENCY, Kind.IMBALANCE) if s.too_small else ()
+        yield s.step("fuse_or_batch", finding("fixed", words, fixed=fixed), relieves=relieves, estimate=fixed)
+
+
+def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
+    busiest = s.verdict.busiest
+    yield from _too_small(s)
     if busiest is not None and busiest.part is Part.TENSOR_CORES:
-        yield step("overlap_wgmma" if by_warpgroups(s.row) else "overlap_mma", s.bound())
+        yield s.step("overlap_wgmma" if by_warpgroups(s.row) else "overlap_mma")
         yield from less_work(s)
         yield from copy_by_tma(s)
-    if s.stalls and s.stalls[0].value >= DOMINANT_STALL:
+    if s.stalls and s.stalls[0].of in ("short_scoreboard", "mio_throttle"):
+        yield from _conflicts(s)
+    if s.stalls and s.stalls[0].value >= thresholds.DOMINANT_STALL:
         reason, share = str(s.stalls[0].of), s.stalls[0].number
         if reason != "misc":  # it says nothing of what to do
-            bound, where = s.bound(*_LESS_OF.get(reason, ())), hot(s.hottest(reason))
-            values = {"reason": reason, "share": share, **_ways_out(s, reason)}
-            yield step("less_stall", bound, where, values, rules=s.estimated("CPIStall"))
+            values, less = {"reason": reason, "share": share, **_ways_out(s, reason)}, _parts(_LESS_OF.get(reason, ""))
+            yield s.step("less_stall", hot(s.hottest(reason)), values, relieves=less, rules=s.estimated("CPIStall"))
     elif s.stalls:
         waits = tuple(finding("wait", "{reason} {share}", reason=each.of, share=each.number) for each in s.stalls[:3])
         longest = finding("longest_waits", "the largest stalls are {waits} of the warps' time", waits=waits)
-        yield step("read_hotspots", None, both(longest, hot(s.hottest())))
-    if not by_warpgroups(s.row) and not too_short:
+        yield s.step("read_hotspots", both(longest, hot(s.hottest())))
+    if not by_warpgroups(s.row) and not s.too_small:
         yield from more_warps(s)
 
 
-_LESS_OF: Mapping[str, tuple[Part, ...]] = {
-    "long_scoreboard": (*LOADS, Part.L2),
-    "lg_throttle": (*LOADS, Part.L2),
-    "drain": (*LOADS, Part.L2),
-    "mio_throttle": (*LOADS, Part.XU_PIPE),
-    "short_scoreboard": (*LOADS, Part.XU_PIPE),
-    "tex_throttle": (*LOADS, Part.L2),
-    "math_pipe_throttle": PIPES,
-    "branch_resolving": (Part.ISSUE_SLOTS, Part.ALU_PIPE),
-    "membar": (Part.L2,),
-    "barrier": (Part.ISSUE_SLOTS,),
+_LESS_OF: Mapping[str, str] = {
+    **dict.fromkeys(("long_scoreboard", "lg_throttle", "drain", "tex_throttle"), "loads l2"),
+    **dict.fromkeys(("mio_throttle", "short_scoreboard"), "loads xu_pipe"),
+    "math_pipe_throttle": "pipes",
+    "branch_resolving": "issue_slots alu_pipe",
+    "membar": "l2",
+    "barrier": "issue_slots",
 }
 """Stall reason -> what may be used less by what helps against it."""
 
 
+_WAYS_OUT: Mapping[tuple[str, Family], str] = {
+    ("long_scoreboard", Family.MBARRIER): "more_stages earlier_copies",
+    ("long_scoreboard", Family.COPY_WAIT): "more_stages earlier_copies",
+    ("long_scoreboard", Family.LOCAL): "no_local",
+    ("long_scoreboard", Family.ATOMIC): "no_result",
+    ("short_scoreboard", Family.SPECIAL): "polynomials kept",
+    ("short_scoreboard", Family.CONVERSION): "fewer_conversions",
+}
+"""Stall reason and what is waited for -> the ways that make it less."""
+
+
 def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
     """What makes a stall less: by what the hottest instruction in it waits for, where that is known."""
-    found = s.hottest(reason)
-    match reason, found.cause if found else None:
-        case "long_scoreboard", Family.MBARRIER | Family.COPY_WAIT:
-            return ways(("more_stages", True), ("earlier_copies", True))
-        case "long_scoreboard", Family.LOCAL:
-            return ways(("no_local", True))
-        case "long_scoreboard", Family.ATOMIC:
-            return ways(("no_result", True))
-        case "long_scoreboard", Family.GLOBAL_LOAD:
-            return load_ways(s, found)
-        case "short_scoreboard" | "mio_throttle", Family.SPECIAL:
-            return ways(("polynomials", True), ("kept", True))
-        case "short_scoreboard" | "mio_throttle", Family.CONVERSION:
-            return ways(("fewer_conversions", True))
-        case "short_scoreboard" | "mio_throttle", Family.SHARED_LOAD | Family.SHARED_STORE:
-            conflicts = quantities.BANK_CONFLICTS.of(s.row) or 0.0
-            return ways(
-                ("no_conflicts", conflicts >= CONFLICTS / 100),
-                ("wider_shared", s.narrow(Family.SHARED_LOAD)),
-                ("loaded_earlier", True),
-            )
+    found, reason = s.hottest(reason), "short_scoreboard" if reason == "mio_throttle" else reason
+    cause = found.cause if found else None
+    if cause is not None and (reason, cause) in _WAYS_OUT:
+        return ways(*_WAYS_OUT[reason, cause].split())
+    if (reason, cause) == ("long_scoreboard", Family.GLOBAL_LOAD):
+        return load_ways(s, found)
+    if reason == "short_scoreboard" and cause in SHARED:
+        return ways(("wider_shared", s.narrow(Family.SHARED_LOAD)), "loaded_earlier")
     return {"ways": (finding("stall_helps", "{reason.helps}", reason=state(reason)),)}
 
 
 def more_warps(s: LaunchContext) -> Iterator[Step]:
     """More warps to wait at the same time, where the grid has them and something holds them down."""
-    found, bound = occupancy(s.row), s.bound()
+    found = occupancy(s.row)
     if found.waves is not None and not found.waves.full:
         empty = found.waves.idle_share
-        if empty >= EMPTY / 100:
+        if empty >= thresholds.EMPTY / 100:
             most = empty * (100 - (quantities.OVERHEAD.of(s.row) or 0.0))
             because = finding("empty_places", "{empty:.0%} of the block slots are empty", empty=empty)
             places = {"blocks": found.waves.last_blocks, "wave_blocks": found.waves.wave_blocks}
-            yield step("fill_wave", Bound(min(bound.pct, most), bound.basis), because, places)
+            yield s.step("fill_wave", because, places, most=most)
         return
     now = found.theoretical_pct
     if found.steps_blocks and now and found.blocks:
@@ -532,37 +572,33 @@ def more_warps(s: LaunchContext) -> Iterator[Step]:
             left = min(now / then, math.ceil(waves / more) / math.ceil(waves))
             because = finding("more_wait", "so many more warps wait at the same time")
             values = {"changes": found.steps, "occupancy_pct": now, "then_pct": then}
-            bound = Bound(min(bound.pct, 100 * (1 - left)), bound.basis)
-            yield step("more_warps", bound, because, values, rules=s.estimated("TheoreticalOccupancy"))
+            more, rules = 100 * (1 - left), s.estimated("TheoreticalOccupancy")
+            yield s.step("more_warps", because, values, most=more, rules=rules)
 
 
 # Tensor cores, pipes, issue slots
 
 
-def _tensor(s: LaunchContext) -> Iterator[Step]:
+def _tensor(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     yield from less_work(s)
     # Kind of the operands -> the one of half its size.
     kind = dominant_tensor_kind(s.row)
     smaller = {"tf32": "bf16", "fp16": "fp8", "bf16": "fp8"}.get(kind or "")
     peak, faster = (s.number(f"tensor_peak_{each}_ops_per_cycle") for each in (kind, smaller))
     if faster is not None and peak is not None and faster > peak > 0:
-        bound = s.bound(
-            Part.TENSOR_CORES, Part.DRAM, Part.L2, *LOADS,
-            still=s.use(Part.TENSOR_CORES) * peak / faster, other_work=True, fewer_bytes=True,
-        )  # fmt: skip
-        yield step("smaller_operands", bound, peaks(faster / peak), {"operands": kind, "smaller": smaller})
-    yield step("close_tensor_gaps", s.bound())
+        still, values = s.use(Part.TENSOR_CORES) * peak / faster, {"operands": kind, "smaller": smaller}
+        yield s.step("smaller_operands", peaks(faster / peak), values, still=still)
+    yield s.step("close_tensor_gaps")
     yield from copy_by_tma(s)
 
 
 def less_work(s: LaunchContext) -> Iterator[Step]:
     """Operations that the algorithm does not need."""
-    if s.excess_ops is not None and s.excess_ops >= EXCESS:
+    if s.excess_ops is not None and s.excess_ops >= thresholds.EXCESS:
         still = s.use(Part.TENSOR_CORES, *PIPES) / s.excess_ops
-        bound = s.bound(Part.TENSOR_CORES, *PIPES, *PASSES, Part.L2, still=still)
         words = "ncu counted {factor:.2f} times the operations that the algorithm needs"
         because = finding("excess_ops", words, factor=s.excess_ops)
-        yield step("less_wasted_work", bound, because, estimate=100 * (1 - 1 / s.excess_ops))
+        yield s.step("less_wasted_work", because, still=still, estimate=100 * (1 - 1 / s.excess_ops))
 
 
 def wgmma(s: LaunchContext) -> Iterator[Step]:
@@ -570,33 +606,32 @@ def wgmma(s: LaunchContext) -> Iterator[Step]:
 
     Such a rewrite changes the copies, the loads from shared memory and the overlap too: what stays is the products at
     the higher peak, DRAM and the special functions. Not where DRAM is used more than the tensor cores are: there the
-    operands' bytes come first.
+    operands' bytes come first. The estimate is that of tensor cores as busy as before.
     """
     kind, use = dominant_tensor_kind(s.row), s.use(Part.TENSOR_CORES)
     hopper = str(s.row.get("cc") or HOPPER).partition(".")[0] == HOPPER
     slow, fast = (s.number(f"{which}_peak_{kind}_ops_per_cycle") for which in ("mma", "tensor"))
-    if kind is None or slow is None or fast is None or not hopper or use <= max(UNUSED, s.use(Part.DRAM)):
+    if kind is None or slow is None or fast is None or not hopper or use <= max(thresholds.UNUSED, s.use(Part.DRAM)):
         return
     if fast > slow > 0 and mostly_mma(s.row, kind) and not s.has(Family.WGMMA):
-        changed = (Part.TENSOR_CORES, Part.L2, *LOADS, Part.ALU_PIPE, Part.FMA_PIPE)
-        because = both(s.in_code(Family.MMA), peaks(fast / slow))
-        yield step("use_wgmma", s.bound(*changed, still=use * slow / fast), because)
+        because, as_busy = both(s.in_code(Family.MMA), peaks(fast / slow)), 100 * (1 - slow / fast)
+        yield s.step("use_wgmma", because, still=use * slow / fast, estimate=as_busy)
 
 
 def copy_by_tma(s: LaunchContext) -> Iterator[Step]:
     """Copies by TMA for those by cp.async, where products of a warpgroup wait for them."""
     if s.code and s.has(Family.WGMMA) and s.code.count(Family.ASYNC_COPY) > s.code.count(Family.TMA):
-        yield step("copy_by_tma", s.bound(*LOADS, Part.ALU_PIPE), s.in_code(*COPIES))
+        yield s.step("copy_by_tma", s.in_code(*COPIES))
 
 
-def _pipes(s: LaunchContext) -> Iterator[Step]:
+def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """Less for the busiest pipe, or for the issue slots, by what the kernel executes most."""
-    part, unknown = s.verdict.part, s.code is None
-    yield from _tensor_cores(s)
+    unknown = s.code is None
+    yield from _tensor_cores(s, part)
     match part:
         case Part.ISSUE_SLOTS:
             open_, arithmetic = not s.counted, s.executes(Family.FLOAT, Family.CONVERSION)
-            packed = s.executes(Family.PACKED, least=UNUSED / 100)
+            packed = s.executes(Family.PACKED, least=thresholds.UNUSED / 100)
             how = ways(
                 ("fewer_conversions", s.executes(Family.CONVERSION)),
                 ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
@@ -605,19 +640,17 @@ def _pipes(s: LaunchContext) -> Iterator[Step]:
                 ("unrolled", open_ or s.executes(Family.BRANCH)),
                 ("kept", not open_),
             )
-            yield step("fewer_instructions", s.bound(*PIPES), s.executed(), how)
+            yield s.step("fewer_instructions", s.executed(), how)
         case Part.FMA_PIPE:
             # Two multiply-adds in one instruction, where the GPU does more of them so.
             ops = counted_float_ops(s.row)
             slow, fast = (s.number(f"{precision}_peak_ops_per_cycle") for precision in ("fp32", "fp16"))
             mostly_fp32 = bool(ops) and max(ops, key=ops.__getitem__) == "fp32" and _in_floats(s)
-            packed = s.executes(Family.PACKED, least=UNUSED / 100)
+            packed = s.executes(Family.PACKED, least=thresholds.UNUSED / 100)
             if mostly_fp32 and slow is not None and fast is not None and fast > slow > 0 and not packed:
-                still = s.use(Part.FMA_PIPE) * slow / fast
-                bound = s.bound(Part.FMA_PIPE, Part.ISSUE_SLOTS, still=still, other_work=True)
-                yield step("packed_halves", bound, peaks(fast / slow))
+                yield s.step("packed_halves", peaks(fast / slow), still=s.use(Part.FMA_PIPE) * slow / fast)
             else:
-                yield step("less_fma", s.bound(Part.FMA_PIPE, Part.ISSUE_SLOTS))
+                yield s.step("less_fma")
         case Part.ALU_PIPE:
 
             def often(opcodes: str) -> bool:
@@ -629,36 +662,31 @@ def _pipes(s: LaunchContext) -> Iterator[Step]:
                 ("merged_logic", often("LOP3 SHF PRMT")),
                 ("kept", s.counted),
             )
-            yield step("less_alu", s.bound(Part.ALU_PIPE, Part.ISSUE_SLOTS), s.executed(), how)
+            yield s.step("less_alu", s.executed(), how)
         case Part.XU_PIPE:
             how = ways(
                 ("polynomials", unknown or s.has(Family.SPECIAL)),
                 ("fewer_conversions", unknown or s.has(Family.CONVERSION)),
-                ("kept", True),
+                "kept",
             )
-            yield step("less_xu", s.bound(Part.XU_PIPE, Part.ISSUE_SLOTS), s.in_code(Family.SPECIAL), how)
+            yield s.step("less_xu", s.in_code(Family.SPECIAL), how)
         case Part.FP64_PIPE:
             slow, fast = (s.number(f"{precision}_peak_ops_per_cycle") for precision in ("fp64", "fp32"))
-            still = s.use(Part.FP64_PIPE) * slow / fast if slow and fast else 0.0
-            yield step("single_precision", s.bound(Part.FP64_PIPE, Part.ISSUE_SLOTS, still=still, other_work=True))
+            yield s.step("single_precision", still=s.use(Part.FP64_PIPE) * slow / fast if slow and fast else None)
+        case Part.LSU_PIPE if s.shuffles:
+            yield s.step("fewer_shuffles", s.executed())
         case Part.LSU_PIPE:
             how = ways(
                 ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE, Family.ASYNC_COPY)),
                 ("wider_shared", unknown or (s.has(*SHARED) and s.narrow(*SHARED))),
-                ("in_registers", True),
+                "in_registers",
             )
-            yield step("fewer_accesses", s.bound(*LOADS), s.executed(), how)
+            yield s.step("fewer_accesses", s.executed(), how)
         case Part.ADU_PIPE | Part.CBU_PIPE | Part.TEX_PIPE | Part.UNIFORM_PIPE:
-            plain_ways = {
-                Part.ADU_PIPE: ("uniform_indices", "fewer_barriers"),
-                Part.CBU_PIPE: ("fewer_branches",),
-                Part.TEX_PIPE: ("fewer_fetches",),
-                Part.UNIFORM_PIPE: ("less_uniform",),
-            }
-            bound = s.bound(part, Part.ISSUE_SLOTS, Part.CONSTANT_CACHE)
-            yield step("less_of_pipe", bound, s.executed(), {"part": part, "ways": plain_ways[part]})
+            values = {"part": part, **ways(*_OF_PIPE[part].split())}
+            yield s.step("less_of_pipe", s.executed(), values, relieves=(part,))
         case _:
-            yield step("find_unit", s.bound(Part.OTHER_COMPUTE, *PIPES))
+            yield s.step("find_unit")
 
 
 def _in_floats(s: LaunchContext) -> bool:
@@ -669,23 +697,16 @@ def _in_floats(s: LaunchContext) -> bool:
     return ops is None or not cycles or not peak or use is None or 100 * ops / cycles / peak >= use / 4
 
 
-def _fused(s: LaunchContext) -> float:
-    """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
-    for counted in ("thread_insts", "thread_insts_per_cycle"):
-        kinds = [s.number(f"{inst}_{counted}") for inst in ("ffma", "fadd", "fmul")]
-        known = [each for each in kinds if each is not None]
-        if len(known) == len(kinds) and any(known):
-            return known[0] / math.fsum(known)
-    return 1.0
-
-
-def _tensor_cores(s: LaunchContext) -> Iterator[Step]:
+def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """Tensor cores for arithmetic that may be a product of matrices: it reads operands while it multiplies."""
     used, fma = s.number("tensor_active_pct"), s.traced(metric("fma_pct"))
-    if s.verdict.part not in (Part.ISSUE_SLOTS, Part.FMA_PIPE) or used is None or fma is None or used >= UNUSED:
+    if part not in (Part.ISSUE_SLOTS, Part.FMA_PIPE) or used is None or fma is None or used >= thresholds.UNUSED:
         return
-    arithmetic = fma.value >= FMA_OF_ISSUE / 100 * s.use(Part.ISSUE_SLOTS) and _in_floats(s)
-    if not arithmetic or s.use(*PASSES) < OPERANDS or s.has(Family.WGMMA, Family.MMA) or _fused(s) < FUSED / 100:
+    arithmetic = fma.value >= thresholds.FMA_OF_ISSUE / 100 * s.use(Part.ISSUE_SLOTS) and _in_floats(s)
+    fused = _FUSED.value(s.row)
+    fused = 1.0 if fused is None else fused
+    reads = s.use(*PASSES) >= thresholds.OPERANDS and fused >= thresholds.FUSED / 100
+    if not arithmetic or not reads or s.has(Family.WGMMA, Family.MMA):
         return
     ops = {precision: count for precision, count in counted_float_ops(s.row).items() if count}
     precision = max(ops, key=ops.__getitem__, default="fp32")
@@ -694,111 +715,96 @@ def _tensor_cores(s: LaunchContext) -> Iterator[Step]:
     slow, fast = s.number(f"{precision}_peak_ops_per_cycle"), s.number(f"tensor_peak_{kind}_ops_per_cycle")
     if not fast or (slow is not None and slow >= fast):
         return
-    there = fma.value * slow / fast if slow else 0.0
-    words = "in {kind} the tensor cores need {tensor_pct:.1f}% of the time for what keeps the FMA pipe busy for {fma}"
-    because = finding("tensor_cores_would", words, tensor_pct=there, fma=fma, kind=kind) if there else None
-    changed = (Part.TENSOR_CORES, Part.FMA_PIPE, Part.ALU_PIPE, *LOADS)
-    yield step("use_tensor_cores", s.bound(*changed, still=there, other_work=True), because)
+    there, because, freed = fma.value * slow / fast if slow else 0.0, None, None
+    if there:
+        words = (
+            "in {kind} the tensor cores need {tensor_pct:.1f}% of the time for what keeps the FMA pipe busy for {fma}"
+        )
+        because = finding("tensor_cores_would", words, tensor_pct=there, fma=fma, kind=kind)
+        # What the FMA pipe no longer does is issued no longer either.
+        source = Provenance("facts", f"{1 - there / fma.value!r} * a", parts=(fma.source,))
+        freed = TracedNumber(fma.value - there, source, ".0f", "%")
+    yield s.step("use_tensor_cores", because, still=there, estimate=freed)
 
 
 # DRAM, the caches, shared memory
 
 
-def _dram(s: LaunchContext) -> Iterator[Step]:
-    use, excess = s.use(Part.DRAM), s.excess_bytes
-    if excess is not None and excess >= EXCESS:
+def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
+    use, excess, used = s.use(Part.DRAM), s.excess_bytes, s.use_of(Part.DRAM)
+    if excess is not None and excess >= thresholds.EXCESS:
         words = "ncu counted {factor:.2f} times the DRAM bytes that the algorithm needs, at {use} use"
-        because = finding("excess_bytes", words, factor=excess, **s.use_of(Part.DRAM))
-        bound = s.bound(Part.DRAM, Part.L2, still=use / excess)
-        yield step("move_fewer_bytes", bound, because, estimate=use * (1 - 1 / excess))
+        yield s.step("move_fewer_bytes", finding("excess_bytes", words, factor=excess, **used), still=use / excess)
     elif excess is not None:
-        kind, words = "bytes_moved", "DRAM moved {factor:.2f} times the least bytes"
-        if excess < KEPT:
+        kind, words = "bytes_moved", "DRAM is at {use}, with {factor:.2f} times the least bytes"
+        if excess < thresholds.KEPT:
             kind, words = "bytes_kept", words + " (L2 kept some)"
-        yield step("need_fewer_bytes", None, finding(kind, words, factor=excess))
+        yield s.step("need_fewer_bytes", finding(kind, words, factor=excess, **used))
     else:
-        yield step("need_fewer_bytes", None, finding("bytes_bind", "DRAM binds: fewer bytes take less time"))
-    yield from _ramp(s, Part.DRAM)
-    if use < SATURATED:
+        yield s.step("need_fewer_bytes", finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used))
+    if use < thresholds.SATURATED:
         top = s.stalls[0] if s.stalls else None
-        waits = top if top and top.of == "long_scoreboard" and top.value >= DOMINANT_STALL else None
+        waits = top if top and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL else None
         wait = finding("wait", "{reason} {share}", reason=waits.of, share=waits.number) if waits else None
         where, rules = (s.hottest("long_scoreboard"), s.estimated("CPIStall")) if waits else (None, ())
-        yield step("more_loads", s.bound(), both(wait, hot(where)), load_ways(s, where), rules=rules)
+        yield s.step("more_loads", both(wait, hot(where)), load_ways(s, where), rules=rules)
         yield from more_warps(s)
 
 
 def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any]:
     """How to keep more bytes on their way. waiting: the instruction at which most warps wait for them."""
     if waiting is not None and waiting.chain:
-        return ways(("several_chains", True))
+        return ways("several_chains")
     if s.has(*COPIES):
-        return ways(("more_stages", True))
+        return ways("more_stages")
     return ways(
-        ("loads_in_flight", True),
+        "loads_in_flight",
         ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
         ("async_copies", s.has(Family.SHARED_STORE)),
     )
 
 
-def _ramp(s: LaunchContext, part: Part) -> Iterator[Step]:
-    """Its start and end, where they are most of what is left to the roof."""
-    overhead, idle = quantities.OVERHEAD.of(s.row) or 0.0, quantities.IDLE.of(s.row) or 0.0
-    idle_pct = overhead + idle * (100 - overhead) / 100
-    if idle_pct >= (100 - s.use(part)) / 2:
-        words = "the multiprocessors have no warp for {idle_pct:.1f}% of the time"
-        yield step("shorter_ramp", s.bound(), finding("ramp", words, idle_pct=idle_pct), estimate=idle_pct)
-
-
-def _l2(s: LaunchContext) -> Iterator[Step]:
-    yield step("less_l2", s.bound(Part.L2, *LOADS))
-    yield from _ramp(s, Part.L2)
-
-
-def _passes(s: LaunchContext) -> Iterator[Step]:
+def _passes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """The data stage of L1 and shared memory."""
-    part, conflicts = s.verdict.part, s.traced(quantities.BANK_CONFLICTS)
-    assert part is not None
     # Atomics on one word are passes one after another too.
-    atomics = any(cause.id is CauseId.ATOMICS for cause in s.verdict.causes)
-    if conflicts is not None and conflicts.value >= CONFLICTS / 100 and not atomics:
-        bound = s.bound(*PASSES, still=s.use(part) * (1 - conflicts.value))
-        words = "{share} of the passes through shared memory are conflicts"
-        because, rules = finding("conflicts", words, share=conflicts), s.estimated(*CONFLICT_RULES)
-        yield step("no_bank_conflicts", bound, because, rules=rules)
+    if not any(cause.id is CauseId.ATOMICS for cause in s.verdict.causes):
+        yield from _conflicts(s)
+    if s.shuffles:
+        yield s.step("fewer_shuffles", s.executed())
     elif part is Part.L1_DATA:
         how = ways(
             ("coalesced", s.code is None or s.code.most_scattered() is not None),
             ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE)),
-            ("in_registers", True),
+            "in_registers",
         )
-        yield step("fewer_l1_passes", s.bound(*LOADS), s.executed(), how)
+        yield s.step("fewer_l1_passes", s.executed(), how)
     else:
         how = ways(
             ("wider_shared", s.narrow(*SHARED)),
-            ("in_registers", True),
+            "in_registers",
             ("shuffles", s.code is not None and not s.has(Family.SHUFFLE, Family.WGMMA, Family.MMA)),
         )
-        yield step("fewer_shared_passes", s.bound(*LOADS), s.executed(), how)
+        yield s.step("fewer_shared_passes", s.executed(), how)
 
 
-def _constants(s: LaunchContext) -> Iterator[Step]:
-    """The cache of constants that are read by an index."""
-    bound = s.bound(Part.CONSTANT_CACHE, Part.ADU_PIPE, Part.ISSUE_SLOTS)
-    yield step("uniform_constants", bound, s.in_code(Family.CONSTANT))
+def _conflicts(s: LaunchContext) -> Iterator[Step]:
+    """Passes through shared memory that bank conflicts add."""
+    conflicts = s.traced(quantities.BANK_CONFLICTS)
+    if conflicts is not None and conflicts.value >= thresholds.CONFLICTS / 100:
+        words, still = (
+            "{share} of the passes through shared memory are conflicts",
+            s.use(*PASSES) * (1 - conflicts.value),
+        )
+        because, rules = finding("conflicts", words, share=conflicts), s.estimated(*CONFLICT_RULES)
+        yield s.step("no_bank_conflicts", because, still=still, rules=rules)
 
 
-def _other_memory(s: LaunchContext) -> Iterator[Step]:
-    """A part of the memory system that has no column."""
-    yield step("find_memory_part", s.bound(Part.OTHER_MEMORY, *PASSES, Part.L2))
-
-
-Make = Callable[[LaunchContext], Iterator[Step]]
+Make = Callable[[LaunchContext, Part | None], Iterator[Step]]
 _FOR_PART: Mapping[Part, Make] = {
     Part.TENSOR_CORES: _tensor,
     Part.DRAM: _dram,
-    Part.L2: _l2,
-    Part.CONSTANT_CACHE: _constants,
+    Part.L2: lambda s, _: iter([s.step("less_l2")]),
+    Part.CONSTANT_CACHE: lambda s, _: iter([s.step("uniform_constants", s.in_code(Family.CONSTANT))]),
     **dict.fromkeys(PASSES, _passes),
 }
 _FOR_KIND: Mapping[Kind, Make] = {
@@ -806,7 +812,7 @@ _FOR_KIND: Mapping[Kind, Make] = {
     Kind.IMBALANCE: _imbalance,
     Kind.LATENCY: _latency,
     Kind.COMPUTE: _pipes,
-    Kind.MEMORY: _other_memory,
+    Kind.MEMORY: lambda s, _: iter([s.step("find_unit")]),
 }
 """For parts that are not in _FOR_PART. No step follows from the other kinds."""
 
@@ -818,65 +824,64 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
     """What to do about a cause."""
     match cause:
         case CauseId.ATOMICS:
-            code, bound = s.in_code(Family.ATOMIC, Family.SHARED_ATOMIC), s.bound(*LOADS, Part.L2)
+            code = s.in_code(Family.ATOMIC, Family.SHARED_ATOMIC)
+            share = max(quantities.ATOMIC_SHARE.of(s.row) or 0.0, quantities.SHARED_ATOMIC_SHARE.of(s.row) or 0.0)
             if not (s.has(Family.SHUFFLE) and s.has(Family.SHARED_ATOMIC)):
-                yield step("aggregate_atomics", bound, code)
-            yield step("spread_atomics", bound, code)
+                yield s.step("aggregate_atomics", code, estimate=s.cost(cause, share / 100))
+            yield s.step("spread_atomics", code, estimate=s.cost(cause, share / 100))
         case CauseId.BARRIER:
-            how = ways(("warp_sync", True), ("named_barriers", True), ("double_buffer", s.has(Family.SHARED_STORE)))
+            how = ways("warp_sync", "named_barriers", ("double_buffer", s.has(Family.SHARED_STORE)))
+            because = both(s.in_code(Family.BARRIER), hot(s.hottest("barrier")))
             # What goes by shuffles within a warp passes no shared memory either.
             exchanged = LOADS if s.verdict.part in LOADS else ()
-            bound = s.bound(Part.ISSUE_SLOTS, Part.ADU_PIPE, Part.OTHER_COMPUTE, *exchanged)
-            yield step("fewer_barriers", bound, both(s.in_code(Family.BARRIER), hot(s.hottest("barrier"))), how)
-            warps, blocks = occupancy(s.row).warps_per_block, occupancy(s.row).blocks
-            if warps and blocks and warps > FEW_WARPS and blocks <= FEW_BLOCKS:
-                yield step("smaller_blocks", s.bound(), None, {"blocks": blocks, "warps_per_block": warps})
+            yield s.step("fewer_barriers", because, how, relieves=exchanged, estimate=s.cost(cause))
         case CauseId.LOCAL_MEMORY:
             yield from _local_memory(s)
         case CauseId.SCATTERED_ACCESS:
-            yield step("neighbouring_access", s.bound(*MEMORY), _sectors(s), rules=s.estimated(*SECTOR_RULES))
-            if not s.has(*COPIES):
-                yield step("stage_in_shared", s.bound(*MEMORY))
-        case CauseId.DIVERGENCE:
-            threads, words = s.traced(metric("threads_per_instruction")), "{threads} of 32 threads take part in "
-            words += "an instruction"
-            because = finding("threads", words, threads=threads) if threads else None
-            bound = s.bound(*PIPES, still=s.use(*PIPES) * threads.value / WARP_THREADS if threads else 0.0)
-            rules = s.estimated("ThreadDivergence")
-            yield step("same_path", bound, both(because, s.in_code(Family.BRANCH)), rules=rules)
-        case CauseId.PARTIAL_WARPS:
-            threads, words = s.traced(metric("threads_per_block")), "a block has {threads} threads, a warp 32"
-            because = finding("threads_of_block", words, threads=threads) if threads else None
-            bound = s.bound(*PIPES, still=s.use(*PIPES) * threads.value / WARP_THREADS if threads else 0.0)
-            yield step("whole_warps", bound, because)
+            factor, rules = quantities.SECTORS_PER_NEEDED.of(s.row), s.estimated(*SECTOR_RULES)
+            cost = s.cost(cause, 1 - 1 / factor if factor and factor > 1 else None)
+            yield s.step("neighbouring_access", _sectors(s), estimate=cost, rules=rules)
+        case CauseId.DIVERGENCE | CauseId.PARTIAL_WARPS:
+            threads, block = s.traced(metric("threads_per_instruction")), s.traced(metric("threads_per_block"))
+            still = s.use(*PIPES) * threads.value / WARP_THREADS if threads else None
+            if cause is CauseId.PARTIAL_WARPS:
+                words = "a block has {threads} threads, a warp 32"
+                because = finding("threads_of_block", words, threads=block) if block else None
+                yield s.step("whole_warps", because, still=still)
+            else:
+                words = "{threads} of 32 threads take part in an instruction"
+                counted = finding("threads", words, threads=threads) if threads else None
+                because, rules = both(counted, s.in_code(Family.BRANCH)), s.estimated("ThreadDivergence")
+                yield s.step("same_path", because, still=still, rules=rules)
         case CauseId.INSTRUCTION_CACHE:
             size = len(s.code.code.lines) * INSTRUCTION_BYTES / 1000 if s.code else None
             because = finding("code_size", "the code has {kilobytes:.0f} kB", kilobytes=size) if size else None
-            yield step("smaller_code", s.bound(), because)
+            yield s.step("smaller_code", because, estimate=s.cost(cause))
         case CauseId.CONSTANT_CACHE:
-            yield step("fewer_constants", s.bound(Part.ISSUE_SLOTS), hot(s.hottest("imc_miss")))
+            yield s.step("fewer_constants", hot(s.hottest("imc_miss")), estimate=s.cost(cause))
         case CauseId.MEMORY_FENCE:
-            yield step("fewer_fences", s.bound(Part.L2), s.in_code(Family.FENCE))
+            yield s.step("fewer_fences", s.in_code(Family.FENCE), estimate=s.cost(cause))
         case CauseId.SLEEPING:
-            yield step("share_awaited_work", s.bound(), s.in_code(Family.SLEEP))
+            yield s.step("share_awaited_work", s.in_code(Family.SLEEP))
         case CauseId.HOST_MEMORY:
-            yield step("copy_to_device", s.bound())
+            yield s.step("copy_to_device")
 
 
 def _local_memory(s: LaunchContext) -> Iterator[Step]:
     """Spilled registers, arrays that a thread indexes by what the compiler does not know, or both."""
     requests, spilled = s.traced(quantities.LOCAL_REQUESTS), s.traced(metric("spill_requests"))
-    code, bound, of_spills = s.in_code(Family.LOCAL), s.bound(*MEMORY), spilled.value if spilled else None
+    code, of_spills = s.in_code(Family.LOCAL), spilled.value if spilled else None
+    cost = s.cost(CauseId.LOCAL_MEMORY, (quantities.LOCAL_SHARE.of(s.row) or 0.0) / 100)
     if of_spills is None or of_spills > 0:
         words = "{spilled} requests to local memory are spills"
         spills = finding("spills", words, spilled=spilled) if of_spills else None
         registers = s.number("registers_per_thread") or 0.0
         values = {"registers": registers, "most": registers >= MOST_REGISTERS}
-        yield step("fewer_spills", bound, both(spills, code), values)
+        yield s.step("fewer_spills", both(spills, code), values, estimate=cost)
     if of_spills is None or of_spills < (requests.value if requests else 0.0) / 2:
         words = "{requests} requests to local memory"
         counted = finding("local_requests", words, requests=requests) if requests else None
-        yield step("constant_indices", bound, both(counted, code))
+        yield s.step("constant_indices", both(counted, code), estimate=cost)
 
 
 def _sectors(s: LaunchContext) -> Finding | None:

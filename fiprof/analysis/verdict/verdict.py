@@ -255,6 +255,10 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
         costly = launch.duration_us and launch.duration_us >= longest_us[launch.case] / 2
         ops, moved = excess.get(case_id, (None, None)) if costly else (None, None)
         quoted = ncu_rules.weighed(rules.get(launch.launch, ()), verdict, launch, moved)
+        share, stands = None, run.once(StandIns).get(launch.launch)
+        if launch.case is not None and launch.duration_us is not None:
+            _, together_us = iterations(run)[launch.case, launch.iteration]
+            share = launch.duration_us / together_us if together_us else None
         context = steps.LaunchContext(
             row=launch,
             names=run.metric_name,
@@ -266,6 +270,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
             case=case,
             floor=floors.get(case_id) if is_main(run, launch) else None,
             code=code.get(launch.launch),
+            share=share if stands is None else stands.share,
         )
         advice = steps.steps(context)
         of_kernels = times_us[launch.case]
@@ -274,16 +279,12 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
             advice = (steps.measured(faster), *advice)
         why = doubts(verdict, launch, [*failed_of[launch.launch], *(failed_of[launch.case] if launch.case else [])])
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
-        share = None
-        if launch.case is not None and launch.duration_us is not None:
-            _, together_us = iterations(run)[launch.case, launch.iteration]
-            share = launch.duration_us / together_us if together_us else None
         found.append(
             LaunchVerdict(
                 **vars(verdict),
                 row=launch,
                 iteration_share=share,
-                stands_for=run.once(StandIns).get(launch.launch),
+                stands_for=stands,
                 confidence=Confidence.LOW if verdict.kind is Kind.UNKNOWN else confidence,
                 doubts=why,
                 steps=advice,
