@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fiprof.analysis.comm import KERNEL, Comm, comm
@@ -368,7 +368,7 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
     assert found.worst[0]["meanwhile"][1]["doing_name"] == "cuLibraryLoadData"
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(
     st.builds(
         Simulated,
@@ -379,6 +379,7 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
         point_to_point=st.booleans(),
         told=st.booleans(),
         always=st.booleans(),
+        lost=st.sampled_from([0, 7]),
         step_us=st.sampled_from([5e3, 1e6]),
     )
 )

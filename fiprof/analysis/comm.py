@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,6 +51,15 @@ CELLS = 60
 """Pieces of a rank's track."""
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 """Whose size nccl-tests counts as what all ranks have together (its doc/PERFORMANCE.md)."""
+
+CLOCK_WORDS = {
+    "clock": "the clock of trace {file} is within {error_us:,.0f} µs of the first one's, by the ends of collectives",
+    "clock_steps": "with no steady clock do {count} of {of} collectives of trace {file} begin before they end: its "
+    "clock was set, or kernels are missing. Its times may be off by {error_us:,.0f} µs",
+    "clock_unknown": "the clock of trace {file} is as its session's start time says: no all-reduce, all-gather or "
+    "reduce-scatter ties it to the first one's",
+}
+MOVED = "; it was moved by up to {shift_us:,.1f} µs, with a drift of {drift_ppm:,.1f} ppm"
 
 RANKS = tuple(map(Column, (
     "rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives", "late_collectives", "delay_us",
@@ -121,13 +130,11 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
 
 def _on_one_clock(kernels: Kernels, clocks: Mapping[int, Clock]) -> Kernels:
     """The kernels on the first trace's clock. clocks: of each rank."""
-    columns = {field.name: getattr(kernels, field.name) for field in fields(kernels)}
-    for name in ("start", "end", "called"):
-        columns[name] = columns[name].copy()
-        for rank, clock in clocks.items():
-            mine = kernels.rank == rank
-            columns[name][mine] = clock.to_first(columns[name][mine])
-    return Kernels(**columns)
+    start, end = kernels.start.copy(), kernels.end.copy()
+    for rank, clock in clocks.items():
+        mine = kernels.rank == rank
+        start[mine], end[mine] = clock.to_first(start[mine]), clock.to_first(end[mine])
+    return replace(kernels, start=start, end=end)
 
 
 def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[list[Row], list[Row]]:
@@ -304,36 +311,19 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
             of=len(collectives),
             ranks=tuple(sorted({each["rank"] for missing in lacking for each in missing})),
         )
-    files = {
-        clocks[rank].file: clocks[rank]
-        for rank, there in zip(matched.ranks, matched.there.T, strict=True)
-        if there.any()
-    }
-    for clock in [*files.values()][1:]:
-        values = {
-            "file": clock.file,
-            "shift_us": clock.furthest_ns / 1e3,
-            "drift_ppm": clock.drift * 1e6,
-            "error_us": clock.error_ns / 1e3,
-        }
-        if not clock.collectives:
-            words = "the clock of trace {file} is as its session's start time says: no all-reduce, all-gather or "
-            yield finding("clock_unknown", words + "reduce-scatter ties it to the first trace's", file=clock.file)
-        elif clock.shifts_ns == (0.0, 0.0):
-            words = (
-                "the clock of trace {file} is within {error_us:,.0f} µs of the first one's, by the ends of collectives"
-            )
-            yield finding("clock", words, **values)
-        else:
-            words = (
-                "the clock of trace {file} was moved by up to {shift_us:,.1f} µs, {drift_ppm:,.1f} ppm of it drift, by "
-            )
-            words += "the ends of collectives. It is within {error_us:,.0f} µs of the first one's now"
-            yield finding("clock_off", words, **values)
-        if clock.impossible:
-            words = "{count} of {of} collectives of trace {file} end before they begin with any steady clock: its "
-            words += "clock was set while it ran, or kernels are missing"
-            yield finding("clock_steps", words, file=clock.file, count=clock.impossible, of=clock.collectives)
+    taking_part = np.array(matched.ranks)[matched.there.any(axis=0)].tolist()
+    for clock in [*{clocks[rank].file: clocks[rank] for rank in taking_part}.values()][1:]:
+        kind = "clock_unknown" if not clock.collectives else "clock_steps" if clock.impossible else "clock"
+        yield finding(
+            "clock_off" if kind == "clock" and clock.furthest_ns else kind,
+            CLOCK_WORDS[kind] + (MOVED if clock.furthest_ns else ""),
+            file=clock.file,
+            shift_us=clock.furthest_ns / 1e3,
+            drift_ppm=clock.drift * 1e6,
+            error_us=clock.error_ns / 1e3 if clock.collectives else None,
+            count=clock.impossible,
+            of=clock.collectives,
+        )
 
 
 def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, cells: int) -> Iterator[Row]:

@@ -29,6 +29,8 @@ FEW = 4
 """Collectives below which there is no residual to judge by, and no drift."""
 MOST_DRIFT = 200e-6
 """Of two clocks that nothing more is known of."""
+MISMATCHED = 0.05
+"""Share of the collectives that may be matched wrongly, where kernels are missing."""
 LEAST_ERROR_NS = 1000.0
 
 
@@ -46,7 +48,7 @@ class Clock(NamedTuple):
     """How far off its times may still be."""
     collectives: int = 0
     impossible: int = 0
-    """Collectives that end before they begin by more than the error, with any line."""
+    """Collectives that end before they begin by more than the error, with any line; 0 for a few."""
 
     @property
     def drift(self) -> float:
@@ -58,13 +60,9 @@ class Clock(NamedTuple):
         """The largest shift."""
         return max(self.shifts_ns, key=abs)
 
-    def shift(self, times: Ints) -> Floats:
-        """What is added to times by the trace's own clock, ns."""
-        return np.asarray(self.shifts_ns[0] + self.drift * (times - self.begin_ns))
-
     def to_first(self, times: Ints) -> Ints:
         """Times by the trace's own clock, on the first trace's."""
-        return times + np.rint(self.shift(times)).astype(np.int64)
+        return times + np.rint(self.shifts_ns[0] + self.drift * (times - self.begin_ns)).astype(np.int64)
 
     def to_own(self, times: Ints) -> Ints:
         """Times on the first trace's clock, by its own."""
@@ -93,13 +91,10 @@ def clock_of(file: int, first: tuple[Ints, Ints], other: tuple[Ints, Ints], arou
     apart, low, high = first[1] - times, first[0] - times, first[1] - other[0]
     # Whoever is late ends late: each order says how far the clocks may be apart on one side.
     before = first[0] - other[0] > apart
-    sides = max(int(before.sum()), 1), max(int((~before).sum()), 1)
-    weights = np.where(
-        before, np.clip(sides[1] / sides[0], 1, MOST_WEIGHT), np.clip(sides[0] / sides[1], 1, MOST_WEIGHT)
-    )
-    one_sided = abs(2 * float(before.mean()) - 1)
-    transfer = np.median(np.minimum(first[1] - first[0], times - other[0]).clip(0))
-    bias = one_sided * min(ENDS_APART_NS, ENDS_APART * float(transfer))
+    share = np.where(before, before.mean(), (~before).mean())
+    weights = np.clip((1 - share) / share, 1, MOST_WEIGHT)
+    transfer = float(np.median(np.minimum(first[1] - first[0], times - other[0]).clip(0)))
+    bias = abs(2 * float(before.mean()) - 1) * min(ENDS_APART_NS, ENDS_APART * transfer)
     begin, end = int(times.min()), int(times.max())
     outside = max(begin - around[0], around[1] - end, 0)
     for degree in (1, 0):
@@ -119,5 +114,6 @@ def clock_of(file: int, first: tuple[Ints, Ints], other: tuple[Ints, Ints], arou
         shifts, fitted, error = (0.0, 0.0), np.zeros(count), error + furthest
     error = max(error, LEAST_ERROR_NS)
     beyond = np.maximum(low - fitted, fitted - high)
-    impossible = int((beyond > error).sum())
-    return Clock(file, begin, max(end, begin + 1), shifts, max(error, float(beyond.max())), count, impossible)
+    if impossible := int((beyond > error).sum()) if (beyond > error).mean() > MISMATCHED else 0:
+        error = float(beyond.max())
+    return Clock(file, begin, max(end, begin + 1), shifts, error, count, impossible)

@@ -57,13 +57,8 @@ def document(what: Comm, *, by: By = "collective", most: int | None = MOST_COLLE
 def _tables(what: Comm, most: int | None) -> Iterator[View]:
     ranks = tuple(
         (
-            row["rank"],
-            row["device"],
-            row["host"],
-            row["late_collectives"],
-            time_words(row["delay_us"]),
-            time_words(row["recurring_us"]),
-            time_words(row["wait_us"]),
+            *(row[key] for key in ("rank", "device", "host", "late_collectives")),
+            *(time_words(row[key]) for key in ("delay_us", "recurring_us", "wait_us")),
             row["lost_share"],
             time_words(row["communication_us"]),
             row["overlap_share"],
