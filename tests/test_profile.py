@@ -17,7 +17,7 @@ import pytest
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run
-from fiprof.orchestrator.choosing import Choice, Filter, Group, Orders, choose
+from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from tests.conftest import Env, Fiprof, python_path
@@ -37,11 +37,11 @@ GEMM, CAT, ADD, COPY = group("gemm", 500), [group("cat", 10, grid=f"{n}x1x1") fo
 ALLREDUCE = group("ncclDevKernel_AllReduce", 4000)
 
 
-def chosen(groups: list[Group], total_ns: int, orders: Orders | None = None, **changes: Any) -> Choice:
+def chosen(groups: list[Group], total_ns: int, orders: Names | None = None, **changes: Any) -> Choice:
     """At a second a launch."""
     request = wanted(**changes)
     return choose(
-        groups, request, total_ns, budget_s=request.ncu_budget_s or 120.0, cost=lambda _: 1.0, orders=lambda: orders
+        groups, request, total_ns, budget_s=request.ncu_budget_s or 120.0, cost_s=lambda _: 1.0, orders=lambda: orders
     )
 
 

@@ -16,7 +16,7 @@ from fiprof.model.spans import NOTHING, Stretches, split
 if TYPE_CHECKING:
     from fiprof.model.arrays import Ints
 
-COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called", "leaf")
+COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called")
 
 
 class HostWork(NamedTuple):
@@ -30,8 +30,6 @@ class HostWork(NamedTuple):
     """The line that it was seen at most."""
     called: str
     """What it was in a call of most, with its file; empty where that is nothing."""
-    leaf: str
-    """The innermost function of all, with its file, that it was seen in most; empty where that is itself."""
     waits_for_gil: bool = False
     """The thread waited for the interpreter's lock meanwhile."""
     holder: str = ""
@@ -90,73 +88,63 @@ def host_times(run: Run) -> HostTimes:
     samples, waits = np.flatnonzero(ends < 0), np.flatnonzero(ends >= 0)
     texts = [(values, codes[samples]) for values, codes in (coded(table[name]) for name in COLUMNS[6:])]
     functions, label = _functions(texts, lines[samples])
-    sampled = {thread: _since_last(starts[samples[rows]], label[rows]) for thread, rows in split(threads[samples])}
-    # Of each wait what held the lock: no thread's, where the holder is unknown or was not sampled.
+    # nsys looks when it has the lock: what kept it from looking since its last look is what it then sees.
+    seen = {}
+    for thread, rows in split(threads[samples]):
+        moments = starts[samples[rows]]
+        seen[thread] = Stretches(
+            np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)], moments, label[rows]
+        )
+    # Of each wait what held the lock; nothing where that was not sampled.
     held = np.full(len(waits), NOTHING)
-    for thread, rows in split(np.where(holders < 0, NOTHING, thread_keys(pids, holders))[waits]):
-        if thread in sampled:
-            held[rows] = sampled[thread].at(ends[waits[rows]] - 1)
-    waited = {thread: (starts[waits[rows]], ends[waits[rows]], held[rows]) for thread, rows in split(threads[waits])}
+    for thread, rows in split(thread_keys(pids, holders)[waits]):
+        if thread in seen:
+            held[rows] = seen[thread].at(ends[waits[rows]] - 1)
+    waited = {
+        thread: Stretches(starts[at], ends[at], held[rows] + 1)
+        for thread, rows in split(threads[waits])
+        for at in [waits[rows]]
+    }
 
+    nothing, width = Stretches(*[np.empty(0, np.int64)] * 3), len(functions) + 1
     work, found = dict[HostWork, int](), {}
-    width, none = len(functions) + 1, np.empty(0, np.int64)
-    empty = Stretches(none, none, none)
-    for thread in sampled.keys() | waited.keys():
-        function, wait = sampled.get(thread, empty), Stretches(*waited.get(thread, (none, none, none)))
+    for thread in seen.keys() | waited.keys():
+        function, wait = seen.get(thread, nothing), waited.get(thread, nothing)
         edges = np.unique(np.concatenate([function.starts, function.ends, wait.starts, wait.ends]))
-        seen = function.at(edges[:-1]) + 1
-        # 0 outside waits, 1 where none is known to have held the lock.
-        holder = Stretches(wait.starts, wait.ends, wait.labels + 1).at(edges[:-1]) + 1
-        keys, which = np.unique(holder * width + seen, return_inverse=True)
-        labels = np.full(len(keys), NOTHING)
-        for number, key in enumerate(keys.tolist()):
-            held_by, place = divmod(key, width)
-            each = functions[place - 1] if place else HostWork("", "", None, "", "")
-            if held_by:
-                by = functions[held_by - 2].place if held_by > 1 else ""
-                each = each._replace(waits_for_gil=True, holder=by)
-            if key:
-                labels[number] = work.setdefault(each, len(work))
-        told = labels[which]
-        there = told != NOTHING
-        found[thread] = Stretches(edges[:-1][there], edges[1:][there], told[there])
+        # By function, from 1; by holder, from 2: 1 where none is known, 0 outside waits.
+        keys = (wait.at(edges[:-1]) + 1) * width + function.at(edges[:-1]) + 1
+        there = keys > 0
+        distinct, which = np.unique(keys[there], return_inverse=True)
+        numbers_ = []
+        for holder, place in (divmod(key, width) for key in distinct.tolist()):
+            each = functions[place - 1] if place else HostWork("", "", None, "")
+            by = functions[holder - 2].place if holder > 1 else ""
+            numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
+        found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
     return HostTimes(tuple(work), found)
 
 
 def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[list[HostWork], Ints]:
-    """Each function of some samples once, with the line, the call and the leaf that it was seen in most; and each
-    row's number.
+    """Each function of some samples once, with the line and the call that it was seen in most; and each row's number.
 
-    columns: of function, source, called and leaf the distinct values, None behind them, and each row's.
+    columns: of function, source and called the distinct values, None behind them, and each row's.
     """
     import numpy as np
 
-    (names, name), (sources, source), (calls, call), (leaves, leaf) = columns
+    (names, name), (sources, source), (calls, call) = columns
     # The lines of a module do different things.
     module = np.array([text == "<module>" for text in names])[name]
-    keys = (name.astype(np.int64) * len(sources) + source, np.where(module, lines, 0))
-    (distinct, _), label = np.unique(np.stack(keys), axis=1, return_inverse=True)
+    keys = np.stack([name, source, np.where(module, lines, 0)])
+    distinct, label = np.unique(keys, axis=1, return_inverse=True)
     label = label.ravel()  # NumPy 2.0 gives it two dimensions
 
     def commonest(values: Ints) -> dict[int, int]:
         pairs, counts = np.unique(np.stack([label, values]), axis=1, return_counts=True)
         return dict(pairs.T[np.argsort(counts, kind="stable")].tolist())  # of several, the last stays
 
-    line_of, call_of, leaf_of = map(commonest, (lines, call, leaf))
+    line_of, call_of = commonest(lines), commonest(call)
     found = []
-    for number, key in enumerate(distinct.tolist()):
-        function, file = names[key // len(sources)] or "", sources[key % len(sources)] or ""
+    for number, (function, file, _) in enumerate(distinct.T.tolist()):
         line = None if line_of[number] < 0 else line_of[number]
-        found.append(HostWork(function, file, line, calls[call_of[number]] or "", leaves[leaf_of[number]] or ""))
+        found.append(HostWork(names[function] or "", sources[file] or "", line, calls[call_of[number]] or ""))
     return found, label
-
-
-def _since_last(moments: Ints, labels: Ints) -> Stretches:
-    """Samples of a thread, by time, as what it did: each tells of the time since the one before.
-
-    nsys looks when it has the interpreter's lock: what kept it from looking is what it then sees.
-    """
-    import numpy as np
-
-    first = moments[0] - (int(np.median(np.diff(moments))) if len(moments) > 1 else 0)
-    return Stretches(np.append(first, moments[:-1]), moments, labels)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from fiprof.analysis.trace import SEPARATOR, CaseShape, Shape, kernel_phases, phases, stand_ins, sums
 from fiprof.model.arrays import Kinds, numbers
@@ -20,7 +20,6 @@ from fiprof.text import kernel_identity
 KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
 CLOSE = 1.25
 """Times as long, or as short, as a chosen grid another may take to need none of its own."""
-
 MOST_NUMBERS = 200
 """Launches to choose from along grids that change."""
 
@@ -81,35 +80,10 @@ class Choice:
     too_long: bool
 
 
-Orders = Mapping[str, Sequence[Group]]
-"""Mangled name -> the group of each of its launches, in their order."""
-
-
+Names = Mapping[str, Sequence[Group]]
+"""Mangled name -> groups, or the group of each of its launches in their order."""
 Cost = Callable[[Group], float]
-"""Seconds that a launch of a group takes under ncu."""
-
-
-class Limits(NamedTuple):
-    """How much a plan may take."""
-
-    launches: int | None
-    seconds: float
-    cost: Cost
-
-    def hold(self, launches: int, seconds: float) -> bool:
-        return launches <= (self.launches or launches) and seconds <= self.seconds
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A way to choose."""
-
-    groups: Sequence[Group]
-    grids: int
-    launches: int
-    seconds: float
-    stands_for_ns: int
-    invocations: tuple[int, ...] = ()
+"""What a launch of a group takes under ncu: seconds, or its part of what all may take."""
 
 
 def choose(
@@ -118,13 +92,13 @@ def choose(
     total_ns: int,
     *,
     budget_s: float,
-    cost: Cost,
-    orders: Callable[[], Orders | None] = lambda: None,
+    cost_s: Cost,
+    orders: Callable[[], Names | None] = lambda: None,
 ) -> Choice:
     """The kernels whose launches stand for the wanted share of the GPU's time at the least cost.
 
     groups: that may be chosen from. total_ns: of all kernels of the trace. budget_s: seconds that their launches may
-    take. orders: gives None where launches cannot be told by their number.
+    take. orders: the group of each launch; gives None where launches cannot be told by their number.
     """
     collectives = [group for group in groups if COLLECTIVE.search(group.name)]
     fitting = [group for group in groups if group not in collectives]
@@ -137,104 +111,98 @@ def choose(
     for group in fitting:
         if group.count > skip:
             by_name[group.name].append(group)
-    limits = Limits(wanted.launches, budget_s, cost)
-    plan = _every_grid(by_name, goal_ns, limits, wanted.count, skip)
+    times: dict[CaseShape, tuple[int, int]]
+    times = {(None, each.shape): (each.count, each.total_ns) for of in by_name.values() for each in of}
+
+    def spends(group: Group) -> float:
+        return max(cost_s(group) / budget_s, 1 / (wanted.launches or math.inf))
+
+    def stood_for(taken: Sequence[Group]) -> list[int]:
+        """ns of each group that these stand for."""
+        return [times[each][1] for each in stand_ins(times, {(None, group.shape) for group in taken})]
+
+    taken, numbers = _every_grid(by_name, goal_ns, spends, wanted.count, skip), list[int]()
     # One launch a name is the least: more of them where grids change.
-    least = len({group.name for group in plan.groups})
-    if wanted.count == 1 and (plan.launches > least or plan.stands_for_ns < goal_ns) and (order := orders()):
-        along = _along(by_name, goal_ns, limits, skip, order)
-        plan = max(plan, along, key=lambda each: (min(each.stands_for_ns, goal_ns), -each.seconds))
-    taken = tuple(sorted(plan.groups, key=lambda group: -group.total_ns))
+    more = len(taken) > len({group.name for group in taken}) or _time(taken) < goal_ns
+    if wanted.count == 1 and more and (order := orders()):
+        along, picked = _along(by_name, goal_ns, spends, skip, order)
+        ways = [(taken, numbers), (along, picked)]
+        taken, numbers = max(ways, key=lambda way: (min(sum(stood_for(way[0])), goal_ns), -sum(map(spends, way[0]))))
+    chosen = sorted(set(taken), key=lambda group: (-group.total_ns, group.name, group.grid))
+    stood = stood_for(chosen)
     return Choice(
-        groups=taken,
-        grids=plan.grids,
-        filter=Filter(tuple(dict.fromkeys(group.name for group in taken)), skip, plan.invocations),
-        launches=plan.launches,
-        cover=plan.stands_for_ns / max(total_ns, 1),
-        foretold_s=plan.seconds,
-        all_s=sum(group.count * cost(group) for group in groups),
+        groups=tuple(chosen),
+        grids=len(stood),
+        filter=Filter(tuple(dict.fromkeys(group.name for group in chosen)), skip, tuple(numbers)),
+        launches=len(taken),
+        cover=sum(stood) / max(total_ns, 1),
+        foretold_s=sum(map(cost_s, taken)),
+        all_s=sum(group.count * cost_s(group) for group in groups),
         collectives=tuple(dict.fromkeys(group.kernel for group in collectives)),
         collectives_share=_time(collectives) / max(total_ns, 1),
-        too_long=plan.stands_for_ns < min(goal_ns, sum(map(_time, by_name.values()))),
+        too_long=sum(stood) < min(goal_ns, sum(map(_time, by_name.values()))),
     )
 
 
-def _every_grid(by_name: Mapping[str, Sequence[Group]], goal_ns: float, limits: Limits, count: int, skip: int) -> Plan:
-    """A launch of each grid and block of the names that tell most a second, less what the goal does not need."""
-    launches = {name: sum(min(count, group.count - skip) for group in of) for name, of in by_name.items()}
-    seconds = {
-        name: sum(min(count, group.count - skip) * limits.cost(group) for group in of) for name, of in by_name.items()
+def _every_grid(by_name: Names, goal_ns: float, spends: Cost, count: int, skip: int) -> list[Group]:
+    """Launches of each grid and block of the names that tell most for what they take, less what is not needed."""
+    launches = {
+        name: [each for each in of for _ in range(min(count, each.count - skip))] for name, of in by_name.items()
     }
-    time_ns = {name: _time(members) for name, members in by_name.items()}
+    time_ns = {name: _time(of) for name, of in by_name.items()}
+    spent = {name: sum(map(spends, of)) for name, of in launches.items()}
     chosen: list[str] = []
-    for name in sorted(by_name, key=lambda name: -time_ns[name] / seconds[name]):
-        if sum(map(time_ns.__getitem__, chosen)) >= goal_ns:
-            break
-        both = (*chosen, name)
-        if limits.hold(sum(map(launches.__getitem__, both)), sum(map(seconds.__getitem__, both))):
+    for name in sorted(by_name, key=lambda name: -time_ns[name] / spent[name]):
+        if sum(map(time_ns.__getitem__, chosen)) < goal_ns and sum(map(spent.__getitem__, (*chosen, name))) <= 1:
             chosen.append(name)
     for name in sorted(chosen, key=time_ns.__getitem__):
         if sum(time_ns[other] for other in chosen if other != name) >= goal_ns:
             chosen.remove(name)
-    taken = [group for name in chosen for group in by_name[name]]
-    count, spent_s = sum(map(launches.__getitem__, chosen)), sum(map(seconds.__getitem__, chosen))
-    return Plan(taken, len(taken), count, spent_s, _time(taken))
+    return [each for name in chosen for each in launches[name]]
 
 
-def _along(by_name: Mapping[str, Sequence[Group]], goal_ns: float, limits: Limits, skip: int, orders: Orders) -> Plan:
+def _along(by_name: Names, goal_ns: float, spends: Cost, skip: int, orders: Names) -> tuple[list[Group], list[int]]:
     """Launches of some names by their number: a few along grids that grow, those that most time is close to first.
 
-    A number picks a launch of every name, for ncu takes one list of numbers.
+    A number, from 1, picks a launch of every name, for ncu takes one list of numbers.
     """
     names: list[str] = []
     for name in sorted(by_name, key=lambda name: -_time(by_name[name])):
-        if _time(group for each in names for group in by_name[each]) >= goal_ns:
-            break
-        if limits.hold(len(names) + 1, sum(limits.cost(by_name[each][0]) for each in (*names, name))):
+        if _time(group for each in names for group in by_name[each]) < goal_ns:
             names.append(name)
     near: dict[Group, list[Group]] = {}
+    places = defaultdict[Group, list[int]](list)
     for name in names:
         by_time = sorted(by_name[name], key=lambda group: group.mean_ns)
         means = [group.mean_ns for group in by_time]
         for group in by_time:
             first, last = bisect_left(means, group.mean_ns / CLOSE), bisect_right(means, group.mean_ns * CLOSE)
             near[group] = by_time[first:last]
+        for number, group in enumerate(orders[name]):
+            places[group].append(number)
     # Of each grid the launch in the middle.
-    numbered = sorted({each[len(each) // 2] for name in names for each in _places(orders[name]).values()})
+    numbers = sorted({places[group][len(places[group]) // 2] for group in near})
     meets = {
-        number: [orders[name][number] for name in names if number < len(orders[name])]
-        for number in numbered[:: 1 + len(numbered) // MOST_NUMBERS]
+        number + 1: [orders[name][number] for name in names if number < len(orders[name])]
+        for number in numbers[:: 1 + len(numbers) // MOST_NUMBERS]
         if number >= skip
     }
-    seconds = {number: sum(map(limits.cost, met)) for number, met in meets.items()}
-    left, picked, launches, spent_s = {group: group.total_ns for group in near}, list[int](), 0, 0.0
+    spent = {number: sum(map(spends, met)) for number, met in meets.items()}
+    left, picked = {group: group.total_ns for group in near}, list[int]()
     enough = sum(left.values()) - goal_ns
     while sum(left.values()) > enough:
         gain = {group: sum(left[other] for other in near[group]) for group in near}
         worth = {
-            number: sum(gain.get(group, 0) for group in met) / seconds[number]
+            number: sum(gain.get(group, 0) for group in met) / spent[number]
             for number, met in meets.items()
-            if limits.hold(launches + len(met), spent_s + seconds[number])
+            if sum(map(spent.__getitem__, (*picked, number))) <= 1
         }
         best = max(worth, key=worth.__getitem__, default=NOTHING)
         if not worth.get(best):
             break
         picked.append(best)
-        launches, spent_s = launches + len(meets[best]), spent_s + seconds[best]
         left.update((other, 0) for group in meets[best] for other in near.get(group, ()))
-    met = dict.fromkeys(group for number in picked for group in meets[number] if group in near)
-    times: dict[CaseShape, tuple[int, int]] = {(None, each.shape): (each.count, each.total_ns) for each in near}
-    stood = stand_ins(times, {(None, group.shape) for group in met})
-    stands_for_ns = sum(times[each][1] for each in stood)
-    return Plan(tuple(met), len(stood), launches, spent_s, stands_for_ns, tuple(sorted(each + 1 for each in picked)))
-
-
-def _places(order: Sequence[Group]) -> dict[Group, list[int]]:
-    """At which places of an order each group stands."""
-    found = defaultdict[Group, list[int]](list)
-    for place, group in enumerate(order):
-        found[group].append(place)
-    return found
+    return [group for number in picked for group in meets[number]], sorted(picked)
 
 
 def _time(groups: Iterable[Group]) -> int:
@@ -259,7 +227,7 @@ def traced_groups(run: Run, ranges: Sequence[str]) -> tuple[list[Group], int]:
     return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
 
 
-def launch_orders(run: Run, groups: Sequence[Group]) -> Orders | None:
+def launch_orders(run: Run, groups: Sequence[Group]) -> Names | None:
     """The groups of each name's launches, in their order; None where several processes launch, each by itself."""
     import numpy as np
 

@@ -16,7 +16,7 @@ from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, numbered
 from fiprof.model.run import Run
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
-from fiprof.orchestrator.choosing import Choice, Cost, Orders, choose, launch_orders, traced_groups
+from fiprof.orchestrator.choosing import Choice, Cost, Names, choose, launch_orders, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest, ProgramCommands
 from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
@@ -145,13 +145,13 @@ class Profiling(RunSession):
         run, budget_s = Run(self.path), self._budget_s(request, program_s)
         groups, total_ns = traced_groups(run, request.ranges)
 
-        def orders() -> Orders | None:
+        def orders() -> Names | None:
             # ncu counts from the program's start, and a colon ends a name.
             part = request.ranges or request.capture or request.delay_s or request.duration_s
             return None if part or any(":" in each.name for each in groups) else launch_orders(run, groups)
 
         cost = launch_cost(run, request.ncu_set)
-        choice = choose(groups, request, total_ns, budget_s=budget_s, cost=cost, orders=orders)
+        choice = choose(groups, request, total_ns, budget_s=budget_s, cost_s=cost, orders=orders)
         for sentence in _foretell(choice, program_s, request, budget_s):
             self.progress.say(sentence)
         if choice.collectives:

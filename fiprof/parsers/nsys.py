@@ -260,7 +260,7 @@ class Range(NamedTuple):
 
 def read_ranges(export: Export) -> list[Range]:
     """Every push/pop and start/end range of the program by start, nested: nsys's own of the host are no part of it."""
-    domains = _domains(export)
+    domains = read_domains(export)
     where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END)}
     if host := {domain for (_, domain), name in domains.items() if name in HOST_DOMAINS}:
         program = {domain for (_, domain), name in domains.items() if name not in HOST_DOMAINS}
@@ -275,7 +275,7 @@ def read_ranges(export: Export) -> list[Range]:
     return nested(found)
 
 
-def _domains(export: Export) -> dict[tuple[int, int], str]:
+def read_domains(export: Export) -> dict[tuple[int, int], str]:
     """Process and number of each NVTX domain -> its name."""
     return {(process_id(row[3]), row[4]): row[5] for row in _events(export, {"eventType": (DOMAIN,)})}
 
@@ -665,23 +665,16 @@ NOT_OWN = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|.*[/\\]lib(?:64)?[/\\]
 """How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
 
 
-class Sample(NamedTuple):
-    """A look at a Python thread."""
-
-    time_ns: int
-    thread: int
-    """globalTid."""
-    frames: tuple[tuple[int, int, int], ...]
-    """Function and file, as ids in StringIds, and line, the innermost first."""
+Frames = tuple[tuple[int, int, int], ...]
+"""Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
 
 
-def read_samples(export: Export, domains: Mapping[tuple[int, int], str] | None = None) -> list[Sample]:
-    """The trace's looks at Python threads. domains: of NVTX, where they are known."""
-    domains = _domains(export) if domains is None else domains
+def read_samples(export: Export, domains: Mapping[tuple[int, int], str]) -> list[tuple[int, int, Frames]]:
+    """Time, globalTid and frames of the trace's looks at Python threads. domains: ``read_domains``."""
     sampling = tuple({number for (_, number), name in domains.items() if name == SAMPLING})
     rows = export.rows(NVTX, "start", "globalTid", "domainId", "jsonText", where={"domainId": sampling})
     return [
-        Sample(time_ns, thread, frames)
+        (time_ns, thread, frames)
         for time_ns, thread, domain, text in rows
         if time_ns is not None and domains.get((process_id(thread or 0), domain)) == SAMPLING
         if (frames := _frames(text))
@@ -691,26 +684,26 @@ def read_samples(export: Export, domains: Mapping[tuple[int, int], str] | None =
 @read_again
 def _write_host_samples(export: Export, folder: Path) -> int:
     """Write the table ``host_samples``. Returns its rows."""
-    domains = _domains(export)
+    domains = read_domains(export)
     samples = read_samples(export, domains)
-    ids = sorted({number for sample in samples for frame in sample.frames for number in frame[:2]})
+    ids = sorted({number for *_, frames in samples for frame in frames for number in frame[:2]})
     texts = {number: html.unescape(text or "") for number, text in zip(ids, export.strings(ids), strict=True)}
     functions = {
         frames: _function([(texts[function], texts[file], line) for function, file, line in frames])
-        for frames in dict.fromkeys(sample.frames for sample in samples)
+        for frames in {frames for *_, frames in samples}
     }
     looks = [
         {"start_ns": time_ns, "pid": process_id(thread), "tid": thread & ID_MASK, **functions[frames]}
         for time_ns, thread, frames in samples
     ]
-    waits = _gil_waits(export, domains, list({sample.thread for sample in samples}))
+    waits = _gil_waits(export, domains, list({thread for _, thread, _ in samples}))
     found = [pa.Table.from_pylist(looks, tables.schema("host_samples")), waits]
     rows = pa.concat_tables(found).unify_dictionaries().sort_by("start_ns")
     tables.write(folder, "host_samples", rows)
     return int(rows.num_rows)
 
 
-def _frames(text: str | None) -> tuple[tuple[int, int, int], ...]:
+def _frames(text: str | None) -> Frames:
     """Those of a sample's payload; none of one that is none."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         frames = json.loads(text or "")[SAMPLING]["Frames"]
@@ -719,12 +712,11 @@ def _frames(text: str | None) -> tuple[tuple[int, int, int], ...]:
 
 
 def _function(frames: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
-    """The innermost function of the program's own files, else of all; what it called, and the innermost of all."""
+    """The innermost function of the program's own files, else of all; and what it called."""
     own = next((place for place, (_, file, _) in enumerate(frames) if not NOT_OWN.match(file)), 0)
-    function, source, line = frames[own]
-    inner = [f"{name} ({NOT_OWN.sub('', file)})" for name, file, _ in (frames[max(own - 1, 0)], frames[0])]
-    called, leaf = inner if own else (None, None)
-    return {"function": function, "source": source, "line": line, "called": called, "leaf": leaf}
+    name, file, _ = frames[own - 1]
+    called = f"{name} ({NOT_OWN.sub('', file)})" if own else None
+    return {**dict(zip(("function", "source", "line"), frames[own], strict=True)), "called": called}
 
 
 def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: Sequence[int]) -> pa.Table:

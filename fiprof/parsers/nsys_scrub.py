@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import MASK, mask
-from fiprof.parsers.nsys import NOTED, read_processes, read_samples
+from fiprof.parsers.nsys import NOTED, read_domains, read_processes, read_samples
 from fiprof.parsers.nsys_export import Export, quoted
 
 DROPPED = (
@@ -66,7 +66,8 @@ def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -
     used: set[int] = set()
     with Export(path) as export:
         processes = read_processes(export)
-        used.update(number for sample in read_samples(export) for frame in sample.frames for number in frame[:2])
+        samples = read_samples(export, read_domains(export))
+        used.update(number for *_, frames in samples for frame in frames for number in frame[:2])
         for table, columns in _tables(connection).items():
             referring = [name for name, kind in columns.items() if kind.upper() != "TEXT" and REFERENCE.search(name)]
             if referring and table != STRINGS and not _goes(table):
