@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,13 +17,15 @@ import psutil
 import pytest
 
 from fiprof.analysis.top import top
-from fiprof.analysis.trace import StandIns
+from fiprof.analysis.trace import StandIns, shape
 from fiprof.model.run import Run
-from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose
+from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
+from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
 from tests.conftest import Env, Fiprof, python_path
-from tests.recorded_runs import RUNS
+from tests.nsys_exports import altered, query
+from tests.recorded_runs import RUNS, on_h100, profiled
 from tests.test_collect import only_run
 
 
@@ -93,6 +97,36 @@ def test_a_few_along_grids_that_grow(budget_s: float, launches: int, grids: int,
         assert {each.grid for each in choice.groups if each.name == name} == met
 
 
+@pytest.mark.parametrize(
+    ("program_s", "changes", "parts", "budget_s", "whole_s"),
+    [
+        (15.0, {}, 1, 28.0, 60.0),
+        (30.0, {}, 2, 13.0, 120.0),
+        # A short program gets 20 seconds all the same.
+        (2.0, {}, 1, 20.0, 26.0),
+        (15.0, {"ncu_budget_s": 100.0}, 1, 100.0, 15 + 2 * 117.0),
+        (15.0, {"timeout_s": 30.0}, 1, 28.0, 45.0),
+    ],
+)
+def test_a_profile_takes_four_times_the_program(
+    program_s: float, changes: dict[str, Any], parts: int, budget_s: float, whole_s: float
+) -> None:
+    budget, limit_s = ncu_limits_s(ProfileRequest(program=("x",), **changes), program_s, parts)
+    assert (budget, program_s + parts * limit_s) == (budget_s, whole_s)
+
+
+@pytest.mark.parametrize("name", ["llama", "ranks", "vectors", "graph", "llama on an H100"])
+def test_what_is_foretold_of_ncu_is_what_it_took(name: str) -> None:
+    """The recorded profiles: what fiprof would foretell today of the same launches, against what ncu took."""
+    run = on_h100("llama") if name.endswith("H100") else profiled(name)
+    took_s = {action.step: action.duration_s or 0.0 for action in run.manifest.actions}
+    of_shape = {each.shape: each for each in traced_groups(run, ())[0]}
+    cost_s = launch_cost(run, run.manifest.settings["ncu_set"])
+    launches_s = sum(cost_s(of_shape[shape(launch)]) for launch in run.launches if shape(launch) in of_shape)
+    foretold_s = took_s["nsys"] + START_S + launches_s
+    assert 0.8 < foretold_s / sum(seconds for step, seconds in took_s.items() if step.startswith("ncu")) < 1.35
+
+
 def test_collectives_are_left_out() -> None:
     choice = chosen([ALLREDUCE, GEMM, ADD], 4700)
     assert choice.filter.names == ("gemm", "add")
@@ -148,6 +182,35 @@ def test_launches_of_each_range(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> N
     assert [StandIns(run)[launch].count for launch in prefill] == [10, 10]
     (kernel,) = (row for row in top(run).kernels if row["kernel"] == "PrefillWithKVCacheKernel")
     assert (kernel["count"], round(kernel["profiled"], 2)) == (23, 0.87)
+
+
+def test_a_shape_that_grows_is_profiled_at_a_few_grids(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
+    """RMSNorm on 23 grids, four times as long on the last; ncu's launches stand for the grids near theirs."""
+    mixed = tmp_path / "mixed"
+    for folder in ("ncu", "logs"):
+        shutil.copytree(RUNS["all"] / folder, mixed / folder)
+    (mixed / "nsys").mkdir()
+    kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
+    of = "shortName = (SELECT id FROM StringIds WHERE value = 'RMSNormKernel')"
+    place = f"(SELECT count(*) FROM {kernel} b WHERE b.{of} AND b.start < {kernel}.start)"
+    grow = f'UPDATE {kernel} SET gridX = 4096 + {place}, "end" = start + 1000000 * (7 + {place}) WHERE {of}'
+    trace = altered(mixed / "nsys", grow)
+    done = profile(fiprof, {**fakes, "FAKE_RUN": str(mixed)}, "true", "--kernel", "RMSNorm", "--cover", "95%")
+    path, manifest = only_run(tmp_path)
+    assert (done.returncode, manifest["status"]) == (0, "complete")
+    argv = next(action["argv"] for action in manifest["actions"] if action["step"] == "ncu")
+    (chosen,) = re.fullmatch(
+        r"::regex:\^\(\w*RMSNorm\w*\)\$:\^\(([\d|]+)\)\$", argv[argv.index("--kernel-id") + 1]
+    ).groups()  # type: ignore[union-attr]
+    numbers = [int(number) for number in chosen.split("|")]
+    order = query(trace, f'SELECT "end" - start FROM {kernel} WHERE {of} ORDER BY correlationId')
+    times = [order[number - 1][0] for number in numbers]
+    assert len(times) < 6 and all(min(abs(math.log(time / one)) for one in times) < math.log(2) for (time,) in order)
+    assert f"which represent {len(order)} grids" in done.stderr
+    stands = StandIns(Run(path))
+    # Of ncu's launches one is of a grid of the trace, the first: for it and those up to twice as long.
+    (launch,) = (each.launch for each in Run(path).launches if each.kernel == "RMSNormKernel" and each.launch in stands)
+    assert (stands[launch].grids, stands[launch].count) == (8, 8)
 
 
 @pytest.mark.fault("the program launches other kernels the second time", "those that ncu did not meet again are named")

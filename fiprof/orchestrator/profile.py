@@ -30,10 +30,9 @@ TIMES = 4.0
 LEAST_S = 20.0
 """Seconds that ncu may take for its launches however short the program is."""
 NCU_SLACK = 2.0
-"""Times a budget that was asked for, and the program's time, that ncu may take before it is ended; what it has then is
-kept."""
-START_S = 4.0
-"""Seconds that ncu takes beside launches and the program: to start, for the first launch, and to write its pages."""
+"""Times a budget that was asked for, and the program's time, that ncu may take before it is ended."""
+START_S = 2.0
+"""Seconds that ncu takes beside launches and the program: to start, and for the first launch (H100: 1.4 to 2 s)."""
 LAUNCHES = {"quick": (1.2, 26), "full": (1.9, 38)}
 """Seconds and passes that ncu takes for a launch of no length, by its set (2025.3): 0.95 to 1.28 s and 1.6 to 1.8 s in
 programs of PyTorch on an H100 and an H200; 0.4 and 1.6 s in a CUDA binary."""
@@ -142,7 +141,7 @@ class Profiling(RunSession):
 
     def _choose(self, request: ProfileRequest, program_s: float) -> Choice:
         """What ncu is to profile. Raises FiprofError where there is nothing to choose from."""
-        run, budget_s = Run(self.path), self._budget_s(request, program_s)
+        run, (budget_s, _) = Run(self.path), ncu_limits_s(request, program_s, len(self.request.parts))
         groups, total_ns = traced_groups(run, request.ranges)
 
         def orders() -> Names | None:
@@ -167,13 +166,6 @@ class Profiling(RunSession):
             )
         return choice
 
-    def _budget_s(self, request: ProfileRequest, program_s: float) -> float:
-        """Seconds that a part's launches may take under ncu: as was asked for, or what makes it TIMES the program."""
-        if request.ncu_budget_s is not None:
-            return request.ncu_budget_s
-        left_s = (TIMES - 1) * program_s - len(self.request.parts) * (program_s + START_S)
-        return max(left_s, LEAST_S) / len(self.request.parts)
-
     def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> None:
         counter, report = ncu.Counter(), self.path / numbered(NCU_REPORT, number)
 
@@ -183,8 +175,7 @@ class Profiling(RunSession):
             # A program whose trace was ended by the clock may not end by itself.
             return self.request.duration_s is not None and counter.done >= choice.launches
 
-        slack = 1.0 if request.ncu_budget_s is None else NCU_SLACK
-        limit_s = min(slack * (program_s + START_S + self._budget_s(request, program_s)), request.timeout_s)
+        _, limit_s = ncu_limits_s(request, program_s, len(self.request.parts))
         command = self.commands.profile(request, choice.filter, number, counter, limit_s)
         with self.run(command, watch) as (finished, log):
             try:
@@ -195,6 +186,18 @@ class Profiling(RunSession):
                 # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
                 if finished.message != ENOUGH and finished.exit_status != self.exit_status:
                     self.warn(error.message)
+
+
+def ncu_limits_s(request: ProfileRequest, program_s: float, parts: int = 1) -> tuple[float, float]:
+    """Seconds that a part's launches may take under ncu, and after which ncu is ended; what it has then is kept.
+
+    Where nothing was asked for, all that is done takes TIMES the program's own time. parts: that ncu is run for.
+    """
+    left_s = (TIMES - 1) * program_s - parts * (program_s + START_S)
+    budget_s, slack = max(left_s, LEAST_S) / parts, 1.0
+    if request.ncu_budget_s is not None:
+        budget_s, slack = request.ncu_budget_s, NCU_SLACK
+    return budget_s, min(slack * (program_s + START_S + budget_s), request.timeout_s)
 
 
 def launch_cost(run: Run, ncu_set: Literal["full", "quick"]) -> Cost:

@@ -20,7 +20,7 @@ FLAGS = {"--nvtx", "--csv", "--force-overwrite"}
 VALUED = {
     "--set", "--section", "--metrics", "--nvtx-include", "--clock-control", "--cache-control", "--export", "--import", "--page",
     "--print-source", "--print-units", "--target-processes", "--filter-mode", "--launch-skip", "--launch-count", "--kernel-name-base",
-    "--kernel-name", "--replay-mode",
+    "--kernel-name", "--kernel-id", "--replay-mode",
 }  # fmt: skip
 
 
