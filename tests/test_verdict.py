@@ -1,7 +1,9 @@
 """Verdicts, causes and steps: of recorded launches, of made-up ones, of any."""
 
+import csv
 import functools
 import itertools
+import lzma
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,16 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.instructions import Listing, listings
-from fiprof.analysis.thresholds import BUSY, DOMINANT_STALL, IDLE, SATURATED, WAITING
+from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, IDLE, NOISE, SATURATED, WAITING
 from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, CauseId, Comparison, Kind, Verdict
 from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.steps import LaunchContext, Step, steps, steps_for
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model import case_quantities
 from fiprof.model.finding import Provenance, TracedNumber, plain
+from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import METRICS, STALL_SHARE, Row, number
 from fiprof.reports import verdict_words
-from tests.recorded_runs import parsed, study_runs
+from tests.recorded_runs import ON_H100, RUNS, on_h100, parsed, study_runs
 
 # fiprof/analysis/verdict: verdicts of recorded launches, of made-up ones, of any.
 
@@ -29,15 +32,18 @@ from tests.recorded_runs import parsed, study_runs
 # The recorded runs
 
 
+MODELS = ("H200", "H100")
+
+
 @functools.cache
-def judged(name: str) -> Verdicts:
+def judged(name: str, model: str = "H200") -> Verdicts:
     """The verdicts of a recorded run."""
-    return verdicts(parsed(name))
+    return verdicts(parsed(name) if model == "H200" else on_h100(name))
 
 
-def by_label(name: str) -> dict[str, LaunchVerdict]:
+def by_label(name: str, model: str) -> dict[str, LaunchVerdict]:
     """Its launches by the case, without decode's merge kernels."""
-    return {item.label: item for item in judged(name).launches if "Merge" not in item.kernel}
+    return {item.label: item for item in judged(name, model).launches if "Merge" not in item.kernel}
 
 
 def name_of(found: Verdict | Bottleneck | None) -> str | None:
@@ -51,40 +57,48 @@ def deciding(item: LaunchVerdict) -> tuple[str | None, str, float]:
     return name_of(item), first.quantity.key, round(first.value, 1)
 
 
-def test_kernels_built_to_be_one_thing_only_are_called_that() -> None:
-    found = by_label("single-purpose")
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels_built_to_be_one_thing_only_are_called_that(model: str) -> None:
+    found = by_label("single-purpose", model)
+    expected: dict[str, tuple[str, str, float, float]] = {  # limit, quantity, its value on the H200 and the H100
+        "matmul": ("compute tensor_cores", "tensor_active_pct", 93.4, 93.5),
+        "device_copy": ("memory dram", "case_dram_floor_pct", 85.0, 89.3),
+        "l2_copy": ("memory l2", "sm_to_l2_pct", 89.9, 81.9),
+        "l2_read": ("memory l2", "l2_to_sm_pct" if model == "H200" else "l2_sm_sectors_pct", 87.8, 88.5),
+        "pointer_chase": ("latency", "dram_throughput_pct", 2.1, 2.9),
+        "one_block": ("imbalance too_few_blocks", "idle_pct", 99.2, 99.2),
+        "uneven_blocks": ("imbalance uneven_work", "idle_pct", 87.7, 87.8),
+        "tiny_launches": ("launch", "case_waiting_pct", 81.9, math.nan),
+        "bank_conflicts": ("memory shared_memory", "l1_data_pct", 99.7, 99.7),
+        "fma_chain": ("compute fma_pipe", "fma_pct", 97.5, 97.5),
+    }
+    if model == "H100":
+        # Fifty tiny launches take minutes under ncu.
+        del expected["tiny_launches"]
+    values = MODELS.index(model) + 2
     assert {label: deciding(item) for label, item in found.items()} == {
-        "matmul": ("compute tensor_cores", "tensor_active_pct", 93.4),
-        "device_copy": ("memory dram", "case_dram_floor_pct", 85.0),
-        "l2_copy": ("memory l2", "sm_to_l2_pct", 89.9),
-        "l2_read": ("memory l2", "l2_to_sm_pct", 87.8),
-        "pointer_chase": ("latency", "dram_throughput_pct", 2.1),
-        "one_block": ("imbalance too_few_blocks", "idle_pct", 99.2),
-        "uneven_blocks": ("imbalance uneven_work", "idle_pct", 87.7),
-        "tiny_launches": ("launch", "case_waiting_pct", 81.9),
-        "bank_conflicts": ("memory shared_memory", "l1_data_pct", 99.7),
-        "fma_chain": ("compute fma_pipe", "fma_pct", 97.5),
+        label: (*row[:2], row[values]) for label, row in expected.items()
     }
     launches = judged("single-purpose").launches
     assert {item.kind for item in launches if item.label == "tiny_launches"} == {Kind.LAUNCH}
     assert {item.confidence for item in found.values()} == {"high"}
+    assert all(len(item.limits) == 1 for item in found.values())
     # What feeds a unit at its limit is the runner-up, and ahead of it.
     fed = {label: (name_of(item.runner_up), round(item.margin_points or 0, 1)) for label, item in found.items()}
     assert fed["matmul"] == ("memory shared_memory", -1.2)
     assert fed["fma_chain"] == ("compute issue_slots", -2.3)
 
 
-def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels_with_one_trouble_each_are_called_by_it(model: str) -> None:
     """Verdict, cause, and what to do first."""
-    found = by_label("troubles")
-    assert {
-        label: (name_of(item), item.causes[0].id if item.causes else None, item.steps[0].id if item.steps else None)
-        for label, item in found.items()
-    } == {
+    found = by_label("troubles", model)
+    expected = {
         "global_atomics": ("latency", "atomics", "aggregate_atomics"),
         "shared_atomics": ("memory shared_memory", "atomics", "spread_atomics"),
-        "block_barrier": ("compute adu_pipe", "barrier", "fewer_barriers"),
-        "spilled_registers": ("memory l2", "local_memory", "fewer_spills"),
+        "block_barrier": ("latency", "barrier", "fewer_barriers"),
+        # What it spills fits L2 less well on an H100, which has 50 of 60 MB.
+        "spilled_registers": (f"memory {'l2' if model == 'H200' else 'dram'}", "local_memory", "fewer_spills"),
         "indexed_array": ("latency", "local_memory", "constant_indices"),
         "scattered_stores": ("latency", "scattered_access", "neighbouring_access"),
         "random_gathers": ("latency", "scattered_access", "neighbouring_access"),
@@ -105,9 +119,13 @@ def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
         "few_warps": ("latency", None, "more_warps"),
         "l1_reads": ("memory l1_data", None, "fewer_l1_passes"),
     }
+    assert {
+        label: (name_of(item), item.causes[0].id if item.causes else None, item.steps[0].id if item.steps else None)
+        for label, item in found.items()
+    } == expected
     assert {item.confidence for item in found.values()} == {"high", "medium"}
-    copying = next(case for case in judged("troubles").cases if case.label == "device_memcpy")
-    assert (copying.bound, copying.copying and round(copying.copying.value)) == (CaseBound.COPIES, 98)
+    copying = next(case for case in judged("troubles", model).cases if case.label == "device_memcpy")
+    assert (copying.bound, copying.copying and int(copying.copying.value)) == (CaseBound.COPIES, 98)
 
 
 # Made-up launches
@@ -124,7 +142,18 @@ BASE: dict[str, float] = {
 }  # fmt: skip
 
 
-NAMES = {metric.name: metric.ncu[0] for metric in METRICS}.__getitem__
+METRIC_OF = {metric.name: metric.ncu[0] for metric in METRICS}
+NAMES = METRIC_OF.__getitem__
+PCT = ".pct_of_peak_sustained_elapsed"
+COUNTED_AGAIN = {
+    "dram__cycles_active", "fbpa__dram_sectors", "sm__inst_executed", "sm__issue_active", "sm__inst_executed_pipe_alu",
+    "sm__inst_executed_pipe_fma", "sm__inst_executed_pipe_fp64", "sm__inst_executed_pipe_cbu_pred_on_any",
+    *(f"sm__inst_executed_pipe_tensor_op_{op}" for op in ("dmma", "gmma", "hmma", "imma")),
+    "sm__pipe_tensor_op_hmma_cycles_active",
+    "sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active",
+    "sm__inst_executed_pipe_ipa",
+}  # fmt: skip
+"""What another constituent holds, as instructions where that one has cycles; the last one is graphics'."""
 
 
 def bound(columns: Mapping[str, float | None], waiting: Comparison | None = None) -> Verdict:
@@ -153,7 +182,13 @@ def waiting_case(percent: float, *, graph: bool = False) -> CaseVerdict:
         ({"xu_pct": 75}, "compute xu_pipe"),
         ({"lsu_pct": 75}, "compute lsu_pipe"),
         ({"fp64_pct": 95, "sm_throughput_pct": 95}, "compute fp64_pipe"),
+        ({"fma_pct": 96, "issue_slot_busy_pct": 96}, "compute fma_pipe"),
+        ({"fma_pct": 96, "alu_pct": 95, "issue_slot_busy_pct": 97}, "compute fma_pipe + compute alu_pipe"),
         ({"sm_throughput_pct": 95}, "compute other_compute"),
+        # Integer multiply-adds keep half of the FMA pipe busy, all other arithmetic both halves alike.
+        ({"fma_heavy_pct": 99, "fma_pct": 50, "issue_slot_busy_pct": 54, "sm_throughput_pct": 99}, "compute fma_heavy_pipe"),
+        ({"fma_heavy_pct": 96, "fma_pct": 96, "issue_slot_busy_pct": 54, "sm_throughput_pct": 96}, "compute fma_pipe"),
+        ({"fp64_or_tensor_pct": 97, "fp64_pct": 94, "sm_throughput_pct": 97}, "compute fp64_pipe"),
         ({"dram_throughput_pct": 63}, "memory dram"),
         ({"dram_throughput_pct": 57}, "latency"),
         # Within the noise around what is called busy, and between two that are.
@@ -183,6 +218,92 @@ def waiting_case(percent: float, *, graph: bool = False) -> CaseVerdict:
 )  # fmt: skip
 def test_what_binds(columns: dict[str, float | None], expected: str) -> None:
     assert " + ".join(str(name_of(each)) for each in bound(columns).limits) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "stall", "expected", "cause"),
+    [
+        # Barriers are the ADU pipe's work, as are constants that are read by an index.
+        ({"adu_pct": 95, "sm_throughput_pct": 95}, "barrier", "latency", CauseId.BARRIER),
+        ({"adu_pct": 83, "constant_cache_pct": 83}, "short_scoreboard", "memory constant_cache", None),
+        # The loads that warps wait for are not what keeps shared memory busy; at its limit it binds all the same.
+        ({"l1_data_pct": 66, "shared_data_pct": 60}, "long_scoreboard", "latency", None),
+        ({"l1_data_pct": 66, "shared_data_pct": 60}, "mio_throttle", "memory shared_memory", None),
+        ({"l1_data_pct": 90, "shared_data_pct": 85}, "long_scoreboard", "memory shared_memory", None),
+        ({"issue_slot_busy_pct": 69, "dram_throughput_pct": 64}, "long_scoreboard", "memory dram", None),
+        ({"l1_data_pct": 99, "shared_data_pct": 99, "shared_wavefronts": 8, "shared_bank_conflicts": 7}, "mio_throttle",
+         "memory shared_memory", CauseId.BANK_CONFLICTS),
+        ({"l1_data_pct": 93, "shared_data_pct": 77, "shared_wavefronts": 8, "shared_access_wavefronts": 0}, "mio_throttle",
+         "memory shared_memory", CauseId.SHUFFLES),
+        # Sectors that L1 has do not reach what is beyond it.
+        ({"dram_throughput_pct": 90, "global_sectors": 8e6, "global_sectors_needed": 1e6, "dram_read_bytes": 256e6,
+          "dram_write_bytes": 0}, "long_scoreboard", "memory dram", CauseId.SCATTERED_ACCESS),
+        ({"dram_throughput_pct": 90, "global_sectors": 8e6, "global_sectors_needed": 1e6, "dram_read_bytes": 32e6,
+          "dram_write_bytes": 0}, "long_scoreboard", "memory dram", None),
+    ],
+)  # fmt: skip
+def test_what_a_unit_is_busy_with(row: dict[str, float], stall: str, expected: str, cause: CauseId | None) -> None:
+    found = judge({**BASE, **row}, stalls=(stalled(stall, 60.0),))
+    assert [name_of(each) for each in found.limits] == [expected]
+    assert [each.id for each in found.causes] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_constituent_of_ncus_throughput_has_a_part(model: str) -> None:
+    """ncu counts them alone in all of average, largest, smallest and sum."""
+    with lzma.open((RUNS if model == "H200" else ON_H100)["troubles"] / "ncu/raw.csv.xz", "rt") as page:
+        every = set(next(csv.reader(page)))
+    of_largest = {name.removesuffix(f".max{PCT}") for name in every if name.endswith(f".max{PCT}")}
+    counted = {name for name in of_largest if {f"{name}.{which}{PCT}" for which in ("avg", "min", "sum")} <= every}
+    known = {METRIC_OF[column].rsplit(".", 2)[0] for part in RESOURCES.values() for column in part.columns}
+    further = counted - known - COUNTED_AGAIN
+    # Maxima over these, and the roofline's operations.
+    assert {name for name in further if "throughput" not in name and "_ops_path_" not in name} == set()
+    assert len(counted) > 50
+    for part, resource in RESOURCES.items():
+        for column in resource.columns:
+            found = bound(
+                {column: 99.0, "shared_data_pct": 0, "sm_throughput_pct": 20 if column != "sm_throughput_pct" else 99}
+            )
+            assert [each.part for each in found.limits] == [part]
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "least", "most"),
+    [
+        ("dram_throughput_pct", {}, 40, 100),
+        ("dram_throughput_pct", {"issue_slot_busy_pct": 70}, 40, 100),
+        ("dram_throughput_pct", {"issue_slot_busy_pct": 70, "l2_tags_pct": 69}, 40, 100),
+        ("dram_throughput_pct", {"sm_active_cycles": 7000}, 40, 100),
+        ("issue_slot_busy_pct", {}, 40, 100),
+        ("issue_slot_busy_pct", {"fma_pct": 70}, 40, 100),
+        ("fma_pct", {"issue_slot_busy_pct": 90}, 40, 100),
+        ("l1_data_pct", {"tensor_active_pct": 85}, 40, 100),
+        ("idle_pct", {}, 0, 60),
+        ("idle_pct", {"dram_throughput_pct": 70}, 0, 60),
+        ("waiting", {"dram_throughput_pct": 90}, 30, 70),
+        ("beside", {"dram_throughput_pct": 70}, 30, 70),
+        ("stall", {"l1_data_pct": 70, "shared_data_pct": 70}, 30, 70),
+    ],
+)  # fmt: skip
+def test_a_limit_gives_way_to_another_by_way_of_the_pair(
+    column: str, row: dict[str, float], least: int, most: int
+) -> None:
+    before: Verdict | None = None
+    for quarter in range(4 * least, 4 * most + 1):
+        value = quarter / 4
+        moved = {"sm_active_cycles": 100 * (100 - value)} if column == "idle_pct" else {column: value}
+        launch, stalls = {**BASE, **row, **moved}, (stalled("long_scoreboard", value if column == "stall" else 45.0),)
+        of = waits(value if column == "waiting" else 40.0)
+        beside = Comparison(BESIDE_SHARE, of.number, BESIDE) if column == "beside" else None
+        found = judge(launch, stalls=stalls, waiting=of if column == "waiting" else None, beside=beside)
+        case = waiting_case(value) if column == "waiting" else None
+        assert found.kind is Kind.CONCURRENT or steps(LaunchContext(launch, NAMES, found, stalls, case=case))
+        assert not found.pair or (found.margin_points or 0.0) < NOISE
+        if before is not None and before.names != found.names:
+            assert before.pair or found.pair
+            assert {*before.names} & {*found.names}
+        before = found
 
 
 def test_a_gpu_that_waits_for_the_host_is_launch_bound_whatever_the_kernel_does() -> None:

@@ -45,8 +45,9 @@ CLOSE = Threshold(10.0, "points", ThresholdOrigin.NCU_SOL_BOTTLENECK)
 """A smaller margin is borderline: so far apart are compute and memory that the rule does not call balanced."""
 NOISE = Threshold(3.0, "points")
 """A smaller margin decides nothing: replays of one kernel differ by as much."""
-ELSEWHERE = Threshold(2.0, "points")
-"""By which ncu's throughput of a side exceeds all its parts that have a metric before a part without one is named."""
+ELSEWHERE = Threshold(1.05, "")
+"""Use of a further part over the busiest of the main ones on its side, from which it is named. The port that FP64 and
+tensor cores share reads 1.03 times the FP64 pipe's use, by FP64 alone."""
 IDLE = Threshold(20.0, "%", ThresholdOrigin.AFTER_LAUNCH_CONFIGURATION)
 """Idle time of the average multiprocessor; that rule speaks of a tail from a fifth of the time on."""
 WAITING = Threshold(50.0, "%", ThresholdOrigin.WAITS_LONGER_THAN_IT_WORKS)
@@ -62,6 +63,8 @@ SHORT = Threshold(10.0, "µs")
 
 # Why it is slow
 
+CONFLICTED = Threshold(25.0, "%")
+"""Passes through shared memory that are bank conflicts, from which they are what makes it busy."""
 CONTENDED = Threshold(8.0, "")
 """Atomics in the busiest slice of L2 over the mean: an H200 has 96 slices, and atomics on one address read 96."""
 CONTENDED_UNIT = Threshold(5.0, "%")

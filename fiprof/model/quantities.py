@@ -279,8 +279,11 @@ load, which needs four passes, is a 4-way conflict to it."""
 LOCAL_REQUESTS, LOCAL_SHARE, LOCAL_BYTES = map(quantity, ("local_requests", "local_pct", "local_mb"))
 SECTORS_PER_NEEDED = quantity("global_sectors_per_needed")
 SECTORS_PER_REQUEST = quantity("global_sectors_per_request")
+L2_PER_NEEDED, DRAM_PER_NEEDED = map(quantity, ("l2_sectors_per_needed", "dram_sectors_per_needed"))
 ATOMIC_SHARE, ATOMIC_CONTENTION = map(quantity, ("l2_atomic_pct", "l2_atomic_max_over_mean"))
-SHARED_ATOMIC_SHARE, HOST_SHARE = map(quantity, ("shared_atomic_pct", "host_memory_pct"))
+SHARED_ATOMIC_SHARE, SHUFFLE_SHARE = map(quantity, ("shared_atomic_pct", "shuffle_pct"))
+CONFLICT_SHARE = quantity("bank_conflict_pct")
+HOST_SHARE = quantity("host_memory_pct")
 
 L2_PARTS = ("l2_to_sm_pct", "sm_to_l2_pct", "l2_sectors_pct", "l2_tags_pct")
 """The parts of L2 in ``l2_use_pct``. Not ``l2_throughput_pct``: ncu's figure for the whole of L2 is of a part that its

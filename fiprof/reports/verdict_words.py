@@ -34,6 +34,8 @@ EVIDENCE = {
     "global_stores_sectors_per_request": "sectors a global store",
     "l2_atomic_pct": "atomics, of the sectors asked of L2",
     "l2_atomic_max_over_mean": "atomics in the busiest slice of L2, over the mean",
+    "bank_conflict_pct": "bank conflicts, of the passes through shared memory",
+    "shuffle_pct": "shuffles, of the passes through shared memory",
     "shared_atomic_pct": "atomics, of the instructions on shared memory",
     "host_memory_pct": "host memory, of the sectors asked of L2",
     "duration_us": "duration",

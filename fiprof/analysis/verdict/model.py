@@ -34,6 +34,8 @@ class Part(Worded):
 
     TENSOR_CORES = "tensor_cores", "tensor cores"
     FMA_PIPE = "fma_pipe", "FMA pipe"
+    FMA_HEAVY = "fma_heavy_pipe", "FMA heavy pipe"
+    """Half of it; integer multiplication and dot products go there alone."""
     ALU_PIPE = "alu_pipe", "ALU pipe"
     XU_PIPE = "xu_pipe", "XU pipe"
     FP64_PIPE = "fp64_pipe", "FP64 pipe"
@@ -42,18 +44,27 @@ class Part(Worded):
     CBU_PIPE = "cbu_pipe", "CBU pipe"
     TEX_PIPE = "tex_pipe", "TEX pipe"
     UNIFORM_PIPE = "uniform_pipe", "uniform pipe"
+    FP64_OR_TENSOR = "fp64_or_tensor", "port of the FP64 pipe and tensor cores"
+    TMA = "tma", "TMA unit"
+    MIO = "mio", "MIO queue"
+    """For memory, shuffles and special functions."""
     ISSUE_SLOTS = "issue_slots", "issue slots"
     OTHER_COMPUTE = "other_compute", "another part of the multiprocessors"
-    """A part of the multiprocessors that has no metric here."""
+    """A part of the multiprocessors that ncu counts and nobody has seen."""
     DRAM = "dram", "DRAM"
     L2 = "l2", "L2"
+    L2_ATOMICS = "l2_atomics", "atomic units of L2"
+    L1_TO_L2 = "l1_to_l2", "link between L1 and L2"
+    L1_TAGS = "l1_tags", "L1 tag stage"
     L1_DATA = "l1_data", "L1 data stage"
+    TEXTURE = "texture", "texture stage"
+    CLUSTER_MEMORY = "cluster_memory", "shared memory of other blocks"
     SHARED_MEMORY = "shared_memory", "shared memory"
     SHARED_MEMORY_OR_L1 = "shared_memory_or_l1", "shared memory or L1"
     """Where it was not collected which of the two passes the data stage."""
     CONSTANT_CACHE = "constant_cache", "constant cache"
     OTHER_MEMORY = "other_memory", "another part of the memory system"
-    """A part of the memory system that has no metric here."""
+    """A part of the memory system likewise."""
     TOO_FEW_BLOCKS = "too_few_blocks", "too few blocks"
     TAIL = "tail"
     UNEVEN_WORK = "uneven_work", "uneven work"
@@ -135,10 +146,13 @@ def named(kind: Kind, part: Part | None) -> Finding:
 
 
 def titled(limits: Sequence[tuple[Kind, Part | None]], cause: CauseId | None = None) -> Finding:
-    """One limit or a pair, with what causes it."""
+    """One limit or a pair, with what causes it: ``memory-bound (DRAM and L2): scattered access``."""
     found = named(*limits[0]) if limits else named(Kind.UNKNOWN, None)
     if len(limits) > 1:
-        found = finding("pair", "{first} and {second}", first=found, second=named(*limits[1]))
+        (kind, part), (other, other_part) = limits
+        found = finding("pair", "{first} and {second}", first=found, second=named(other, other_part))
+        if kind is other:
+            found = Finding(str(kind), {"part": (part, other_part)}, kind.words)
     return found if cause is None else finding("caused", "{verdict}: {cause}", verdict=found, cause=cause)
 
 
@@ -153,6 +167,8 @@ class CauseId(Worded):
         member._value_, member.words, member.stalls = value, words, stalls.split()
         return member
 
+    BANK_CONFLICTS = "bank_conflicts", "bank conflicts", "short_scoreboard mio_throttle"
+    SHUFFLES = "shuffles", "shuffles", "short_scoreboard mio_throttle"
     ATOMICS = "atomics", "atomics", "long_scoreboard lg_throttle mio_throttle short_scoreboard membar drain"
     BARRIER = "barrier", "block-wide barriers", "barrier"
     LOCAL_MEMORY = "local_memory", "local memory", "long_scoreboard lg_throttle"

@@ -7,7 +7,7 @@ time at the least, whatever else is done about it. In this order the first that 
 2. a resource at ``SATURATED`` or more binds;
 3. concurrent: the kernel runs beside others for at least ``BESIDE`` of its time, and ncu measured it alone;
 4. imbalanced: the multiprocessors are idle, on average, for ``IDLE`` of the time of the one that works longest;
-5. a resource at ``BUSY`` or more binds;
+5. a resource at ``BUSY`` or more binds; where warps spend ``MOSTLY`` of their time in one stall, one that shows as it;
 6. latency-bound: none of these.
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
@@ -20,6 +20,7 @@ tensor cores are saturated.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from fiprof.analysis.thresholds import (
     BESIDE,
     BUSY,
     CLOSE,
+    CONFLICTED,
     CONTENDED,
     CONTENDED_UNIT,
     DOMINANT_STALL,
@@ -67,44 +69,67 @@ class Resource(NamedTuple):
     """Columns of ``launches`` in percent of its peak over the elapsed time; the largest counts."""
     fed_by: tuple[Part, ...] = ()
     """Resources whose use is what this one's work needs: they are at their limit because this one is."""
+    further: bool = False
+    """Whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side."""
 
 
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 """The data stage that L1 and shared memory have in common, by what mostly passes it."""
 _ISSUED = (Part.ISSUE_SLOTS,)
+_L2_FURTHER = ("l2_sm_sectors_pct", "l2_data_pct", "l2_fill_pct", "l2_host_fill_pct", "l2_decompression_pct")
 
 RESOURCES: Mapping[Part, Resource] = {
-    Part.TENSOR_CORES: Resource(Kind.COMPUTE, ("tensor_active_pct",), (*_ISSUED, *PASSES)),
+    Part.TENSOR_CORES: Resource(
+        Kind.COMPUTE, ("tensor_active_pct", "tensor_fp64_pct", "tensor_integer_pct"), (*_ISSUED, *PASSES)
+    ),
     Part.FMA_PIPE: Resource(Kind.COMPUTE, ("fma_pct",), _ISSUED),
     Part.ALU_PIPE: Resource(Kind.COMPUTE, ("alu_pct",), _ISSUED),
     Part.XU_PIPE: Resource(Kind.COMPUTE, ("xu_pct",), _ISSUED),
     Part.FP64_PIPE: Resource(Kind.COMPUTE, ("fp64_pct",), _ISSUED),
-    Part.LSU_PIPE: Resource(Kind.COMPUTE, ("lsu_pct",), _ISSUED),
+    Part.LSU_PIPE: Resource(Kind.COMPUTE, ("lsu_pct", "l1_requests_pct"), _ISSUED),
     Part.ADU_PIPE: Resource(Kind.COMPUTE, ("adu_pct",), _ISSUED),
     Part.CBU_PIPE: Resource(Kind.COMPUTE, ("cbu_pct",), _ISSUED),
     Part.TEX_PIPE: Resource(Kind.COMPUTE, ("tex_pct",), _ISSUED),
     Part.UNIFORM_PIPE: Resource(Kind.COMPUTE, ("uniform_pct",), _ISSUED),
     Part.ISSUE_SLOTS: Resource(Kind.COMPUTE, ("issue_slot_busy_pct",)),
     Part.DRAM: Resource(Kind.MEMORY, ("dram_throughput_pct",)),
-    Part.L2: Resource(Kind.MEMORY, L2_PARTS),
-    Part.L1_DATA: Resource(Kind.MEMORY, ("l1_data_pct",), (Part.LSU_PIPE,)),
+    Part.L2: Resource(Kind.MEMORY, (*L2_PARTS, *_L2_FURTHER)),
+    Part.L1_DATA: Resource(
+        Kind.MEMORY, ("l1_data_pct", "l1_writeback_pct", "l1_bank_reads_pct", "l1_bank_writes_pct"), (Part.LSU_PIPE,)
+    ),
     Part.CONSTANT_CACHE: Resource(Kind.MEMORY, ("constant_cache_pct",), (Part.ADU_PIPE,)),
+    # The rest of what ncu's throughput of a side is the maximum of.
+    Part.FMA_HEAVY: Resource(Kind.COMPUTE, ("fma_heavy_pct",), _ISSUED, further=True),
+    Part.TMA: Resource(Kind.COMPUTE, ("tma_pct", "tma_instructions_pct"), _ISSUED, further=True),
+    Part.FP64_OR_TENSOR: Resource(Kind.COMPUTE, ("fp64_or_tensor_pct",), _ISSUED, further=True),
+    Part.MIO: Resource(
+        Kind.COMPUTE, ("mio_issued_pct", "mio_read_pct", "mio_write_pct", "mio_writeback_pct"), further=True
+    ),
+    Part.OTHER_COMPUTE: Resource(Kind.COMPUTE, ("sm_throughput_pct",), further=True),
+    Part.TEXTURE: Resource(
+        Kind.MEMORY,
+        ("texture_pct", "texture_filter_pct", "texture_writeback_pct", "texture_requests_pct"),
+        further=True,
+    ),
+    Part.L2_ATOMICS: Resource(Kind.MEMORY, ("l2_atomic_unit_pct",), further=True),
+    Part.L1_TAGS: Resource(Kind.MEMORY, ("l1_tags_pct",), further=True),
+    Part.L1_TO_L2: Resource(Kind.MEMORY, ("l1_to_l2_pct", "l2_to_l1_pct"), further=True),
+    Part.CLUSTER_MEMORY: Resource(Kind.MEMORY, ("cluster_memory_pct",), further=True),
+    Part.OTHER_MEMORY: Resource(Kind.MEMORY, ("memory_throughput_pct",), further=True),
 }
 
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
     """Every resource that was measured, the busiest first.
 
-    dram: DRAM's use where more is known of it than ncu's one cold launch. ncu's maximum over all parts of a side names
-    one that has no column; not on a side on which a unit is saturated: fp64_chain at 93.9% of the FP64 pipe reads 96.8%
-    of a port that the pipe shares.
+    dram: DRAM's use where more is known of it than ncu's one cold launch.
     """
 
     def use(column: str, part: Part) -> Comparison | None:
         traced = metric(column).traced(row, names, spec=".1f")
         return None if traced is None else Comparison(metric(column), traced, of=part)
 
-    found = []
+    found: list[Bottleneck] = []
     for part, resource in RESOURCES.items():
         if part is Part.L1_DATA:
             shared, everything = number(row, "shared_data_pct"), number(row, "l1_data_pct")
@@ -117,14 +142,9 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
             uses = [Comparison(dram.quantity, dram.number, of=part)]
         if uses:
             most = max(uses, key=lambda each: each.value)
-            found.append(Bottleneck(resource.kind, part, most.value, most))
-    for part, kind, column in (
-        (Part.OTHER_COMPUTE, Kind.COMPUTE, "sm_throughput_pct"),
-        (Part.OTHER_MEMORY, Kind.MEMORY, "memory_throughput_pct"),
-    ):
-        side, known = use(column, part), max((item.value for item in found if item.kind is kind), default=0.0)
-        if side and known < SATURATED and side.value > known + ELSEWHERE:
-            found.append(Bottleneck(kind, part, side.value, side))
+            known = max((item.value for item in found if item.kind is resource.kind), default=0.0)
+            if not resource.further or most.value > known * ELSEWHERE:
+                found.append(Bottleneck(resource.kind, part, most.value, most))
     return tuple(sorted(found, key=lambda item: -item.value))
 
 
@@ -141,15 +161,19 @@ class _Limits(NamedTuple):
     waiting: Bottleneck | None
     beside: Bottleneck | None
     imbalance: Bottleneck | None
+    elsewhere: Bottleneck | None
+    """The stall in which warps spend most time, where waiting for the busiest resource does not show as it."""
     both_sides: bool
     """Whether both sides were measured well enough to say that nothing else is busier."""
 
     @property
     def busiest(self) -> Bottleneck | None:
-        """The busiest resource; but where it feeds another one that is at its limit too and close, that one."""
+        """The busiest resource; but where it feeds another one that is as busy, or at its limit too and close, that
+        one."""
         top = self.resources[0] if self.resources else None
         for item in self.resources[1:]:
-            if top and feeds(top, item) and item.value >= max(SATURATED, top.value - CLOSE):
+            least = min(max(SATURATED, top.value - CLOSE), top.value / ELSEWHERE) if top else 0.0
+            if top and feeds(top, item) and item.value >= least:
                 return item
         return top
 
@@ -162,10 +186,9 @@ class _Limits(NamedTuple):
     @property
     def first(self) -> Bottleneck | None:
         """The first that holds in the module's order; None where there is not enough to tell."""
-        busiest = self.busiest
         if self.waiting and self.waiting.value >= WAITING:
             return self.waiting
-        if busiest and busiest.value >= SATURATED:
+        if (busiest := self.busiest) and busiest.value >= SATURATED:
             return busiest
         if self.beside and self.beside.value >= BESIDE:
             return self.beside
@@ -173,7 +196,10 @@ class _Limits(NamedTuple):
             return self.imbalance
         if not self.both_sides:
             return None
-        return busiest if busiest and busiest.value >= BUSY else self.latency
+        busy = [each for each in (busiest, *self.resources) if each and each.value >= BUSY]
+        if self.elsewhere and self.elsewhere.comparison and self.elsewhere.value >= MOSTLY:
+            busy = [each for each in busy if self.elsewhere.comparison.of in _shows_as(each)]
+        return busy[0] if busy else self.latency
 
     def others(self) -> list[tuple[Bottleneck, float]]:
         """Every other verdict that a change of one number gives, with the least such change in points, that of the
@@ -186,15 +212,17 @@ class _Limits(NamedTuple):
             if (first := to.first) and self.first and first[:2] != self.first[:2]:
                 found[first[:2]] = min(points, found.get(first[:2], points))
 
-        for field, threshold in (("waiting", WAITING), ("beside", BESIDE), ("imbalance", IDLE)):
+        thresholds = {"waiting": WAITING, "beside": BESIDE, "imbalance": IDLE, "elsewhere": MOSTLY}
+        for field, threshold in thresholds.items():
             if limit := getattr(self, field):
                 for value in (threshold - _LITTLE, threshold):
                     changed(self._replace(**{field: limit._replace(value=value)}), abs(limit.value - threshold))
         uses = self.resources[:_MOST_CHANGED]
         for item in uses:
             rest = [each for each in self.resources if each is not item]
-            values = {each.value + step for each in uses if each is not item for step in (-CLOSE, 0.0, CLOSE)}
-            for at in {BUSY, SATURATED, *values}:
+            values = (each.value for each in uses if each is not item)
+            near = ((value, value - CLOSE, value + CLOSE, value / ELSEWHERE, value * ELSEWHERE) for value in values)
+            for at in {BUSY, SATURATED, *itertools.chain.from_iterable(near)}:
                 for value in (at - _LITTLE, at + _LITTLE):
                     if 0 <= value <= 100:
                         ranked = sorted([*rest, item._replace(value=value)], key=lambda each: -each.value)
@@ -226,6 +254,10 @@ def judge(
     dram: DRAM's use, where more is known of it than in the row. names: ncu's names.
     """
     resources, idle = measured(row, names, dram), quantities.IDLE.traced(row, names)
+    top = stalls[0] if stalls else None
+    if top and top.of == "barrier":
+        # Barriers are this pipe's work: it is busy because warps wait for each other.
+        resources = tuple(each for each in resources if each.part is not Part.ADU_PIPE)
     imbalance = None if idle is None else Comparison(quantities.IDLE, idle, IDLE)
     compute = any(number(row, column) is not None for column in ("sm_throughput_pct", "issue_slot_busy_pct"))
     memory = [number(row, column) for column in ("dram_throughput_pct", "l1_data_pct")]
@@ -234,8 +266,18 @@ def judge(
         Bottleneck(Kind.LAUNCH, None, waiting.value, waiting) if waiting else None,
         Bottleneck(Kind.CONCURRENT, None, beside.value, beside) if beside else None,
         Bottleneck(Kind.IMBALANCE, _imbalance(row, imbalance.value), imbalance.value, imbalance) if imbalance else None,
+        None,
         compute and (number(row, "memory_throughput_pct") is not None or None not in memory),
     )
+    busiest = limits.busiest
+    if (
+        top
+        and busiest
+        and limits.latency
+        and top.of not in _shows_as(busiest)
+        and not causes(row, busiest, stalls, names)
+    ):
+        limits = limits._replace(elsewhere=Bottleneck(Kind.LATENCY, None, top.value, top))
     found, runner_up, margin = limits.first, None, None
     binds: tuple[Bottleneck, ...] = () if found is None else (found,)
     why = causes(row, found, stalls, names)
@@ -258,7 +300,7 @@ def judge(
                 if not same and not feeds(other, found) and not feeds(found, other):
                     runner_up, margin = other, points
                     break
-    shown = any(stalls[0] in cause.evidence for cause in why) if stalls else False
+    shown = any(top in cause.evidence for cause in why)
     by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and found and found.part is Part.DRAM else None
     wanted = (
         "dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_busy_pct", "tensor_active_pct", "fma_pct",
@@ -337,7 +379,7 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
     memory = number(row, "memory_throughput_pct") or 0.0
     if whole is None or shown is None or whole.value < BUSY:
         return ()
-    if whole.value <= max(shown.value, memory) + ELSEWHERE:
+    if whole.value <= max(shown.value, memory) * ELSEWHERE:
         return ()
     words = (
         "ncu's L2 figure ({l2}) is of a part that its report does not show; lookups and transfers use L2 to {shown}, "
@@ -350,10 +392,29 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
 
 _TRAFFIC = (Part.LSU_PIPE, Part.DRAM, Part.L2, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1, Part.OTHER_MEMORY)
 _TRAFFIC_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
+_MEMORY_STALLS = (*_TRAFFIC_STALLS, "tex_throttle")
 _SHARED = (Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1, Part.LSU_PIPE)
 _SHARED_STALLS = ("short_scoreboard", "mio_throttle")
-_WAITING_UNITS = (Part.ADU_PIPE, Part.OTHER_COMPUTE)
-"""Units that do little but make warps wait for each other."""
+_IN_L1 = (Part.LSU_PIPE, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)
+_PIPE_STALLS = ("math_pipe_throttle", "dispatch_stall")
+_SHOWS_AS: Mapping[Part, tuple[str, ...]] = {
+    Part.TENSOR_CORES: (*_PIPE_STALLS, "gmma", "wait", "barrier"),
+    Part.XU_PIPE: (*_PIPE_STALLS, *_SHARED_STALLS),
+    Part.LSU_PIPE: (*_PIPE_STALLS, *_SHARED_STALLS, "lg_throttle"),
+    Part.ADU_PIPE: (*_PIPE_STALLS, *_SHARED_STALLS, "barrier", "branch_resolving"),
+    Part.CBU_PIPE: (*_PIPE_STALLS, "branch_resolving", "barrier"),
+    Part.TEX_PIPE: (*_PIPE_STALLS, "tex_throttle", "long_scoreboard"),
+    Part.TMA: ("long_scoreboard",),
+    Part.MIO: _SHARED_STALLS,
+    Part.CONSTANT_CACHE: ("imc_miss", *_SHARED_STALLS),
+}
+
+
+def _shows_as(busiest: Bottleneck) -> tuple[str, ...]:
+    """The stalls that waiting for a resource shows as."""
+    if busiest.part in _SHARED:
+        return (*_SHARED_STALLS, *_SHOWS_AS[Part.LSU_PIPE])
+    return _SHOWS_AS.get(busiest.part or Part.DRAM, _PIPE_STALLS if busiest.kind is Kind.COMPUTE else _MEMORY_STALLS)
 
 
 def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
@@ -382,6 +443,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     # One of the parts binds, or nothing does and the warps mostly wait for one of the reasons.
     traffic = waits_for in _TRAFFIC_STALLS if latency else found.part in _TRAFFIC
     shared = waits_for in _SHARED_STALLS if latency else found.part in _SHARED
+    queued = not latency or 100 - found.value >= QUEUED
     why: list[Cause] = []
 
     def because(id: CauseId, share: Comparison, *more: Comparison, of_time: bool = True) -> None:
@@ -401,7 +463,14 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         elif share and share.reached:
             because(CauseId.ATOMICS, share, of_time=False)
 
-    if top and main == "barrier" and (latency or found.part in (*_WAITING_UNITS, *_SHARED)):
+    if shared and not why and (share := reached(quantities.SHUFFLE_SHARE, MOSTLY)):
+        because(CauseId.SHUFFLES, share, of_time=False)
+    # Atomics on one word are passes one after another too.
+    conflicts = held(quantities.CONFLICT_SHARE, CONFLICTED)
+    if shared and queued and not why and conflicts and conflicts.reached:
+        because(CauseId.BANK_CONFLICTS, conflicts, of_time=False)
+
+    if top and main == "barrier" and (latency or found.part in _SHARED):
         because(CauseId.BARRIER, top)
     if top and latency and main in ("membar", "sleeping"):
         because(CauseId.MEMORY_FENCE if main == "membar" else CauseId.SLEEPING, top)
@@ -421,8 +490,10 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     if touched is None:
         touched = reached(quantities.SECTORS_PER_REQUEST, FULL_REQUEST)
         touched = touched if touched and touched.value >= EXCESS * FULL_REQUEST else None
-    queued = not latency or 100 - found.value >= QUEUED
-    if traffic and queued and touched and touched.reached:
+    # Beyond L1 only what L1 lets through counts, and for DRAM what L2 does.
+    per_needed = quantities.DRAM_PER_NEEDED if found.part is Part.DRAM else quantities.L2_PER_NEEDED
+    beyond = None if found.part in _IN_L1 else held(per_needed, SCATTERED)
+    if traffic and queued and touched and touched.reached and (beyond is None or beyond.reached):
         sectors = beside(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
         because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
 
