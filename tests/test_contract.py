@@ -20,7 +20,7 @@ def test_one_envelope() -> None:
         of_run = command in ("show", "stalls", "top")
         words = [str(parsed("all").path)] if of_run else ["--artifacts", archive] if command == "runs" else []
         found = json.loads(invoke(command, *words, "--format", "json")[1])
-        assert list(found) == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
+        assert list(found)[:6] == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
         assert found["schema"].startswith(f"{command}/") and found["run"] == (RUNS["all"].name if of_run else None)
         assert all("id" in warning for warning in found["warnings"])
 

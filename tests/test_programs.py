@@ -74,7 +74,7 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
         kernels=[kernel(10, 20, 1), kernel(100, 110, 2), kernel(200, 210, 3), kernel(300, 310, 99)],
         api=[
             launch(0, 1),
-            # Waits until 25, works in range b until 60, allocates for 30, launches: 92 + 2, on its way until 100.
+            # Waits until 25, works in range b until 60, allocates for 30, launches: 92 + 2, on its way for 5, on the GPU.
             {"us": (5, 25), "correlation": 50, "name": "cudaDeviceSynchronize"},
             {"us": (60, 90), "correlation": 51, "name": "cudaMalloc"},
             launch(92, 2),
@@ -89,9 +89,11 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
         (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a"): 2,
         (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35,
         (Cause.CALL, "cudaMalloc", "a > b"): 30,
-        (Cause.LAUNCH, None, "a"): 8,
+        (Cause.LAUNCH, None, "a"): 7,
+        (Cause.GPU, None, "a"): 1,
         (Cause.OUTSIDE_RANGES, None, None): 40,
-        (Cause.LAUNCH, None, None): 20,
+        (Cause.LAUNCH, None, None): 15,
+        (Cause.GPU, None, None): 5,
         (Cause.CALL, "cuLibraryLoadData", None): 30,
         (Cause.UNKNOWN, None, None): 90,
     }
@@ -490,11 +492,11 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
 
 def test_a_report_is_of_a_program(tmp_path: Path) -> None:
     for program, title, again in (
-        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --ncu-budget 120.0 --set full -- ./vectors 50"),
+        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --set full -- ./vectors 50"),
         (
             "ranks",
             "# ranks.py 30 on NVIDIA H200",
-            "fiprof profile --ncu-budget 120.0 -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
+            "fiprof profile -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
         ),
         ("server", None, "fiprof capture NAME --duration 0.4"),
     ):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.frames import Column, Narrow
-from fiprof.analysis.idle import DEVICE, RANK, Activity, activities, idle
-from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, shape
+from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
+from fiprof.analysis.program import Program, program
+from fiprof.analysis.steady import steady
+from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, shape, stand_ins
 from fiprof.analysis.verdict.model import Kind, Part, named
-from fiprof.analysis.verdict.verdict import verdicts
+from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, Worded, finding
@@ -74,6 +76,8 @@ Row = dict[str, Any]
 class Top:
     """What ``fiprof top`` shows. Rows have their time as ``total_ns`` too."""
 
+    program: Program
+    """The verdict of the whole."""
     activities: tuple[Activity, ...]
     parts: list[Row]
     """Rows of TIME, what each GPU's time from its first work to its last went into, the largest first."""
@@ -87,8 +91,16 @@ class Top:
     warnings: tuple[Finding, ...]
 
 
-def top(run: Run, *, range_: str = "", kernel: str = "", rank: int | None = None, by_range: bool = False) -> Top:
-    """Where the time of a run's trace went.
+def top(
+    run: Run,
+    *,
+    range_: str = "",
+    kernel: str = "",
+    rank: int | None = None,
+    by_range: bool = False,
+    within_steady: bool = False,
+) -> Top:
+    """Where the time of a run's trace went, in its steady part or in all.
 
     range_, kernel: only kernels launched in ranges, or with names, that have this in them. rank: only this one's. The
     GPU's own time, and why it was idle, are the whole's. by_range: a kernel in each range by itself.
@@ -97,25 +109,30 @@ def top(run: Run, *, range_: str = "", kernel: str = "", rank: int | None = None
     if not run.row_count("kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace of kernels", why=run.missing("nsys"))
     bound = _bound(run)
-    groups, quantiles = _groups(run, range_.lower(), kernel.lower(), rank, by_range)
+    groups, quantiles, changing = _groups(run, "", "", None, False, within_steady)
+    _judge(groups, bound, run.of_program)
+    together = [row | _kernel(rows, False, *quantiles[rows[0]["of"]]) for row, rows in _by(groups, "place", "of")]
+    found = program(run, together, within_steady=within_steady, changing=changing)
+    if range_ or kernel or rank is not None or by_range:
+        groups, quantiles, _ = _groups(run, range_.lower(), kernel.lower(), rank, by_range, within_steady)
+        _judge(groups, bound, run.of_program)
     wanted = [row for row in groups if row["of"] != NOTHING]
     if not wanted:
         asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
         raise FiprofError(
             f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}", "fiprof top shows those it has"
         )
-    for row in groups:
-        row["bound"] = bound.get((row.get("case"), shape(row)))
     warnings = list(run.status_warning())
     traced = {(row.get("case"), shape(row)) for row in groups}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
         words = "the trace has no {kernels} with the grid and block that ncu profiled: the program's two runs differ"
         warnings.append(finding("not_matched", words, kernels=tuple(lost)))
-    active = activities(run)
+    active = tuple(part.activity for part in parts(run, within_steady=within_steady).values())
     return Top(
+        program=found,
         activities=active,
         parts=list(_parts(active, groups)),
-        idle=idle(run),
+        idle=idle(run, within_steady=within_steady),
         kernels=[row | _kernel(rows, by_range, *quantiles[rows[0]["of"]]) for row, rows in _by(wanted, "place", "of")],
         ranges=[
             row | {"range": rows[0]["range"], "longest": _by(rows, "kernel")[0][1][0]["kernel"] or ""}
@@ -125,15 +142,33 @@ def top(run: Run, *, range_: str = "", kernel: str = "", rank: int | None = None
     )
 
 
-Bound = dict[CaseShape, tuple[Kind, Part | None]]
+def program_of(run: Run) -> Program | None:
+    """The verdict of a whole program; None for a run of cases that fiprof measured one by one, and without a trace."""
+    traced = run.row_count("kernels") and (run.of_program or run.imported)
+    return top(run, within_steady=True).program if traced else None
 
 
-def _bound(run: Run) -> Bound:
-    """What binds the kernels that ncu profiled; of launches of one shape, and range where that matters, the longest."""
+def _bound(run: Run) -> dict[CaseShape, LaunchVerdict]:
+    """The verdicts of the kernels that ncu profiled; of launches of one shape, and range where that matters, the
+    longest."""
     if not run.has("launches") or not run.launches:
         return {}
     found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
-    return {(each.case if _of_ranges(run) else None, shape(each.row)): (each.kind, each.part) for each in found}
+    return {(each.case if _of_ranges(run) else None, shape(each.row)): each for each in found}
+
+
+def _judge(groups: Sequence[Row], bound: Mapping[CaseShape, LaunchVerdict], along: bool) -> None:
+    """Give each group its launch under ncu, and what binds it; None without. along: whether launches stand for other
+    grids of their kernel, as in a program."""
+    times: dict[CaseShape, tuple[int, int]] = {}
+    for row in groups:
+        count, ns = times.get((row.get("case"), shape(row)), (0, 0))
+        times[row.get("case"), shape(row)] = count + row["count"], ns + row["ns"]
+    by = stand_ins(times, bound) if along else {}
+    for row in groups:
+        key = row.get("case"), shape(row)
+        row["judged"] = judged = bound.get(by.get(key, key))
+        row["bound"] = (judged.kind, judged.part) if judged else None
 
 
 def _of_ranges(run: Run) -> bool:
@@ -142,10 +177,11 @@ def _of_ranges(run: Run) -> bool:
 
 
 def _groups(
-    run: Run, range_: str, kernel: str, rank: int | None, by_range: bool
-) -> tuple[list[Row], dict[int, tuple[int, float, float, float]]]:
-    """All kernels of a trace by rank, device, name, grid, block and range, a row each, and the quantiles of the rows
-    that are shown. ``of``: the number of the row that it is shown in; NOTHING where it is not wanted."""
+    run: Run, range_: str, kernel: str, rank: int | None, by_range: bool, within_steady: bool
+) -> tuple[list[Row], dict[int, tuple[int, float, float, float]], dict[int, float]]:
+    """All kernels of a trace, or of its steady part, by rank, device, name, grid, block and range, a row each; the
+    quantiles of the rows that are shown; and of each device the share of its steps that have other kernels than the one
+    before. ``of``: the number of the row that it is shown in; NOTHING where it is not wanted."""
     import numpy as np
 
     ranks, kinds, at = ranks_of(run), Kinds(), 0
@@ -154,10 +190,13 @@ def _groups(
     device_of: dict[int | None, int | None] = {each.rank: each.device for each in ranks.all}
     groups: list[Row] = []
     shown: dict[Any, int] = {}
-    for piece in run.pieces("kernels", (*names, "pid", "duration_ns")):
+    parts_of = steady(run) if within_steady else {}
+    signatures = {device: np.zeros(len(found.steps) + 1) for device, found in parts_of.items()}
+    for piece in run.pieces("kernels", (*names, "pid", "start_ns", "duration_ns")):
         labels = calls(run).phases_of(started_by[at : (at := at + piece.num_rows)])
         own: dict[str, Ints] = {"rank": ranks.of_rows(piece.select(["pid", "device"]))} if ranks.several else {}
         kind, ns = kinds.of(piece.select(names), range=labels, **own), numbers(piece["duration_ns"])
+        starts, devices = numbers(piece["start_ns"]), numbers(piece["device"])
         for values in itertools.islice(kinds.numbers, len(groups), None):
             row: Row = {"rank": None, **dict(zip((*names, "range", *own), values, strict=True))}
             label, row["range"] = row["range"], phases(run).path(row["range"])
@@ -167,13 +206,25 @@ def _groups(
             wanted = kernel in full.lower() and rank in (None, row["rank"]) and range_ in (row["range"] or "").lower()
             key = row["place"], full, label if by_range else NOTHING
             groups.append(row | {"of": shown.setdefault(key, len(shown)) if wanted else NOTHING, "count": 0, "ns": 0})
+        for device, found in parts_of.items():
+            mine = devices == device
+            if len(found.steps) and mine.any():
+                hashed = (kind[mine].astype(np.int64) + 1) * 2654435761 >> 7 & 0xFFFFF
+                places = np.searchsorted(found.steps, starts[mine], side="right")
+                signatures[device] += np.bincount(places, hashed, len(found.steps) + 1)
+            inside = np.searchsorted(found.begins, starts, side="right") > np.searchsorted(
+                found.ends, starts, side="right"
+            )
+            if not (kept := ~mine | inside).all():
+                kind, ns, starts, devices = kind[kept], ns[kept], starts[kept], devices[kept]
         counts, times = np.bincount(kind), np.bincount(kind, ns)  # exact below 2^53 ns
         for number in np.flatnonzero(counts).tolist():
             groups[number]["count"] += int(counts[number])
             groups[number]["ns"] += int(times[number])
         of = np.array([row["of"] for row in groups])[kind]
         durations.add(of[of != NOTHING], ns[of != NOTHING])
-    return groups, durations.found()
+    changing = {device: float((np.diff(each[1:]) != 0).mean()) for device, each in signatures.items() if len(each) > 2}
+    return [row for row in groups if row["count"]], durations.found(), changing
 
 
 def _by(rows: Sequence[Row], *keys: str) -> list[tuple[Row, list[Row]]]:
@@ -209,6 +260,7 @@ def _kernel(rows: Sequence[Row], by_range: bool, _: int, p10: float, median: flo
         "p90_us": p90 / 1e3,
         "spread": (p90 - p10) / median if median else 0.0,
         "shapes": len({(row["grid"], row["block"]) for row in rows}),
+        "judged": [(row["ns"], row["judged"]) for row in rows if row["judged"]],
         "verdict": named(*best) if best else None,
         "part": best[1] if best else None,
         "profiled": 1 - unknown / total if total else 0.0,

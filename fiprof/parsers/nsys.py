@@ -26,7 +26,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import scratch
 from fiprof.model import tables
 from fiprof.model.spans import within
-from fiprof.parsers.names import FIPROF_DOMAIN, case_of, printable, short_name
+from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.sqlite_pages import Ints
 
@@ -277,8 +277,7 @@ def read_ranges(export: Export) -> list[Range]:
 
 def read_domains(export: Export) -> dict[tuple[int, int], str]:
     """Process and number of each NVTX domain -> its name."""
-    rows = _events(export, {"eventType": (DOMAIN,)})
-    return {(process_id(thread), number): name for _, _, _, thread, number, name, _ in rows if number is not None}
+    return {(process_id(row[3]), row[4]): row[5] for row in _events(export, {"eventType": (DOMAIN,)})}
 
 
 def _events(export: Export, where: dict[str, Sequence[int]]) -> Iterator[tuple[Any, ...]]:
@@ -580,12 +579,15 @@ def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
     a_memset = -1
     labels = export.labels("ENUM_CUDA_MEMCPY_OPER") | {a_memset: "Memset"}
     kinds = Labels(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])
+    memories = Labels(lambda numbers: [HOST_MEMORY.get(number) for number in numbers])
     devices, pieces = Devices(export), []
-    for source, kind in ((MEMCPY, (column("kind", "copyKind"),)), (MEMSET, ())):
+    kinds_of = (column("kind", "copyKind"), Field("memory", ("srcKind", "dstKind"), np.minimum))
+    for source, kind in ((MEMCPY, kinds_of), (MEMSET, ())):
         for piece in export.scan(source, (*WORK_FIELDS, column("bytes"), *kind), order="start_ns"):
             copied = kinds.encode(piece["kind"] if kind else pa.repeat(a_memset, piece.num_rows))
-            found = pa.table({**calls.columns(piece, devices), "bytes": piece["bytes"], "kind": copied})
-            pieces.append(found.drop_columns(["duration_ns", "launch_call_ns"]))
+            memory = memories.encode(piece["memory"] if kind else pa.nulls(piece.num_rows, pa.int64()))
+            columns = {**calls.columns(piece, devices), "bytes": piece["bytes"], "kind": copied, "memory": memory}
+            pieces.append(pa.table(columns).drop_columns(["duration_ns", "launch_call_ns"]))
     copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns") if pieces else tables.empty("copies")
     tables.write(folder, "copies", copies)
     return int(copies.num_rows)
@@ -593,8 +595,8 @@ def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
 
 # Memory and samples of GPU metrics
 
-HOST_MEMORY = (0, 1)
-"""The values of memKind for pageable and for pinned memory."""
+HOST_MEMORY = {0: "pageable", 1: "pinned"}
+"""The values of memKind (and of srcKind and dstKind) for the host's memory; the device's are higher."""
 OPERATIONS = {0: ("Allocation", 1), 1: ("Deallocation", -1)}
 """memoryOperationType -> its name, and the sign of its bytes."""
 METRIC_BITS = 31
@@ -664,6 +666,8 @@ HOST_DOMAINS = frozenset({GIL, SAMPLING})
 WAITING = "Waiting for GIL"
 NOT_OWN = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
 """How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
+
+
 Frames = tuple[tuple[int, int, int], ...]
 """Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
 
@@ -686,9 +690,7 @@ def _write_host_samples(export: Export, folder: Path) -> int:
     domains = read_domains(export)
     samples = read_samples(export, domains)
     ids = sorted({number for *_, frames in samples for frame in frames for number in frame[:2]})
-    texts = {
-        number: printable(html.unescape(text or "")) for number, text in zip(ids, export.strings(ids), strict=True)
-    }
+    texts = {number: html.unescape(text or "") for number, text in zip(ids, export.strings(ids), strict=True)}
     functions = {
         frames: _function([(texts[function], texts[file], line) for function, file, line in frames])
         for frames in {frames for *_, frames in samples}
@@ -706,7 +708,7 @@ def _write_host_samples(export: Export, folder: Path) -> int:
 
 def _frames(text: str | None) -> Frames:
     """Those of a sample's payload; none of one that is none."""
-    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+    with contextlib.suppress(ValueError, TypeError, KeyError):
         frames = json.loads(text or "")[SAMPLING]["Frames"]
         return tuple((int(frame["Function"]), int(frame["File"]), int(frame["Line"])) for frame in frames)
     return ()

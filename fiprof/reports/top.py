@@ -5,26 +5,51 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
+from fiprof.analysis.program import RANKING, Program
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, TIME, Row, Spent, Top
 from fiprof.analysis.trace import SEPARATOR
-from fiprof.model.finding import say
+from fiprof.model.finding import finding, say
+from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
-KERNEL, BAR = Column("shown", "kernel", narrow=Narrow.ABOVE), Column("share", "share", bar=True)
+KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
+
+
+MOST_ROWS = 10
+"""Of the ranking, that people are shown."""
+
+
+def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
+    """A program's verdict: its answer, which part it is about, and all that takes time, what saves most first."""
+    left_out = 0 if most is None else len(what.rows[most:])
+    rows = [row | {"step": row["step"] and words.short_step(row["step"])} for row in what.rows[:most]]
+    unneeded = [
+        key for key in ("rank", "device", "range", "per_step", "estimate_pct") if not any(row[key] for row in rows)
+    ]
+    return view_of(
+        [each for each in RANKING if each.key not in unneeded],
+        rows,
+        title="What takes the program's time",
+        summary=(what.answer, what.steady, *([what.startup] if what.startup else [])),
+        notes=(finding("rest", "{count:row|rows} more: --all shows them", count=left_out),) if left_out else (),
+    )
 
 
 def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:
-    """Four tables for people; for programs all rows of one: kernels, ranges, idle or time.
+    """Four tables for people; for programs all rows of one: kernels, ranges, idle, time or program, and the verdict.
 
     most: rows of a table that people are shown; None for all.
     """
     programs = {"kernels": (KERNELS, what.kernels), "ranges": (RANGES, what.ranges), "idle": (IDLE, what.idle)}
+    programs["program"] = RANKING, [row | {"step": row["step"] and row["step"].fields()} for row in what.program.rows]
     columns, rows = programs.get(table, (TIME, what.parts))
-    return Document(programs=view_of(columns, rows), shown=tuple(_shown(what, most)), warnings=what.warnings)
+    shown, further = tuple(_shown(what, most)), {"program": what.program.fields()}
+    return Document(programs=view_of(columns, rows), shown=shown, warnings=what.warnings, further=further)
 
 
 def _shown(what: Top, most: int | None) -> Iterator[View]:
@@ -38,20 +63,16 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
     def view(columns: Sequence[Column], rows: Sequence[Row], **texts: Any) -> View:
         return view_of([each for each in columns if not any(each is other for other in unneeded)], rows, **texts)
 
-    def rest(rows: Sequence[Row], words: str, places: int, **values: Any) -> tuple[str, ...]:
+    def rest(rows: Sequence[Row], text: str, places: int, **values: Any) -> tuple[str, ...]:
         """What is said of the rows that are left out."""
         left_out = rows[len(rows[:most]) :]
         share = sum(row["share"] for row in left_out) / max(places, 1)
-        return (say(words, count=len(left_out), share=share, **values),) if left_out else ()
+        return (say(text, count=len(left_out), share=share, **values),) if left_out else ()
 
     profiled = any(not isinstance(row["what"], Spent) for row in what.parts)
-    yield view(
-        (*TIME[:5], BAR, TIME[5]),
-        what.parts,
-        title="Where the GPU's time went",
-        summary=tuple(map(_activity, what.activities)),
-        notes=(_profiled(what.parts),) if profiled else (),
-    )
+    verdict = ranking(what.program, most and min(most, MOST_ROWS))
+    notes = (*verdict.notes, _profiled(what.parts)) if profiled else verdict.notes
+    yield replace(verdict, summary=(*verdict.summary, *map(_activity, what.activities)), notes=notes)
     if what.idle:
         causes = what.idle if most is None else together(what.idle, ("rank", "device", "cause", "call"))
         others = "{count:other cause|other causes}, {share:.1%} of the GPU's time"
@@ -61,9 +82,9 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
             title="Why the GPU was idle",
             notes=(
                 *rest(causes, others, len(what.activities)),
-                "launching: the call was under way, or the work on its way. host work: the launching thread was in no "
-                "CUDA call; after waiting: a call before had waited until the GPU was done. outside every range: "
-                "nothing to do, or work that is not marked.",
+                "launching: the call was under way, or the work on its way; on the GPU: the call had long returned. "
+                "host work: the launching thread was in no CUDA call; after waiting: a call before had waited until "
+                "the GPU was done. outside every range: nothing to do, or work that is not marked.",
             ),
         )
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
@@ -104,7 +125,7 @@ def _activity(each: Activity) -> str:
         share = each.side_by_side_ns / max(each.kernels_ns, 1)
         together = f"; kernels of several streams run side by side for {share:.1%} of the kernels' time"
     return say(
-        "{rank}GPU {device}: busy {busy:.1%} of {window}, from its first work to its last{copies}{together}.",
+        "{rank}GPU {device}: busy {busy:.1%} of {window}{copies}{together}.",
         rank="" if each.rank is None else f"Rank {each.rank}, ",
         device=each.device,
         busy=1 - each.idle_ns / each.window_ns,

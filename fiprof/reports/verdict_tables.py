@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fiprof.analysis.program import Program
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding, say
 from fiprof.model.selection import Alike, alike, longest_first, title
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import IN_LOOP, NAMES, Cells, attribute, bounded, filled, grouped, heading
+from fiprof.reports.top import ranking
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (
@@ -58,13 +60,17 @@ _CASES = (
 
 MOST_ROWS = 20
 """Groups of launches, and cases that wait for the host, that people are shown."""
+MOST_OF_PROGRAM = 5
+"""Rows of a program's ranking that people are shown before its launches; ``fiprof top`` has more."""
 MOST_STEPS = 3
 """Groups whose first step is shown whole; and whose evidence, where they were asked for."""
 MOST_RULES = 4
 """Of a launch, that people are shown."""
 
 
-def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = False) -> Document:
+def document(
+    found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = False, program: Program | None = None
+) -> Document:
     """The verdicts as a table, what takes most time first, and the first steps of the first ones; flat for programs.
 
     Like launches with the same verdict are one for people. most: rows; None for all. detailed: with the evidence, all
@@ -77,7 +83,8 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     if found.weights and not standing:
         columns.insert(-4, IN_LOOP)
         left_out = (*left_out, say("in loop: the median under nsys, where ncu's launch is cold; longest first."))
-    shown = [filled(columns, kept, notes=left_out)] if kept else []
+    shown = [ranking(program, MOST_OF_PROGRAM)] if program else []
+    shown += [filled(columns, kept, title="Kernels" if program else "", notes=left_out)] if kept else []
     if detailed:
         shown += map(_launch_view, kept)
         if found.cases:
@@ -111,6 +118,7 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
         shown=tuple(shown),
         warnings=found.warnings,
         notes=tuple(notes),
+        further={"program": program.fields()} if program else {},
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
@@ -75,6 +75,8 @@ class Document:
     """About the whole, before everything."""
     notes: tuple[Sayable, ...] = ()
     """About the whole, after everything."""
+    further: Mapping[str, Any] = field(default_factory=dict)
+    """What JSON has beside the rows."""
 
     @cached_property
     def data(self) -> View:

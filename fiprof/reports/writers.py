@@ -293,6 +293,7 @@ def _json(document: Document, about: Mapping[str, str | None]) -> str:
         "gpu": about.get("gpu"),
         "warnings": [each.fields() for each in found if isinstance(each, Finding)],
         "rows": [{column.key: value for column, value in zip(view.columns, row, strict=True)} for row in view.rows],
+        **document.further,
     }
     return json.dumps(_json_value(content), indent=1, allow_nan=False)
 

@@ -117,6 +117,8 @@ class TimeOf(Worded):
     ITERATION = "iteration", "an iteration"
     KERNELS = "kernels", "all kernel time"
     """Of its iteration, or of the program."""
+    PROGRAM = "program", "the program"
+    """All of its time, of the steady part."""
 
 
 class Bottleneck(NamedTuple):

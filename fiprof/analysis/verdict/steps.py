@@ -323,6 +323,13 @@ def _table(name: str) -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in csv.DictReader(text.splitlines())}
 
 
+def of_program(kind: str, bound_pct: float, because: Finding, values: Mapping[str, Any]) -> Step:
+    """A step of ``steps.csv`` for a whole program. bound_pct: the most that it saves, percent of its time."""
+    row = _table("steps.csv")[kind]
+    action = Finding(kind, values, row["words"])
+    return Step(action, row["short"], min(bound_pct, 100.0), because, TimeOf.PROGRAM)
+
+
 def _parts(names: str) -> tuple[Relief, ...]:
     """Parts and kinds by their names in ``steps.csv``."""
     return tuple(part for name in names.split() for part in _GROUPS[name])

@@ -204,15 +204,16 @@ def _memory_would_bind(check: Check, found: Verdict) -> bool:
 # A run's verdicts
 
 
-def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False) -> Verdicts:
+def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False, program: bool = False) -> Verdicts:
     """What binds each launch of a run, in the order of the launches, and each case.
 
-    medians: of like launches only that of median duration is judged, for all of them.
+    medians: of like launches only that of median duration is judged, for all of them. program: whether the program has
+    a verdict of its own, so that there need be no launches.
     Raises FiprofError where the run has neither launches under ncu nor kernels under nsys, or no launch is left, or a
     table cannot be read.
     """
     launches = run.launches
-    run.require_launches("counters to judge", there=bool(launches or run.trace.cases))
+    run.require_launches("counters to judge", there=bool(launches or run.trace.cases or program))
     kept = run.selected(wanted, weights(run)) if launches else []
     failed = checks.failed(run)
     warnings: list[Finding] = [*run.status_warning(), *checks.of_run(failed)]

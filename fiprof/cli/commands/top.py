@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiprof.model.run import Run
     from fiprof.reports.view import Format
 
-TABLES = ("kernels", "ranges", "idle", "time")
+TABLES = ("kernels", "ranges", "idle", "time", "program")
 
 
 @click.command(cls=Command, epilog="Example: fiprof top latest --table idle --format csv")
@@ -21,6 +21,7 @@ TABLES = ("kernels", "ranges", "idle", "time")
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
 @click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")
 @click.option("--by", type=click.Choice(["range"]), help="Split each kernel by the NVTX range that launched it.")
+@click.option("--whole", is_flag=True, help="The whole trace, with start-up, not its steady part.")
 @click.option("--top", "most", type=click.IntRange(1), default=15, show_default=True, help="Rows of each table.")
 @click.option("--all", "every", is_flag=True, help="All rows.")
 @click.option("--table", type=click.Choice(TABLES), default="kernels", show_default=True, help="Which as JSON and CSV.")
@@ -32,14 +33,15 @@ def command(
     kernel: str,
     rank: int | None,
     by: str | None,
+    whole: bool,
     most: int,
     every: bool,
     table: str,
     format_: Format,
 ) -> None:
-    """Kernels by time, what limits them, and why the GPU was idle: launches, waiting, copies, the host's own work."""
+    """What takes a program's time and what to do about it; its kernels, ranges, and why the GPU was idle."""
     from fiprof.analysis.top import top
     from fiprof.reports.top import document
 
-    found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None)
+    found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None, within_steady=not whole)
     options.show(document(found, table=table, most=None if every else most), format_, run=run)

@@ -1,4 +1,4 @@
-"""``fiprof verdict``: what limits each launch."""
+"""``fiprof verdict``: what takes a program's time, and what limits each launch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ if TYPE_CHECKING:
 @click.command(cls=Command, epilog="Example: fiprof verdict latest")
 @reading_options
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
-    """What limits each launch, how far it is from that limit, how sure that is, and what to try next."""
+    """What takes a program's time; what limits each launch, how sure that is, and what to try next."""
+    from fiprof.analysis.top import program_of
     from fiprof.analysis.verdict.verdict import verdicts
+    from fiprof.model.selection import EVERYTHING
     from fiprof.reports.verdict_tables import MOST_ROWS, MOST_STEPS, document
 
-    found = verdicts(run, wanted=chosen.wanted, medians=format_ in ("table", "md") and not chosen.every)
-    show(document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS)), format_, run=run)
+    program = program_of(run) if chosen.wanted == EVERYTHING else None
+    found = verdicts(
+        run, wanted=chosen.wanted, medians=format_ in ("table", "md") and not chosen.every, program=bool(program)
+    )
+    show(
+        document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS), program=program),
+        format_,
+        run=run,
+    )

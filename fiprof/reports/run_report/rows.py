@@ -48,6 +48,8 @@ WHY_IDLE: dict[Cause, tuple[str, str]] = {
         "do not wait before the next launches, or work on another thread",
     ),
     Cause.OUTSIDE_RANGES: ("outside ranges", "mark it with NVTX to know, or leave it out of the window"),
+    Cause.GPU: ("on the GPU", "fewer and larger kernels, or let streams wait for each other less"),
+    Cause.GRAPH: ("between graph nodes", "fewer and larger kernels in the graph"),
     Cause.UNKNOWN: ("cause not traced", "trace CUDA calls, as fiprof profile does by default"),
 }
 """Why a GPU was idle, with the call, and what usually helps."""

@@ -1,0 +1,604 @@
+"""One verdict for a whole program: all that takes its time in one ranking, each with its share of the time, what to do
+about it, and the most that this saves of the program. It is about the steady part; the start-up is told beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fiprof.analysis.comm import comm
+from fiprof.analysis.frames import Column, Frame, Narrow
+from fiprof.analysis.host import host_times
+from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Cause, Part, Why, between, outside, parts
+from fiprof.analysis.steady import By, Steady, steady, whole
+from fiprof.analysis.trace import SEPARATOR, calls, phases
+from fiprof.analysis.verdict.model import TimeOf
+from fiprof.analysis.verdict.steps import Step, of_program
+from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.ranks import COLLECTIVE, ranks_of
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, split
+
+if TYPE_CHECKING:
+    from fiprof.analysis.verdict.verdict import LaunchVerdict
+    from fiprof.model.arrays import Ints
+
+LOADS = re.compile(r"cu(da)?(Library|Module|Kernel)|cu(da)?GetFuncBySymbol")
+ALLOCATES = re.compile(
+    r"cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Map|Unmap|Release|Address)|Host(Alloc|Free))(?!.*Async)"
+)
+WAITS = re.compile(r"cu(da)?\w*Synchronize")
+WAITS_ON_GPU = re.compile(r"cu(da)?StreamWaitEvent")
+LAUNCHES = re.compile(r"cu(da)?(Launch|GraphLaunch)")
+GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
+AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
+"""Python functions, with their files, in which a thread waits for another thread or process."""
+TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
+SHORT_US = 5.0
+"""A kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200."""
+NOTICED = 0.02
+"""Share of the time from which on something is said before what takes more time and has no step."""
+OFTEN, CHANGING = 1.5, 0.25
+"""Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
+LOADING_SHARE = 0.2
+"""Share of the first steps' excess from which on loading code is the reason: the rest is what libraries do on the host
+when they are first used."""
+CALL_SHARE = 0.05
+"""Share of the time from which on a call that is for no launch, copy or allocation stands by itself."""
+MOSTLY = 0.75
+"""Share of something's time that lies in the range that is named."""
+
+
+class Waste(Worded):
+    """What takes a program's time."""
+
+    LAUNCHES = "launches", "idle: launching"
+    """Calls that launch, and the host's work of up to OWN_WORK_NS between them."""
+    HOST = "host", "idle: host work"
+    GIL = "gil", "idle: waiting for Python's lock"
+    INPUT = "input", "idle: waiting for input"
+    """Python waits for another thread or process."""
+    SYNCHRONIZATION = "synchronization", "idle: drained by a wait"
+    """From the end of the work that the host waited for to the start of what it launched then."""
+    ALLOCATION = "allocation", "idle: allocating"
+    LOADING = "loading", "idle: loading code"
+    CALL = "call", "idle: CUDA call"
+    GPU = "gpu", "idle: between kernels"
+    UNKNOWN = "unknown", "idle: not traced"
+    PAGEABLE_COPIES = "pageable_copies", "only copies, pageable"
+    COPIES = "copies", "only copies"
+    RANKS = "ranks", "waiting for a rank"
+    STREAMS = "streams", "streams in turns"
+    """Kernels of several streams, each of a part of the GPU, one after the other. Its time is theirs too."""
+    SMALL_KERNELS = "small_kernels", "small kernels"
+    KERNEL = "kernel", "kernel"
+
+
+STEPS = {
+    Waste.HOST: "less_host_work", Waste.GIL: "free_lock", Waste.INPUT: "faster_input",
+    Waste.SYNCHRONIZATION: "fewer_waits", Waste.ALLOCATION: "keep_memory", Waste.LOADING: "load_before",
+    Waste.CALL: "call_before", Waste.GPU: "fuse_kernels", Waste.PAGEABLE_COPIES: "pin_memory",
+    Waste.COPIES: "overlap_copies", Waste.RANKS: "help_rank", Waste.STREAMS: "overlap_streams",
+    Waste.SMALL_KERNELS: "fuse_kernels",
+}  # fmt: skip
+"""What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
+
+RANKING = (
+    RANK,
+    DEVICE,
+    Column("cause", "what"),
+    Column("name", "which"),
+    Column("range", "range", narrow=Narrow.BELOW),
+    Column("per_step", "a step", spec=",.3g"),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+    Column("bound_pct", "saves ≤", "%", ".1f"),
+    Column("estimate_pct", "~", "%", ".1f"),
+    Column("step", "step", narrow=Narrow.BELOW),
+)
+"""name: of the kernel, the call, the host's function or the kind of copies. per_step: how often in a step: launches,
+calls. share: of the steady part. bound_pct: percent of the steady part's time that the step saves at most."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program's verdict."""
+
+    rows: list[Row]
+    """Rows of RANKING, what saves most first; of items that several ranks have, the one of the rank that loses most."""
+    answer: Finding
+    """The first row as a sentence."""
+    steady: Finding
+    """Which part it is about."""
+    startup: Finding | None
+    """What came before, and why it took so long; None where all is one part."""
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(RANKING, self.rows)
+
+    def fields(self) -> Row:
+        """For JSON."""
+        rows = [
+            {column.key: row[column.key] for column in RANKING}
+            | {"step": row["step"].fields() if row["step"] else None}
+            for row in self.rows
+        ]
+        return {
+            "answer": self.answer.fields(), "steady": self.steady.fields(),
+            "startup": self.startup.fields() if self.startup else None, "rows": rows,
+        }  # fmt: skip
+
+
+def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, changing: Mapping[int, float]) -> Program:
+    """The verdict. kernels: groups of a kernel's executions in that part: place, kernel, detail, count, ns, median_us,
+    ``verdict`` (of a launch under ncu, None without). changing: device -> share of its steps that differ from the one
+    before. Raises FiprofError for a table that cannot be read."""
+    rows: list[Row] = []
+    of_gpu = {}
+    for device, part in parts(run, within_steady=within_steady).items():
+        at = steady(run)[device] if within_steady else whole()
+        own = [row for row in kernels if (NOTHING if row["device"] is None else row["device"]) == device]
+        gpu = _Gpu(run, part, at, own, changing.get(device, 0.0))
+        gpu.of_idle_and_copies()
+        gpu.of_kernels()
+        gpu.of_streams()
+        gpu.of_loading()
+        rows += gpu.rows
+        of_gpu[device] = gpu
+    most: dict[Any, Row] = {}
+    for row in sorted(rows, key=_order):
+        most.setdefault((row["cause"], row["name"]), row)
+    ranking = [row for row in most.values() if row["share"] > 0]
+    first = of_gpu[ranking[0]["device"]] if ranking else next(iter(of_gpu.values()))
+    return Program(ranking, first.answer(ranking), first.told(), first.startup())
+
+
+def _order(row: Row) -> tuple[float, float]:
+    """What saves most first; what has no step, or saves next to nothing, by its share."""
+    saves = min((each for each in (row["bound_pct"], row["estimate_pct"]) if each is not None), default=0.0)
+    return -(saves if saves >= 100 * NOTICED else 0.0), -row["share"]
+
+
+class _Gpu:
+    """What takes a GPU's time, as rows."""
+
+    def __init__(self, run: Run, part: Part, at: Steady, kernels: Sequence[Row], changing: float) -> None:
+        import numpy as np
+
+        self.run, self.part, self.at, self.rows = run, part, at, list[Row]()
+        self.window_ns = max(part.activity.window_ns, 1)
+        self.steps = len(at.steps)
+        traced = calls(run)
+        pids = {rank.pid for rank in ranks_of(run).all if (rank.device or 0) == max(part.activity.device, 0)}
+        inside = np.zeros(len(traced.name), bool)
+        for begin, end in zip(at.begins.tolist(), at.ends.tolist(), strict=True):
+            inside |= (traced.starts >= begin) & (traced.starts < end)
+        if pids and len({key >> 32 for key in traced.threads}) > 1:
+            inside &= np.isin(traced.thread, [n for key, n in traced.threads.items() if key >> 32 in pids])
+        counts = np.bincount(traced.name[inside], minlength=len(traced.names))
+        self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
+        self.changing, self.kernels = changing, kernels
+        # Where kernels run side by side, each has its part of their common time.
+        self.scale = part.activity.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
+        self.small = [row for row in kernels if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"])]
+        self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
+        self.copying: dict[str | None, int] = defaultdict(int)
+        """ns in calls that copy, before the copy began."""
+        self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
+        """What the launching threads were seen to do, also while the GPU worked."""
+
+    def count(self, names: re.Pattern[str] | str) -> int:
+        """Calls in the part."""
+        if isinstance(names, str):
+            return self.counts.get(names, 0)
+        return sum((count for name, count in self.counts.items() if names.match(name)), 0)
+
+    def per_step(self, count: float) -> float | None:
+        return count / self.steps if self.steps else None
+
+    def add(
+        self,
+        cause: Waste,
+        ns: float,
+        name: str | None = None,
+        range_: str | None = None,
+        *,
+        per_step: float | None = None,
+        saves_ns: float | None = None,
+        kind: str | None = None,
+        because: Finding | None = None,
+        **values: Any,
+    ) -> None:
+        """A row. saves_ns: what its step saves at most, where that is not all. kind: of the step, by default that of
+        the cause."""
+        pct = 100 * (ns if saves_ns is None else saves_ns) / self.window_ns
+        about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0, **values}
+        because = because or _share(cause, ns / self.window_ns)
+        made = of_program(kind or STEPS[cause], pct, because, about)
+        self.row(cause, ns, name, range_, per_step, made)
+
+    def row(
+        self, cause: Waste, ns: float, name: str | None, range_: str | None, per_step: float | None, made: Step | None
+    ) -> None:
+        self.rows.append(
+            {
+                "rank": self.part.activity.rank, "device": self.part.activity.device, "cause": cause, "name": name,
+                "range": range_, "per_step": per_step, "total_ns": ns, "total_ms": ns / 1e6,
+                "share": ns / self.window_ns, "bound_pct": made.bound_pct if made else None,
+                "estimate_pct": made.estimate_pct if made else None, "step": made,
+            }
+        )  # fmt: skip
+
+    # Idle
+
+    def of_idle_and_copies(self) -> None:
+        """Why it had nothing to run, or nothing but copies."""
+        of_call: dict[str | None, int] = defaultdict(int)
+        for why, ns in self.part.causes.items():
+            of_call[why.call] += ns
+        sums: dict[tuple[Waste, str | None], dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
+        for why, ns in self.part.causes.items():
+            cause, name = self._waste(why, of_call[why.call] / self.window_ns)
+            if cause is Waste.COPIES:
+                self.copying[why.range] += ns
+            else:
+                sums[cause, name][why.range] += ns
+        self._of_host(sums)
+        self._of_copies(sums)
+        for (cause, name), ranges in sums.items():
+            ns, range_ = sum(ranges.values()), where(ranges)
+            if cause is Waste.LAUNCHES:
+                self._launches(ns, range_)
+            elif cause is Waste.UNKNOWN:
+                self.row(cause, ns, name, range_, None, None)
+            else:
+                count = None if cause in (Waste.GPU, Waste.HOST, Waste.GIL, Waste.INPUT) else self._often(cause, name)
+                # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
+                saves = min(max(self.host_ns[cause, name], ns), self.part.activity.idle_ns)
+                self.add(cause, ns, name, range_, per_step=count, saves_ns=saves)
+
+    def _often(self, cause: Waste, name: str | None) -> float | None:
+        of = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS}.get(cause, name)
+        return self.per_step(self.count(of)) if of else None
+
+    def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
+        """What a cause counts as, and the name that it goes by. share: of the time, of its call."""
+        cause, call = why.cause, why.call or ""
+        if cause is Cause.UNKNOWN:
+            return Waste.UNKNOWN, None
+        if cause in (Cause.GPU, Cause.GRAPH):
+            return Waste.GPU, cause.words
+        if cause is Cause.CALL and ALLOCATES.match(call):
+            return Waste.ALLOCATION, None
+        if cause is Cause.CALL and LOADS.match(call):
+            return Waste.LOADING, None
+        if why.long and cause in (Cause.HOST, Cause.HOST_AFTER_WAIT, Cause.OUTSIDE_RANGES):
+            return Waste.HOST, None
+        if why.drained_in and ALLOCATES.match(why.drained_in):
+            return Waste.ALLOCATION, None
+        if why.drained_in:
+            return Waste.SYNCHRONIZATION, why.drained_in
+        if cause is Cause.COPY_CALL:
+            return Waste.COPIES, None
+        if cause is Cause.CALL and share >= CALL_SHARE:
+            return Waste.CALL, call
+        return Waste.LAUNCHES, None
+
+    def _of_host(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
+        """Host work by the function that was seen in it, else by range."""
+        import numpy as np
+
+        ranges = waste.pop((Waste.HOST, None), {})
+        of_threads = [
+            (thread, [np.concatenate(columns) for columns in zip(*pieces, strict=True)])
+            for thread, pieces in self.part.pieces.items()
+        ]
+        for thread, (begins, ends, labels) in of_threads:
+            for key, path, ns in self._functions(thread, begins, ends, labels):
+                waste[key][path] += ns
+                ranges[path] = ranges.get(path, 0) - ns
+            # While the GPU worked too.
+            nested = calls(self.run).nested.get(calls(self.run).threads[thread])
+            if nested is not None:
+                _, begins, ends, labels = between(nested, only=True).overlaps(self.at.begins, self.at.ends)
+                long = ends - begins >= OWN_WORK_NS
+                for key, _, ns in self._functions(thread, begins[long], ends[long], labels[long]):
+                    self.host_ns[key] += ns
+        for range_, ns in folded(ranges).items():
+            if ns > 0:
+                outside = "outside every range" if phases(self.run).threads else None
+                waste[Waste.HOST, range_ or outside][range_] += ns
+
+    def _functions(
+        self, thread: int, begins: Ints, ends: Ints, labels: Ints
+    ) -> Iterator[tuple[tuple[Waste, str | None], str | None, int]]:
+        """What a thread was seen to do in some stretches: cause and name, range, ns."""
+        for label, here in split(labels):
+            for work, ns in host_times(self.run).during(thread, begins[here], ends[here]).items():
+                cause, name = Waste.HOST, work.label
+                if work.waits_for_gil:
+                    cause, name = Waste.GIL, work.holder
+                elif AWAITING.search(work.called):
+                    cause = Waste.INPUT
+                if work.label:
+                    yield (cause, name or None), phases(self.run).path(label), ns
+
+    def _of_copies(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
+        """Copies while no kernel ran, with the calls that kept them from beginning. Those to the host that the host
+        waits for are part of that wait."""
+        sums: dict[tuple[Waste, str], dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
+        for copying, ns in self.part.copies.items():
+            pageable = copying.memory == "pageable"
+            sums[Waste.PAGEABLE_COPIES if pageable else Waste.COPIES, copying.kind][copying.range] += ns
+        if self.copying:
+            most = max(sums, key=lambda key: sum(sums[key].values()), default=(Waste.COPIES, "calls"))
+            for range_, ns in self.copying.items():
+                sums[most][range_] += ns
+        waits = [key for key in waste if key[0] is Waste.SYNCHRONIZATION]
+        longest = max(waits, key=lambda key: sum(waste[key].values()), default=None)
+        for (cause, kind), ranges in sums.items():
+            if kind == TO_HOST and longest:
+                for range_, ns in ranges.items():
+                    waste[longest][range_] += ns
+                continue
+            ns, device = sum(ranges.values()), kind not in (TO_HOST, TO_DEVICE)
+            hidden = ns if device else min(ns, self.part.activity.kernels_ns)
+            if cause is Waste.PAGEABLE_COPIES:  # which the host waits for, as it does not for others
+                hidden = ns + min(ns, self.part.activity.idle_ns)
+            self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind="less_copying" if device else None)
+
+    def _launches(self, ns: float, range_: str | None) -> None:
+        """Launching: a CUDA graph where nothing keeps the step from one, else fewer launches."""
+        launches, graphs = self.count(LAUNCHES), self.count(GRAPH_LAUNCHES)
+        against = [
+            finding("waits", "{count:.3g} waits a step ({name})", name=name, count=self.counts[name] / self.steps)
+            for name in self.counts
+            if self.steps and WAITS.match(name) and self.counts[name] >= OFTEN * self.steps
+        ]
+        if self.steps and (allocated := self.count(ALLOCATES)) >= self.steps / 2:
+            against.append(
+                finding("allocations", "{count:.3g} allocations and releases a step", count=allocated / self.steps)
+            )
+        if self.changing > CHANGING:
+            words = "other kernels or grids from step to step ({share:.0%} of the steps)"
+            against.append(finding("changing", words, share=self.changing))
+        kind = "capture_step"
+        if graphs > launches / 2:
+            kind = "larger_graph"
+        elif against or not self.steps:
+            kind = "fewer_launches"
+        words, values = "{count:launch|launches} a step", dict[str, Any](count=round(launches / max(self.steps, 1)))
+        if not self.steps:
+            words = "{count:launch|launches}"
+        if against:
+            words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
+        because = finding("launches", words, **values)
+        # What is fused is no kernel of its own any more.
+        saves = ns + (self.small_ns if kind != "larger_graph" else 0.0)
+        per_step = self.per_step(launches)
+        self.add(Waste.LAUNCHES, ns, None, range_, per_step=per_step, saves_ns=saves, kind=kind, because=because)
+
+    def of_loading(self) -> None:
+        """Steps before the steady part that load code, where it is not the first one alone, which always does."""
+        import numpy as np
+
+        if len(self.at.early) < 2 or self.at.step_ns is None or self.at.by is not By.RANGES:
+            return
+        (first, begin), end = self.at.early[:2], int(self.at.begins[0])
+        loading, names = 0, [n for n, name in enumerate(calls(self.run).names) if LOADS.match(name)]
+        for nested in calls(self.run).nested.values():
+            _, starts, ends, labels = nested.overlaps(np.array([begin]), np.array([end]))
+            loading += int((ends - starts)[np.isin(labels, names)].sum())
+        steps = len(self.at.early)
+        excess = end - begin - (steps - 1) * self.at.step_ns
+        if loading < LOADING_SHARE * excess:
+            return
+        # Of all steps, steady or not.
+        scale = self.window_ns / (int(self.at.ends[-1]) - first)
+        because = finding(
+            "early", "the first {count:step|steps}, which load code, beyond their usual time", count=steps
+        )
+        saves = excess + begin - first - self.at.step_ns
+        self.add(Waste.LOADING, saves * scale, "first steps", self.at.name, because=because)
+
+    # Kernels and streams
+
+    def of_kernels(self) -> None:
+        """Kernels by name, small ones together, and waiting for other ranks."""
+        kernels = self.kernels
+        waits, scale = self._of_ranks(), self.scale
+        communicating = sum(row["total_ns"] for row in kernels if COLLECTIVE.search(row["kernel"])) * scale
+        small = self.small
+        for row in kernels:
+            name, ns, per_step = row["kernel"], row["total_ns"] * scale, self.per_step(row["count"])
+            if row["detail"]:
+                name += f" ({row['detail']})"
+            if COLLECTIVE.search(row["kernel"]):
+                self.row(Waste.KERNEL, ns * max(1 - waits / communicating, 0), name, None, per_step, None)
+            elif row not in small or len(small) == 1:
+                self.row(Waste.KERNEL, ns, name, None, per_step, self._of_verdicts(row["judged"], scale))
+        if len(small) > 1:
+            ns, count = (sum(row[key] for row in small) for key in ("total_ns", "count"))
+            words = "{kernels} kernels of less than {most_us:.0f} µs, {per_launch:.2g} µs each"
+            because = finding("small", words, kernels=len(small), most_us=SHORT_US, per_launch=ns / count / 1e3)
+            self.add(Waste.SMALL_KERNELS, ns * scale, None, None, per_step=self.per_step(count), because=because)
+
+    def _of_verdicts(self, judged: Sequence[tuple[float, LaunchVerdict]], scale: float) -> Step | None:
+        """The step of a kernel that saves most, its bound that of all its launches' first steps. judged: ns that each
+        stands for."""
+        saved: list[tuple[float, float, Step]] = []
+        for ns, verdict in judged:
+            for first in verdict.steps[:1]:
+                time = self.part.activity.kernels_ns if first.of is TimeOf.KERNELS else ns * scale
+                bound, size = (each if each is not None else 100.0 for each in (first.bound_pct, first.size_pct))
+                if first.measured_pct is not None:
+                    bound = size = first.measured_pct
+                saved.append((bound * time / self.window_ns, size * time / self.window_ns, first))
+        if not saved:
+            return None
+        first = max(saved, key=lambda each: each[1])[2]
+        bound, size = min(sum(each[0] for each in saved), 100.0), sum(each[1] for each in saved)
+        estimate = size if size < bound else None
+        return replace_step(first, bound_pct=bound, estimate_pct=estimate)
+
+    def _of_ranks(self) -> float:
+        """Waiting for other ranks in collectives. Returns its ns."""
+        rank = self.part.activity.rank
+        if rank is None:
+            return 0.0
+        late: dict[int, float] = defaultdict(float)
+        doing: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        count = 0
+        for row in comm(self.run).collectives:
+            for each in row["arrivals"]:
+                at = each["start_us"] * 1e3
+                if each["rank"] == rank and ((self.at.begins <= at) & (at < self.at.ends)).any():
+                    late[row["late_rank"]] += each["wait_us"] * 1e3
+                    count += 1
+                    for meanwhile in row["meanwhile"]:
+                        words = " ".join(
+                            filter(None, (meanwhile["doing"], meanwhile["doing_name"], meanwhile["range"]))
+                        )
+                        doing[row["late_rank"]][words] += meanwhile["us"]
+        for other, ns in late.items():
+            if other != rank and ns:
+                most = max(doing[other], key=doing[other].__getitem__, default="")
+                because = finding("meanwhile", "meanwhile rank {late_rank}: {doing}", late_rank=other, doing=most)
+                self.add(Waste.RANKS, ns, f"rank {other}", None, per_step=self.per_step(count), because=because)
+        return sum(late.values())
+
+    def of_streams(self) -> None:
+        """Streams that take turns although each kernel leaves room for another's."""
+        busy, waits = sum(self.part.streams.values()), self.count(WAITS_ON_GPU)
+        turns = self.part.switches
+        if len(self.part.streams) < 2 or not busy or self.part.activity.side_by_side_ns > 0.05 * busy:
+            return
+        if turns < 2 * max(self.steps, 1) or waits < turns / 2:
+            return
+        saves = busy - max(self.part.streams.values())
+        words = "{streams} streams change {count:.3g} times a step, with {waits:.3g} calls of cudaStreamWaitEvent"
+        each = max(self.steps, 1)
+        because = finding("turns", words, streams=len(self.part.streams), count=turns / each, waits=waits / each)
+        self.add(
+            Waste.STREAMS, saves, f"{len(self.part.streams)} streams", per_step=self.per_step(turns), because=because
+        )
+
+    # In words
+
+    def told(self) -> Finding:
+        """Which part it is about."""
+        at, activity = self.at, self.part.activity
+        others = outside(self.run)[activity.device].activity.window_ns if at.by is not By.WHOLE else 0
+        values: Row = {
+            "steps": self.steps, "step_ms": (at.step_ns or 0.0) / 1e6, "steady_ms": activity.window_ns / 1e6,
+            "window_ms": (activity.window_ns + others) / 1e6, "name": at.name,
+        }  # fmt: skip
+        words = {
+            By.WHOLE: "The whole trace, {window_ms:,.1f} ms: nothing in it repeats.",
+            By.MEASURE: "Measured part: {steady_ms:,.1f} of {window_ms:,.1f} ms.",
+        }.get(
+            at.by,
+            "Steady part: {steps:,} steps of {step_ms:,.3f} ms ({name}), {steady_ms:,.1f} of {window_ms:,.1f} ms.",
+        )
+        return Finding(at.by.value, values, words)
+
+    def startup(self) -> Finding | None:
+        """What took the time outside the steady part."""
+        if self.at.by is By.WHOLE:
+            return None
+        other = outside(self.run)[self.part.activity.device]
+        sums: dict[Waste, int] = defaultdict(int)
+        for why, ns in other.causes.items():
+            sums[self._waste(why, 0.0)[0]] += ns
+        sums[Waste.KERNEL], sums[Waste.COPIES] = other.activity.kernels_ns, other.activity.only_copies_ns
+        total = other.activity.window_ns
+        shown = [
+            finding("part", "{cause} {share:.0%}", cause=cause, share=ns / total)
+            for cause, ns in sorted(sums.items(), key=lambda item: -item[1])[:3]
+            if ns >= CALL_SHARE * total
+        ]
+        words, values = (
+            "Outside it: {outside_ms:,.1f} ms: {causes}.",
+            {"outside_ms": total / 1e6, "causes": tuple(shown)},
+        )
+        if self.at.early and self.at.step_ns is not None:
+            first, *then = (*self.at.early, int(self.at.begins[0]))
+            values |= {
+                "first_step_excess_ms": (then[0] - first - self.at.step_ns) / 1e6,
+                "early_steps": len(self.at.early),
+            }
+            words += " {early_steps:step|steps} of it; the first takes {first_step_excess_ms:,.1f} ms more than usual."
+        return finding("startup", words, **values) if shown else None
+
+    def answer(self, ranking: Sequence[Row]) -> Finding:
+        """The first row as a sentence."""
+        activity = self.part.activity
+        values: Row = {
+            "idle_share": activity.idle_ns / self.window_ns,
+            "rank": activity.rank,
+            "device": activity.device,
+        }
+        words = "The GPU is idle for {idle_share:.0%} of the time."
+        if activity.rank is not None:
+            words = "Rank {rank}: the GPU is idle for {idle_share:.0%} of the time."
+        if not ranking:
+            return finding("nothing", words, **values)
+        row = ranking[0]
+        made: Step | None = row["step"]
+        values |= {
+            key: row[key] for key in ("cause", "name", "range", "share", "per_step", "bound_pct", "estimate_pct")
+        }
+        words += " First: {cause}"
+        words += " ({name})" if row["name"] else ""
+        words += " in {range}" if row["range"] and row["range"] != row["name"] else ""
+        words += ", {share:.0%}"
+        if made is None:
+            return finding("no_step", words + ".", **values)
+        values |= {"step": made.id, "action": made.action, "basis": made.basis}
+        words += ". {action} (saves at most {bound_pct:.3g}% of the program"
+        words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
+        return finding("first", words + ": {basis}).", **values)
+
+
+def replace_step(of: Step, **values: Any) -> Step:
+    """A step of a launch as one of the program."""
+    return of._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=None, **values)
+
+
+def _share(cause: Waste, share: float) -> Finding:
+    return finding("share", "{cause}, {share:.1%} of the time", cause=cause, share=share)
+
+
+def folded(ranges: Mapping[str | None, int]) -> dict[str | None, int]:
+    """ns by range, ranges whose names differ in numbers alone as one."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for path in ranges:
+        if path is not None:
+            names[re.sub(r"\d+", "*", path)].add(path)
+    sums: dict[str | None, int] = defaultdict(int)
+    for path, ns in ranges.items():
+        alike = re.sub(r"\d+", "*", path or "")
+        sums[path if path is None or len(names[alike]) == 1 else alike] += ns
+    return dict(sums)
+
+
+def where(ranges: Mapping[str | None, int]) -> str | None:
+    """The innermost range that holds most of the time; None outside all."""
+    found = folded(ranges)
+    total, path = sum(found.values()), ""
+    while True:
+        below: dict[str, int] = defaultdict(int)
+        for each, ns in found.items():
+            if each is not None and f"{each}{SEPARATOR}".startswith(path) and each != path.removesuffix(SEPARATOR):
+                below[path + each[len(path) :].partition(SEPARATOR)[0]] += ns
+        best = max(below, key=below.__getitem__, default="")
+        if not best or below[best] < MOSTLY * total:
+            return path.removesuffix(SEPARATOR) or None
+        path = best + SEPARATOR

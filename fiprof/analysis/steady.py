@@ -1,0 +1,266 @@
+"""The steady, repeating part of what each GPU did, told apart from the start-up: by fiprof's own range ``measure``, by
+the program's NVTX ranges that come again and again, or by a kernel that comes once in each repetition of the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fiprof.analysis.trace import LIBRARIES, calls, kernel_calls, thread_keys
+from fiprof.model.arrays import Quantiles, coded, numbers
+from fiprof.model.finding import Worded
+from fiprof.model.ranks import ranks_of
+from fiprof.model.run import Run, once
+from fiprof.model.spans import LONG_AGO, NOTHING, split
+
+if TYPE_CHECKING:
+    from fiprof.model.arrays import Ints
+
+FOREVER = -LONG_AGO
+FEWEST_STEPS, FEWEST_PATTERNS = 3, 5
+"""Ranges of one name, and repetitions of a kernel, that are steps."""
+LONGER = 1.5
+"""Times the median step: what takes longer than this, at the beginning, is start-up."""
+COVERED = 0.5
+"""Share of the kernels' time, or of the kernels, that steps hold at least."""
+ODD, FEW_ODD, MANY_STEPS = 5.0, 2, 20
+"""One step, or two, of many that take so many times as long as the next longest are left out: they do not repeat."""
+REGULAR = 0.25
+"""(p90 - p10) / median of the number of kernels from one repetition to the next, at most."""
+SAMPLED = 1 << 20
+"""Kernels among which a pattern is looked for."""
+
+
+class By(Worded):
+    """How the steady part was found."""
+
+    MEASURE = "measure", "the measured part"
+    """fiprof's own phase, or what lies between cudaProfilerStart and cudaProfilerStop."""
+    RANGES = "ranges", "ranges {name}"
+    PATTERN = "pattern", "repetitions of {name}"
+    """Of a kernel that comes once in each."""
+    WHOLE = "whole", "the whole trace: nothing in it repeats"
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The steady part of what a GPU did; times in ns since the trace began."""
+
+    by: By
+    begins: Ints
+    ends: Ints
+    """Disjoint intervals, by start: one but where cases are measured one after the other."""
+    name: str | None = None
+    """Of the ranges, their numbers as ``*``, or of the kernel."""
+    steps: Ints = field(default_factory=list)  # type: ignore[arg-type]
+    """When each of its steps begins on the GPU."""
+    early: tuple[int, ...] = ()
+    """When the steps before it begin, which are start-up."""
+    odd: int = 0
+    """Steps among them that are left out: they take far longer, once or twice."""
+
+    @property
+    def step_ns(self) -> float | None:
+        """Median length of its steps; None without steps."""
+        import numpy as np
+
+        return float(np.median(np.diff(self.steps, append=self.ends[-1]))) if len(self.steps) else None
+
+
+def whole() -> Steady:
+    """All that a GPU did."""
+    import numpy as np
+
+    return Steady(By.WHOLE, np.array([LONG_AGO]), np.array([FOREVER]))
+
+
+@once
+def steady(run: Run) -> dict[int, Steady]:
+    """The steady part on each GPU (-1 where the trace does not say which). Raises FiprofError for unreadable tables."""
+    of_device: dict[int, Steady] = {}
+    pids: dict[int, list[int]] = {}
+    for rank in ranks_of(run).all:
+        pids.setdefault(NOTHING if rank.device is None else rank.device, []).append(rank.pid)
+    seen = {value for piece in run.pieces("kernels", ("device",)) for value, _ in split(numbers(piece["device"]))}
+    limits = _profiled(run)
+    for device in sorted(seen):
+        found = None
+        for by, name, edges in _marked(run, pids.get(device), limits):
+            found = found or _of_ranges(run, device, by, name, edges)
+        found = found or _of_pattern(run, device, limits)
+        if found is None and limits != (LONG_AGO, FOREVER):
+            found = _of_ranges(run, device, By.MEASURE, None, [limits])
+        of_device[device] = found or whole()
+    return of_device
+
+
+def _profiled(run: Run) -> tuple[int, int]:
+    """When the program asked to be profiled, by cudaProfilerStart and cudaProfilerStop."""
+    import numpy as np
+
+    traced, found = calls(run), [LONG_AGO, FOREVER]
+    for place, (word, times) in enumerate((("Start", "ends"), ("Stop", "starts"))):
+        names = [number for number, name in enumerate(traced.names) if re.fullmatch(f"cu(da)?Profiler{word}", name)]
+        if names and len(at := np.flatnonzero(np.isin(traced.name, names))):
+            found[place] = int(getattr(traced, times)[at[-place]])
+    return (found[0], found[1]) if found[0] < found[1] else (LONG_AGO, FOREVER)
+
+
+def _marked(
+    run: Run, pids: Sequence[int] | None, limits: tuple[int, int]
+) -> Iterator[tuple[By, str | None, list[tuple[int, int]]]]:
+    """fiprof's ranges ``measure``; the outermost ranges whose names repeat, running numbers aside, what takes longest
+    first: begins and ends on the host. pids: processes of the GPU; None for all."""
+    import numpy as np
+
+    if not run.row_count("ranges"):
+        return
+    table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
+    starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
+    (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
+    own = (
+        np.array([each not in LIBRARIES for each in domains])[domain] & np.array([k == "push_pop" for k in kinds])[kind]
+    )
+    own &= (ends != NOTHING) & (np.isin(pid, pids) if pids else True)
+    measure = (
+        own & np.array([each == "measure" for each in texts])[name] & np.array([d == "fiprof" for d in domains])[domain]
+    )
+    if measure.any():
+        yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
+        return
+    numbered: dict[str, int] = {}
+    shown = [re.sub(r"\d+", "*", each or "") for each in texts]
+    alike = np.array([numbered.setdefault(each, len(numbered)) for each in shown])[name]
+    own &= (starts >= limits[0]) & (ends <= limits[1])
+    _, group, counts = np.unique(
+        np.column_stack([thread_keys(pid, tid), alike])[own], axis=0, return_inverse=True, return_counts=True
+    )
+    groups = np.full(len(own), NOTHING)
+    groups[own] = group.ravel()
+    repeats = own & (np.append(counts, 0)[groups] >= FEWEST_STEPS)
+    inside = np.zeros(len(own), bool)
+    for level in range(1, int(depths.max(initial=0)) + 1):
+        here = np.flatnonzero((depths == level) & (parents != NOTHING))
+        inside[here] = inside[parents[here]] | repeats[parents[here]]
+    found = [np.flatnonzero(repeats & ~inside & (groups == each)) for each in np.unique(groups[repeats & ~inside])]
+    for rows in sorted(found, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
+        if len(rows) >= FEWEST_STEPS:
+            once_only = len({texts[number] for number in np.unique(name[rows])}) == 1
+            title = texts[name[rows[0]]] if once_only else shown[name[rows[0]]]
+            yield By.RANGES, title, sorted(zip(starts[rows].tolist(), ends[rows].tolist(), strict=True))
+
+
+def _of_ranges(run: Run, device: int, by: By, name: str | None, edges: list[tuple[int, int]]) -> Steady | None:
+    """Ranges of the host as times of the GPU: of the kernels that were launched in them, or until the next one."""
+    import numpy as np
+
+    begins, ends = np.array(edges, np.int64).T
+    begins, ends = begins[(keep := np.append(True, begins[1:] >= ends[:-1]))], ends[keep]
+    # Of steps those that lie between two belong to the one before.
+    bounds = np.append(begins, ends[-1]) if by is By.RANGES else np.column_stack([begins, ends]).ravel()
+    first = np.full(len(bounds) + 1, FOREVER)
+    last = np.full(len(bounds) + 1, LONG_AGO)
+    inside_ns = all_ns = 0
+    started_by, called_at, at = kernel_calls(run), calls(run).starts, 0
+    for piece in run.pieces("kernels", ("start_ns", "end_ns", "device")):
+        starts, stops, devices = map(numbers, piece.columns)
+        rows = started_by[at : (at := at + piece.num_rows)]
+        if not (mine := devices == device).all():
+            starts, stops, rows = starts[mine], stops[mine], rows[mine]
+        if not len(starts):
+            continue
+        called = np.where(rows == NOTHING, starts, called_at[rows]) if len(called_at) else starts
+        step = np.searchsorted(bounds, called, side="right")
+        changes = np.append(np.flatnonzero(step[1:] != step[:-1]), len(step) - 1)
+        np.minimum.at(first, step[np.append(0, changes[:-1] + 1)], starts[np.append(0, changes[:-1] + 1)])
+        np.maximum.at(last, step[changes], stops[changes])
+        held = (step % 2 == 1) if by is By.MEASURE else (step > 0) & (step < len(bounds))
+        inside_ns, all_ns = inside_ns + int((stops - starts)[held].sum()), all_ns + int((stops - starts).sum())
+    places = np.arange(1, len(bounds), 1 if by is By.RANGES else 2)
+    places = places[first[places] < FOREVER]
+    if by is By.MEASURE:
+        since = np.maximum.accumulate(np.append(LONG_AGO, last[places]))[:-1]
+        return Steady(by, np.maximum(first[places], since), last[places]) if len(places) else None
+    if len(places) < FEWEST_STEPS or inside_ns < COVERED * all_ns:
+        return None
+    return _of_steps(by, name, first[places], int(last[places].max()))
+
+
+def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
+    """The steps from the first one on that is not much longer than the median. steps: when each begins on the GPU."""
+    import numpy as np
+
+    steps = np.unique(steps)
+    lengths = np.diff(steps, append=end)
+    usual = np.flatnonzero(lengths <= LONGER * np.median(lengths))
+    if len(steps) - usual[0] < 2:
+        return None
+    early, steps, lengths = tuple(steps[: usual[0]].tolist()), steps[usual[0] :], lengths[usual[0] :]
+    longest = np.sort(lengths)[::-1]
+    few = range(1, 1 + (FEW_ODD if len(steps) >= MANY_STEPS else 0))
+    odd = lengths > min((longest[n] for n in few if longest[n - 1] > ODD * longest[n]), default=longest[0])
+    ends = steps + lengths
+    begins = steps[~odd & np.append(True, odd[:-1])]
+    return Steady(by, begins, ends[~odd & np.append(odd[1:], True)], name, steps[~odd], early, int(odd.sum()))
+
+
+def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None:
+    """The repetitions of a kernel that comes as regularly as any and as seldom: once a step."""
+    import numpy as np
+
+    started_by, called_at, at = kernel_calls(run), calls(run).starts, 0
+    numbered: dict[str, int] = {}
+    found: list[tuple[Ints, Ints]] = []
+    for piece in run.pieces("kernels", ("kernel_full", "device")):
+        names, place = coded(piece["kernel_full"])
+        rows = started_by[at : at + piece.num_rows]
+        mine = numbers(piece["device"]) == device
+        if limits != (LONG_AGO, FOREVER) and len(called_at):
+            mine &= (called_at[rows] >= limits[0]) & (called_at[rows] <= limits[1])
+        codes = np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)
+        kept = np.flatnonzero(mine)
+        found.append((codes[place][kept], (kept + at).astype(np.int32)))
+        at += piece.num_rows
+    codes, places = (np.concatenate(each) for each in zip(*found, strict=True))
+    middle = max(len(codes) - SAMPLED, 0) // 2
+    sample = codes[middle : middle + SAMPLED].astype(np.int64)
+    if len(sample) <= FEWEST_PATTERNS:
+        return None
+    count, anchors = len(numbered), []
+    for size, grams in enumerate((sample, sample[:-1] * count + sample[1:]), 1):
+        distinct, group = np.unique(grams, return_inverse=True)
+        if len(distinct) >= 1 << 21:
+            continue
+        order = np.argsort(group, kind="stable")
+        same = group[order][1:] == group[order][:-1]
+        between = Quantiles(len(group))
+        between.add(group[order][1:][same], np.diff(order)[same])
+        held = np.bincount(group[order][1:][same], np.diff(order)[same], len(distinct))
+        for number, (repeated, low, median, high) in between.found().items():
+            if repeated >= FEWEST_PATTERNS and high - low <= REGULAR * median and held[number] > COVERED * len(grams):
+                anchors.append((held[number] / len(grams), repeated, size, int(distinct[number])))
+    if not anchors:
+        return None
+    most = max(anchors)[0]
+    _, size, gram = min(each[1:] for each in anchors if each[0] >= 0.9 * most)
+    here = np.flatnonzero(codes == gram) if size == 1 else np.flatnonzero(codes[:-1] * count + codes[1:] == gram)
+    # A pair begins a step with its second kernel.
+    rows, at, starts = places[here + size - 1], 0, []
+    for piece in run.pieces("kernels", ("start_ns",)):
+        until = at + piece.num_rows
+        starts.append(numbers(piece["start_ns"])[rows[(rows >= at) & (rows < until)] - at])
+        at = until
+    times = np.concatenate(starts)
+    full = next(itertools.islice(numbered, int(gram % count) if size == 2 else gram, None))
+    from fiprof.text import functor
+
+    short = full.partition("<")[0].partition("(")[0].rpartition("::")[2].removeprefix("void ")
+    title = f"{short} ({detail})" if (detail := functor(full)) else short
+    return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
+
+
+Row = dict[str, Any]
