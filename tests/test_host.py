@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from fiprof.analysis.host import HostTimes, host_times
 from fiprof.model import tables
 from fiprof.model.run import Run
-from tests.nsys_exports import PYTHON_THREADS, query, recorded
+from tests.nsys_exports import PYTHON_THREADS, changed, query, recorded
 from tests.reports_fixture import write_manifest
 
 MAIN, BURNING = 5789, 5823
@@ -51,6 +52,24 @@ def test_samples_and_waits_are_those_of_the_export() -> None:
     assert 0.98 * all_ns < sum(row["end_ns"] - row["start_ns"] for row in waits if row["holder"] == BURNING) <= all_ns
     # None of it is a phase of the program.
     assert {(row["domain"], row["name"]) for row in found["ranges"]} == {("", "step"), ("", "prepare")}
+
+
+@pytest.mark.fault("payloads of samples that are none, or of files with control characters", "the others are read")
+def test_payloads_that_are_none(tmp_path: Path) -> None:
+    """Domains without a number too."""
+    bad = ["", "{", "[]", "[" * 100_000, '{"Python Periodic Sampling": {"Frames": [{"Function": "x"}]}}']
+    samples = query(PYTHON_THREADS, "SELECT rowid FROM NVTX_EVENTS WHERE eventType = 34")
+    spoilt = zip(samples, bad, strict=False)
+    summary, found = changed(
+        tmp_path,
+        *(f"UPDATE NVTX_EVENTS SET jsonText = '{text}' WHERE rowid = {row}" for (row,), text in spoilt),
+        "UPDATE StringIds SET value = 'burn&#27;[31m' WHERE value = 'burn'",
+        "INSERT INTO NVTX_EVENTS (eventType, start, globalTid, text) VALUES (75, 1, 1, 'GIL Trace')",
+        source=PYTHON_THREADS,
+    )
+    assert summary.rows["host_samples"] == recorded(PYTHON_THREADS)[0].rows["host_samples"] - len(bad)
+    functions = {row["function"] for row in found["host_samples"]} - {None}
+    assert "forward" in functions and not any("\x1b" in each for each in functions)
 
 
 def test_a_fight_for_the_lock_is_named(tmp_path: Path) -> None:

@@ -492,11 +492,11 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
 
 def test_a_report_is_of_a_program(tmp_path: Path) -> None:
     for program, title, again in (
-        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --set full -- ./vectors 50"),
+        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --ncu-budget 120.0 --set full -- ./vectors 50"),
         (
             "ranks",
             "# ranks.py 30 on NVIDIA H200",
-            "fiprof profile -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
+            "fiprof profile --ncu-budget 120.0 -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
         ),
         ("server", None, "fiprof capture NAME --duration 0.4"),
     ):

@@ -178,6 +178,7 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
             for place, stretches in zip(kept, activity.stretches(rank, each, first[kept], last[kept]), strict=True):
                 meanwhile[place] = stretches
 
+    told = {"start_us": start, "wait_us": wait, "duration_us": end - start}
     made, delays, spent = [], defaultdict[int, float](float), defaultdict[tuple[Any, ...], dict[int, float]](dict)
     for place, index in enumerate(matched.index):
         columns = np.flatnonzero(there[place]).tolist()
@@ -188,12 +189,7 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
         transfer_us = float(end[place, late[place]] - last[place]) / 1e3
         step_us = None if length[place] == UNKNOWN else float(length[place]) / 1e3
         arrivals = [
-            {
-                "rank": matched.ranks[column],
-                "start_us": float(start[place, column]) / 1e3,
-                "wait_us": float(wait[place, column]) / 1e3,
-                "duration_us": float(end[place, column] - start[place, column]) / 1e3,
-            }
+            {"rank": matched.ranks[column]} | {name: float(each[place, column]) / 1e3 for name, each in told.items()}
             for column in columns
         ]
         wait_us = float(wait[place].max()) / 1e3

@@ -208,7 +208,7 @@ def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
 
 SAME_TIME_NS = 50_000
 """Clocks of two GPUs of a machine differ by less: ends of a two-GPU all-reduce were seen 12 µs apart (H200)."""
-HEAD = 200
+HEAD = 64
 """First kernels of a rank, by which the offset of its clock is found."""
 OVERLAPPING = 0.95
 """Share of the collectives in which two ranks of one communicator overlap at least."""
@@ -312,13 +312,14 @@ def _in_columns(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> 
         apart = np.lib.stride_tricks.sliding_window_view(ends, len(head)) - head
         offsets = np.median(apart, axis=1)
         spread = np.median(np.abs(apart - offsets[:, None]), axis=1)
-        offset, place = float(min(offsets[spread <= 2 * spread.min() + SAME_TIME_NS], key=abs)), 0
+        offset = float(min(offsets[spread <= 2 * spread.min() + SAME_TIME_NS], key=abs))
         for position in positions.tolist():
-            off = ends[place : place + len(ends) - len(positions) + 2] - kernels.end[position] - offset
-            place += (near := int(np.abs(off).argmin()))
+            mine = kernels.end[position] + offset
+            after = min(max(int(np.searchsorted(ends, mine)), 1), len(ends) - 1)
+            place = after - (mine - ends[after - 1] <= ends[after] - mine)
             if whole[place, column] == UNKNOWN:
                 whole[place, column] = position
-            offset += float(np.clip(off[near], -SAME_TIME_NS, SAME_TIME_NS))
+            offset += float(np.clip(ends[place] - mine, -SAME_TIME_NS, SAME_TIME_NS))
         rest.append(np.setdiff1d(positions, whole[:, column]))
     return whole, rest
 

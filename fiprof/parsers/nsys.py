@@ -26,7 +26,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import scratch
 from fiprof.model import tables
 from fiprof.model.spans import within
-from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
+from fiprof.parsers.names import FIPROF_DOMAIN, case_of, printable, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.sqlite_pages import Ints
 
@@ -277,7 +277,8 @@ def read_ranges(export: Export) -> list[Range]:
 
 def read_domains(export: Export) -> dict[tuple[int, int], str]:
     """Process and number of each NVTX domain -> its name."""
-    return {(process_id(row[3]), row[4]): row[5] for row in _events(export, {"eventType": (DOMAIN,)})}
+    rows = _events(export, {"eventType": (DOMAIN,)})
+    return {(process_id(thread), number): name for _, _, _, thread, number, name, _ in rows if number is not None}
 
 
 def _events(export: Export, where: dict[str, Sequence[int]]) -> Iterator[tuple[Any, ...]]:
@@ -666,8 +667,6 @@ HOST_DOMAINS = frozenset({GIL, SAMPLING})
 WAITING = "Waiting for GIL"
 NOT_OWN = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
 """How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
-
-
 Frames = tuple[tuple[int, int, int], ...]
 """Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
 
@@ -690,7 +689,9 @@ def _write_host_samples(export: Export, folder: Path) -> int:
     domains = read_domains(export)
     samples = read_samples(export, domains)
     ids = sorted({number for *_, frames in samples for frame in frames for number in frame[:2]})
-    texts = {number: html.unescape(text or "") for number, text in zip(ids, export.strings(ids), strict=True)}
+    texts = {
+        number: printable(html.unescape(text or "")) for number, text in zip(ids, export.strings(ids), strict=True)
+    }
     functions = {
         frames: _function([(texts[function], texts[file], line) for function, file, line in frames])
         for frames in {frames for *_, frames in samples}
@@ -708,7 +709,7 @@ def _write_host_samples(export: Export, folder: Path) -> int:
 
 def _frames(text: str | None) -> Frames:
     """Those of a sample's payload; none of one that is none."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         frames = json.loads(text or "")[SAMPLING]["Frames"]
         return tuple((int(frame["Function"]), int(frame["File"]), int(frame["Line"])) for frame in frames)
     return ()
