@@ -496,7 +496,7 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
         (
             "ranks",
             "# ranks.py 30 on NVIDIA H200",
-            "fiprof profile --ncu-budget 120.0 -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
+            "fiprof profile --ncu-budget 120.0 -- python3 -m torch.distributed.run --standalone \\",
         ),
         ("server", None, "fiprof capture NAME --duration 0.4"),
     ):
