@@ -1,14 +1,17 @@
-"""How often ``fiprof compare --measure`` is wrong, and what it finds: simulated from recorded measurements.
+"""How often ``fiprof compare --measure`` is wrong, and what it finds, beside the design before it.
 
-``python -m benchmarks.compare_simulation [COMPARISONS]``. A process's time of a case is its recorded median, times what
-differs between processes (SPREAD, of H100 and H200 by the case's duration), between rounds (the recorded rounds of
-``study-flashinfer-quick``, drawn anew), and over time (a drift of at most DRIFT over ten processes in a row, of all
-cases alike). A found difference is one that is called slower. Beside the design stand those that it was chosen over.
+``python -m benchmarks.compare_simulation [COMPARISONS]`` simulates processes' times and prints two tables: comparisons
+of a thing with itself that call any case different, and those that find a case that is slower. Made-up noise is normal
+between processes, unlike on both sides, a drift of at most DRIFT over ten processes in a row, or of a period in turns,
+another one in each case. Recorded noise is what differs between processes (SPREAD, of H100 and H200 by the case's
+duration) and rounds (those of ``study-flashinfer-quick``, drawn anew).
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,32 +19,83 @@ from pathlib import Path
 
 import numpy as np
 
+from fiprof.analysis.comparison import statistics
 from fiprof.analysis.comparison.measured_result import Decision, decide
-from fiprof.analysis.comparison.statistics import Outcome, differences
+from fiprof.analysis.comparison.statistics import Outcome, differences, relabellings
+from fiprof.model.settings import CompareSettings
 
 RESULTS = Path(__file__).parents[1] / "artifacts/recorded/study-flashinfer-quick/results"
-SLOWER = (0.0, 0.01, 0.02, 0.05, 0.20)
 SPREAD_US, SPREAD = (7.0, 30.0, 180.0), (0.0054, 0.0026, 0.0009)
-DRIFT = 0.014
+DRIFT, PERIODIC, FLOOR = 0.014, 0.01, 0.001
 ROUNDS = 6
-CASES = 8
-"""Of a comparison: as many as fit are drawn of the recorded ones."""
+CASES = (1, 8, 20)
 SHORT_US = 30.0
 
 Numbers = np.ndarray
+Noise = Callable[[np.random.Generator, Numbers, Numbers, int], Numbers]
+"""Of each process, round and case: from the turns [process, round], which processes are B's, and the cases."""
 
 
-def schedule(processes: int) -> str:
-    return ("ABBA" * processes)[: 2 * processes]
+def normal(a: float, b: float) -> Noise:
+    """So much between the processes of either side."""
+
+    def noise(chance: np.random.Generator, turns: Numbers, of_b: Numbers, cases: int) -> Numbers:
+        found: Numbers = chance.normal(size=(len(turns), 1, cases)) * np.where(of_b, b, a)[:, None, None]
+        return found
+
+    return noise
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """A case of the study."""
+def drifting(chance: np.random.Generator, turns: Numbers, of_b: Numbers, cases: int) -> Numbers:
+    drift = chance.uniform(-DRIFT, DRIFT) * turns / turns.max() * len(turns) / 10
+    found: Numbers = drift[:, :, None] + normal(FLOOR, FLOOR)(chance, turns, of_b, cases)
+    return found
 
-    median_us: float
-    rounds: Numbers
-    """Logarithms of its rounds' times, about 0."""
+
+def periodic(period: int) -> Noise:
+    def noise(chance: np.random.Generator, turns: Numbers, of_b: Numbers, cases: int) -> Numbers:
+        found: Numbers = chance.normal(0, PERIODIC, (period, cases))[turns % period]
+        return found + normal(FLOOR, FLOOR)(chance, turns, of_b, cases)
+
+    return noise
+
+
+def recorded(shorter: bool, *workloads: str) -> Noise:
+    """Of the study's cases below SHORT_US, or of the others."""
+    studied = [case for name in workloads for case in json.loads((RESULTS / f"{name}.json").read_text())["cases"]]
+    timed = [each["plain"] for each in studied if each["plain"] and (each["plain"]["median_us"] < SHORT_US) is shorter]
+    rounds = [np.log(each["round_medians_us"]) - np.log(each["median_us"]) for each in timed]
+
+    def noise(chance: np.random.Generator, turns: Numbers, _of_b: Numbers, cases: int) -> Numbers:
+        chosen = chance.integers(len(timed), size=cases)
+        spread = np.interp([np.log(timed[each]["median_us"]) for each in chosen], np.log(SPREAD_US), SPREAD)
+        drawn = np.stack([chance.choice(rounds[each], turns.shape) for each in chosen], axis=-1)
+        drift = chance.uniform(-DRIFT, DRIFT) * turns / turns.max() * len(turns) / 10
+        found: Numbers = drawn + drift[:, :, None] + chance.normal(0, spread, (len(turns), 1, cases))
+        return found
+
+    return noise
+
+
+def now(a: Numbers, b: Numbers) -> Numbers:
+    """Which cases are called different, fail a gate at 3%, and have a spread that grew. a, b: log times of processes x
+    cases."""
+    found = differences(np.exp(a).tolist(), np.exp(b).tolist())
+    different = [each.outcome in (Outcome.SLOWER, Outcome.FASTER) for each in found]
+    return np.array(
+        [different, [decide(each, 3.0) is Decision.SLOWER for each in found], [x.spread_grew for x in found]]
+    )
+
+
+def before(a: Numbers, b: Numbers) -> Numbers:
+    """The test before: max-t permutation of Student's t alone."""
+    times, count = np.concatenate([a, b]), len(a)
+    moved = np.abs(relabellings(count) @ times)
+    within = np.maximum(((times - times.mean(axis=0)) ** 2).sum(axis=0) - moved**2 * count / 2, 0)
+    t = moved / np.sqrt((within / (count - 1) + 2 * math.log1p(0.001) ** 2) / count)
+    p = (t.max(axis=1)[:, None] >= t[0] * (1 - 1e-9)).mean(axis=0)
+    found: Numbers = ((p <= 0.02) & (moved[0] >= math.log1p(0.01)))[None]
+    return found
 
 
 @dataclass(frozen=True)
@@ -49,97 +103,71 @@ class Design:
     """How a comparison measures and decides."""
 
     name: str
-    order: str
-    """Processes in the order of time."""
-    in_turn: bool
-    """Whether each process measures all of its rounds in one go, as a program does."""
-    found: Callable[[Numbers, Numbers], bool]
-    """Whether the first case is called slower, or any other different. Takes the times of both sides, processes x
-    rounds x cases."""
+    found: Callable[[Numbers, Numbers], Numbers]
+    processes: int = CompareSettings.processes
+    fixed: bool = False
+    """ABBA, and each further round backwards; else every round in an order drawn anew."""
+    warm: bool = True
+    """Every process measures in each round; else all of its rounds in one go, as a program does."""
+
+    def compare(self, noise: Noise, cases: int, slower: float, chance: np.random.Generator) -> Numbers:
+        """What is said of the cases, of which the first is so much slower on side B."""
+        total = 2 * self.processes
+        of_b = np.array([letter == "B" for letter in ("ABBA" * total)[:total]])
+        orders = []
+        for turn in range(ROUNDS):
+            order = np.arange(total)[:: -1 if turn % 2 else 1] if self.fixed else chance.permutation(total)
+            orders.append(np.argsort(order) + turn * total)
+        turns = np.stack(orders, axis=1) if self.warm else np.tile(orders[0][:, None], (1, ROUNDS))
+        times = np.median(noise(chance, turns, of_b, cases), axis=1)
+        times[of_b, 0] += math.log1p(slower)
+        return self.found(times[~of_b], times[of_b])
 
 
-def by_permutation(a: Numbers, b: Numbers) -> bool:
-    outcomes = [each.outcome for each in differences(*(np.exp(np.median(side, axis=1)).tolist() for side in (a, b)))]
-    return Outcome.SLOWER in outcomes or Outcome.FASTER in outcomes
+NOW, BEFORE = Design("now", now), Design("before", before, 5, fixed=True)
+PROGRAMS = Design("now, programs", now, warm=False), Design("before, programs", before, 5, fixed=True, warm=False)
+SPREADS = {f"{100 * a:g}% against {100 * b:g}%": normal(a, b) for a, b in ((0.001, 0.02), (0.005, 0.02), (0.01, 0.02))}
+EQUAL = {f"spread {100 * each:g}%": normal(each, each) for each in (0.001, 0.003, 0.005, 0.007, 0.02)}
+TIMES = {"drift": drifting, **{f"period {each}": periodic(each) for each in range(2, 9)}}
+RECORDED = {
+    "decode from 30 µs": recorded(False, "decode"),
+    "prefill from 30 µs": recorded(False, "prefill"),
+    "kernels below 30 µs": recorded(True, "decode", "rmsnorm", "rope"),
+}
 
 
-def by_gate(a: Numbers, b: Numbers) -> bool:
-    """Whether a gate with a limit of 3% fails."""
-    found = differences(*(np.exp(np.median(side, axis=1)).tolist() for side in (a, b)))
-    return any(decide(each, 3.0) is Decision.SLOWER for each in found)
-
-
-def by_rounds(a: Numbers, b: Numbers) -> bool:
-    """One process a side: Mann and Whitney's U over the rounds of each case, 2% in all, and 1% at least."""
-    u = (a[0][:, None] < b[0][None]).sum(axis=(0, 1))
-    apart = np.abs(np.median(b[0], axis=0) - np.median(a[0], axis=0)) >= 0.01
-    return bool((((u == 0) | (u == a.shape[1] ** 2)) & apart).any())
-
-
-def by_bootstrap(a: Numbers, b: Numbers) -> bool:
-    """A bootstrap of three processes a side: the 98% interval of the difference of means, and 1% at least."""
-    a, b = np.median(a, axis=1), np.median(b, axis=1)
-    drawn = np.random.default_rng(0).integers(0, len(a), (2, 500, len(a)))
-    low, high = np.quantile(b[drawn[1]].mean(axis=1) - a[drawn[0]].mean(axis=1), (0.01, 0.99), axis=0)
-    return bool((((low > 0) | (high < 0)) & (np.abs(b.mean(axis=0) - a.mean(axis=0)) >= 0.01)).any())
-
-
-DESIGNS = (
-    Design("5 a side, kept warm", schedule(5), False, by_permutation),
-    Design("5 a side, a gate at 3%", schedule(5), False, by_gate),
-    Design("5 a side, one after the other", schedule(5), True, by_permutation),
-    Design("10 a side, kept warm", schedule(10), False, by_permutation),
-    Design("1 a side, by its rounds", "AB", True, by_rounds),
-    Design("5 a side, all of A first", "A" * 5 + "B" * 5, True, by_permutation),
-    Design("3 a side, by a bootstrap", schedule(3), True, by_bootstrap),
-)
-
-
-def recorded(workload: str) -> list[Recorded]:
-    cases = []
-    for case in json.loads((RESULTS / f"{workload}.json").read_text())["cases"]:
-        if case["plain"]:
-            logs = np.log(case["plain"]["round_medians_us"])
-            cases.append(Recorded(case["plain"]["median_us"], logs - np.median(logs)))
-    return cases
-
-
-def simulated(design: Design, cases: list[Recorded], slower: float, chance: np.random.Generator) -> bool:
-    """Whether a comparison whose first case is so much slower on side B calls any case different."""
-    chosen = [cases[index] for index in chance.choice(len(cases), min(CASES, len(cases)), replace=False)]
-    processes = len(design.order)
-    spread = np.interp([np.log(case.median_us) for case in chosen], np.log(SPREAD_US), SPREAD)
-    effect = chance.normal(0, spread, (processes, 1, len(chosen)))
-    noise = np.stack([chance.choice(case.rounds, (processes, ROUNDS)) for case in chosen], axis=-1)
-    place = np.repeat(np.arange(processes)[:, None], ROUNDS, axis=1) / (processes - 1)
-    if not design.in_turn:
-        # Every second round goes through the processes backwards.
-        turned = np.where(np.arange(ROUNDS) % 2, 1 - place, place)
-        place = (np.arange(ROUNDS) + turned) / ROUNDS
-    drift = chance.uniform(-DRIFT, DRIFT) * place[:, :, None] * processes / 10
-    times = effect + noise + drift
-    side_b = np.array([letter == "B" for letter in design.order])
-    times[side_b, :, 0] += np.log1p(slower)
-    return design.found(times[~side_b], times[side_b])
+def row(design: Design, noise: Noise, slower: float, comparisons: int) -> list[str]:
+    """For each number of cases the shares of comparisons in which it is said of any, or of the slower one."""
+    found = []
+    for cases in CASES:
+        chance = np.random.default_rng(13)
+        said = np.array([design.compare(noise, cases, slower, chance) for _ in range(comparisons)])
+        found.append((said[:, :, 0] if slower else said.any(axis=2)).mean(axis=0))
+    return [" ".join(f"{share:.3f}" for share in shares) for shares in zip(*found, strict=True)]
 
 
 def main() -> None:
     comparisons = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    groups = {
-        "decode": [case for case in recorded("decode") if case.median_us >= SHORT_US],
-        "prefill": [case for case in recorded("prefill") if case.median_us >= SHORT_US],
-        "short kernels": [
-            case for name in ("decode", "rmsnorm", "rope") for case in recorded(name) if case.median_us < SHORT_US
-        ],
-    }
-    print(f"{comparisons} comparisons of {CASES} cases each; share that calls a case different")
-    print(f"{'design':30} {'cases':14} " + " ".join(f"{'+' if s else ''}{100 * s:.0f} %".rjust(7) for s in SLOWER))
-    for design in DESIGNS:
-        for name, cases in groups.items():
-            chance = np.random.default_rng(13)
-            rates = [sum(simulated(design, cases, s, chance) for _ in range(comparisons)) / comparisons for s in SLOWER]
-            print(f"{design.name:30} {name:14} " + " ".join(f"{rate:7.3f}" for rate in rates), flush=True)
+    tables = (
+        (0.0, {**EQUAL, **SPREADS}, (NOW, BEFORE)),
+        (0.0, {**TIMES, **RECORDED}, (NOW, BEFORE, *PROGRAMS)),
+        (0.02, EQUAL, (NOW, BEFORE)),
+        (0.02, RECORDED, (NOW, BEFORE, *PROGRAMS)),
+        (0.05, RECORDED, (NOW, BEFORE)),
+    )
+    for slower, noises, designs in tables:
+        print(f"\n{comparisons} comparisons of {', '.join(map(str, CASES))} cases, the first slower by {slower:.0%}")
+        heads = [
+            head
+            for each in designs
+            for head in (each.name, "  gate at 3%", "  spread grew")[: 3 if each.found is now else 1]
+        ]
+        print(f"{'noise':22}" + "".join(f"{each:20}" for each in heads))
+        for name, noise in noises.items():
+            shares = [each for design in designs for each in row(design, noise, slower, comparisons)]
+            print(f"{name:22}" + "".join(f"{each:20}" for each in shares), flush=True)
 
 
 if __name__ == "__main__":
+    statistics.relabellings = functools.cache(relabellings)
     main()

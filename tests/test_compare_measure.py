@@ -4,19 +4,27 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from fiprof.analysis.comparison.measured_result import MeasuredComparison, read_comparison
 from fiprof.model.manifest import Manifest, read_manifest
-from fiprof.orchestrator.compare import pairs_of, parse_side
+from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 from fiprof.workloads.case import make_cases
 from tests.conftest import Completed, Env, Fiprof
 from tests.recorded_runs import invoke
 
-CASES = ("--kernel", "decode,rmsnorm", "--quiet")
-PROCESSES = ["A1", "B1", "B2", "A2", "A3", "B3", "B4", "A4", "A5", "B5"]
+FEW = ("--processes", "5", "--order-seed", "7", "--quiet")
+CASES = ("--kernel", "decode,rmsnorm", *FEW)
+PROCESSES = ["B1", "A1", "A2", "B2", "B3", "B4", "A3", "B5", "A4", "A5"]
+ORDERS = [
+    "A3 B1 B3 B2 A4 B4 B5 A2 A1 A5",
+    "B1 A3 B4 B5 A2 B2 A4 B3 A5 A1",
+    "B3 B4 A4 B2 A5 B5 B1 A2 A3 A1",
+    "B3 A1 B2 A3 B5 B4 A4 B1 A5 A2",
+]
 
 
 def measured(done: Completed, folder: Path) -> tuple[Manifest, MeasuredComparison]:
@@ -37,7 +45,11 @@ def test_two_sides(faked: Fiprof, fakes: Env, tmp_path: Path) -> None:
     done = faked("compare", "--measure", "here", side, *CASES, "--format", "json")
     assert rows(done) == [expected] * 2
     manifest, found = measured(done, tmp_path)
-    assert (manifest.kind, manifest.status, found.schedule) == ("comparison", "complete", "ABBAABBAAB")
+    assert (manifest.kind, manifest.status, found.schedule) == (
+        "comparison",
+        "complete",
+        "".join(name[0] for name in PROCESSES),
+    )
     assert (manifest.settings["a"], manifest.settings["b"]) == ("here", side)
     made = {action.step: [file.path for file in action.files] for action in manifest.actions}
     assert made == {name: [f"measurements/{name}.jsonl"] for name in PROCESSES}
@@ -46,7 +58,7 @@ def test_two_sides(faked: Fiprof, fakes: Env, tmp_path: Path) -> None:
     assert f"<h1>here against {side}</h1>" in (tmp_path / f"site/runs/{manifest.name}.html").read_text()
 
 
-def test_every_process_measures_in_its_turn_and_the_next_round_backwards(
+def test_every_process_measures_in_its_turn_each_round_in_another_order(
     fiprof: Fiprof, fakes: Env, tmp_path: Path
 ) -> None:
     """By the times at which they wrote: the one round that lacked the clock in B2 is repeated in all."""
@@ -59,13 +71,21 @@ def test_every_process_measures_in_its_turn_and_the_next_round_backwards(
         records = [json.loads(line) for line in path.read_text().splitlines()]
         turns += [(each["at"], each["round"], path.stem) for each in records if each["kind"] == "round"]
     order = list(dict.fromkeys((number, name) for _, number, name in sorted(turns)))
-    backwards = PROCESSES[::-1]
-    assert order == [(number, name) for number, names in enumerate((PROCESSES, backwards) * 2) for name in names]
+    assert [" ".join(name for number, name in order if number == each) for each in range(4)] == ORDERS
+
+
+def test_an_order_is_drawn_and_kept() -> None:
+    """Every one of the 252 is as likely; the one that run.json names comes again."""
+    side, words = parse_side("program:true"), ("compare", "--measure", "program:true", "program:true", "--dry-run")
+    orders = Counter(CompareRequest(5, order_seed=each, a=side, b=side, pairs=()).schedule for each in range(10_000))
+    assert len(orders) == 252 and max(orders.values()) < 80 and {each.count("A") for each in orders} == {5}
+    drawn = {invoke(*words, "--order-seed", seed)[1] for seed in "123123"}
+    assert len(drawn) == 3
 
 
 def test_a_clock_that_never_comes_back_is_said(faked: Fiprof, tmp_path: Path) -> None:
     """In the terminal and on the page, which draws the intervals."""
-    words = ("--kernel", "decode", "--rounds", "2", "--quiet", "--out", "page.html")
+    words = ("--kernel", "decode", "--rounds", "2", *FEW, "--out", "page.html")
     done = faked("compare", "--measure", "here", "here", *words, FAKE_SLOW_CLOCK="B2 all")
     page = (tmp_path / "page.html").read_text()
     assert (done.returncode, "did not help" in done.stdout, "did not help" in page) == (0, True, True)
@@ -89,15 +109,15 @@ def test_a_case_that_one_side_cannot_run(faked: Fiprof, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("side", "reason"),
     [
-        ("env:FAKE_UUID=GPU-2", "have different gpu: GPU-1, GPU-2"),
-        ("env:FAKE_MHZ=1700", "have different clocks: 1980 MHz, 1700 MHz"),
+        ("env:FAKE_UUID=GPU-2", "have different gpu: GPU-2, GPU-1"),
+        ("env:FAKE_MHZ=1700", "have different clocks: 1700 MHz, 1980 MHz"),
         ("env:FAKE_FAILS=decode", "every case failed, the first on side B: does not fit"),
         ("env:FAKE_DIES=decode", "process B"),
         ("python:/nowhere/python", "/nowhere/python was not found"),
     ],
 )
 def test_what_ends_a_comparison(side: str, reason: str, faked: Fiprof, tmp_path: Path) -> None:
-    done = faked("compare", "--measure", "here", side, "--kernel", "decode", "--quiet")
+    done = faked("compare", "--measure", "here", side, "--kernel", "decode", *FEW)
     assert done.returncode == 1
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
@@ -111,9 +131,13 @@ def test_programs_are_timed_as_a_whole_and_in_their_ranges(fiprof: Fiprof, tmp_p
         "import fiprof, sys, time\nfor _ in range(3):\n    with fiprof.range('work'):\n        time.sleep(float(sys.argv[1]))\n"
     )
     sides = [f"program:{sys.executable} {program} {seconds}" for seconds in (0.01, 0.02)]
-    done = fiprof("compare", "--measure", *sides, "--quiet", env={"CUDA_VISIBLE_DEVICES": f"GPU-{tmp_path}"})
+    done = fiprof(
+        "compare", "--measure", *sides, "--processes", "5", "--quiet", env={"CUDA_VISIBLE_DEVICES": f"GPU-{tmp_path}"}
+    )
     manifest, found = measured(done, tmp_path)
-    assert [action.step for action in manifest.actions] == ["A0", "B0", *PROCESSES]
+    steps = [action.step for action in manifest.actions]
+    assert (steps[:2], "".join(step[0] for step in steps[2:])) == (["A0", "B0"], found.schedule)
+    assert isinstance(manifest.settings["order_seed"], int)
     work = next(case for case in found.cases if case.a == "work")
     assert {case.a for case in found.cases} == {"work", "wall"}
     assert (min(work.a_us) >= 10_000, min(work.b_us) >= 20_000, found.kept_warm) == (True, True, False)
@@ -140,7 +164,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_a_commit_is_measured_from_its_files(checkout: Path, faked: Fiprof, tmp_path: Path) -> None:
     """The workload's file and what is imported are those of the commit; the checkout stays as it is."""
-    words = ("--workload", f"{checkout}/bench/known.py:known", "--turns", "100", "--quiet")
+    words = ("--workload", f"{checkout}/bench/known.py:known", "--turns", "100", *FEW)
     done = faked("compare", "--measure", f"git:HEAD~1:{checkout}/bench", "here", *words)
     manifest, found = measured(done, tmp_path)
     argv = {action.step: action.argv for action in manifest.actions}
@@ -203,7 +227,7 @@ def test_wrong_sides(side: str) -> None:
 def test_each_side_is_profiled_to_explain_the_difference(faked: Fiprof, tmp_path: Path) -> None:
     """In its own environment, into runs of their own; the comparison's page shows both."""
     side = "env:FAKE_SLOWER=1.1"
-    words = ("--kernel", "decode", "--quiet", "--explain", "--out", "page.html")
+    words = ("--kernel", "decode", *FEW, "--explain", "--out", "page.html")
     done = faked("compare", "--measure", "here", side, *words)
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("artifacts/*compare*")
@@ -227,7 +251,7 @@ def test_each_side_is_profiled_to_explain_the_difference(faked: Fiprof, tmp_path
 def test_programs_are_profiled_to_explain_them(faked: Fiprof, tmp_path: Path) -> None:
     """In its side's environment; below the verdicts stands where the GPU's time changed."""
     sides = [f"env:SIDE={side},program:sleep {seconds}" for side, seconds in (("A", 0.01), ("B", 0.05))]
-    done = faked("compare", "--measure", *sides, "--quiet", "--explain")
+    done = faked("compare", "--measure", *sides, *FEW, "--explain")
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("artifacts/*compare*")
     runs = [read_manifest(tmp_path / "artifacts" / name) for name in read_comparison(folder).explained or ()]

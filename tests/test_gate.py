@@ -179,6 +179,18 @@ def test_decisions(
     assert (case.processes_needed is not None) == (expected is Decision.CANNOT_TELL)
 
 
+def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
+    """About the same mean; not where it shrank."""
+    wide = ((96.0,), (103.0,), (98.0,), (105.0,), (98.2,))
+    for a, b, expected in ((STEADY, wide, ["spread_grew"]), (wide, STEADY, [])):
+        found = gated(a, b, limit=50.0)
+        assert [getattr(each, "kind", "") for each in measured_table.gate_document(found).shown[0].warnings] == expected
+        assert [
+            getattr(each, "kind", "") for each in measured_table.document(found.comparison, ()).shown[0].warnings
+        ] == expected
+        assert not found.failed
+
+
 def test_the_gravest_stand_first_and_strict_fails_doubts() -> None:
     a = [(100.0 + noise, 100 + noise, 100 + 20 * noise) for noise in (-0.2, -0.1, 0, 0.1, 0.2)]
     b = [(one * 1.05, two * 1.2, three * 1.01) for one, two, three in reversed(a)]

@@ -245,4 +245,4 @@ def test_code_that_came_with_an_archive_is_not_run(machine: Machine) -> None:
 
 def test_the_example_of_the_help(machine: Machine) -> None:
     done = machine.gate(str(command.epilog).removeprefix("Example: fiprof gate "))
-    assert (done.returncode, done.stdout.count("\n# ")) == (0, 9), done.stderr
+    assert (done.returncode, done.stdout.count("\n# ")) == (0, 13), done.stderr

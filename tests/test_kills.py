@@ -102,7 +102,7 @@ def study(folder: Path) -> None:
 
 COLLECT = ("collect", "--kernel", "decode", "--batch", "1,8", "--tensor-cores", "true")
 TRACED = (*COLLECT, "--gpu-metrics-hz", "0")
-COMPARE = ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode")
+COMPARE = ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode", "--processes", "5")
 STUDIES = ("study", "small.toml", "--out", "study", "--no-documents")
 ARCHIVE = ("--artifacts", "archive")
 SCENARIOS = {

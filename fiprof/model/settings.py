@@ -99,8 +99,9 @@ class StudySettings(Settings):
 class CompareSettings:
     """How ``fiprof compare --measure`` measures; no tool is involved."""
 
-    processes: int = 5
+    processes: int = 7
     rounds: int = 6
+    order_seed: int | None = None
     iterations: int = 20
     budget_ms: float = 20.0
     warmup: int = 3

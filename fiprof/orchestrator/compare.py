@@ -170,8 +170,12 @@ class CompareRequest(CompareSettings):
 
     @property
     def schedule(self) -> str:
-        """``ABBAABBAAB`` for five a side: a drift over time falls on both alike, but for one place in five."""
-        return ("ABBA" * self.processes)[: 2 * self.processes]
+        """The processes as they start, ``BABBAABAAB`` for five a side.
+
+        Every order is as likely as any other, and each round draws its own: whatever noise comes with time, of any
+        period, falls on the processes as the permutations of their labels take it to. A fixed order resonates.
+        """
+        return "".join(random.Random(f"{self.order_seed}").sample("AB" * self.processes, 2 * self.processes))
 
     @property
     def label(self) -> str:
@@ -241,7 +245,7 @@ class SideCommands(Commands):
     """A and B; None for a side that is no commit."""
 
     def all(self) -> list[Command]:
-        """A1, B1, B2, A2, …"""
+        """B1, A1, B2, B3, …"""
         schedule = self.request.schedule
         numbers = [schedule[: place + 1].count(letter) for place, letter in enumerate(schedule)]
         return [self._command(letter, f"{letter}{number}") for letter, number in zip(schedule, numbers, strict=True)]
@@ -556,13 +560,13 @@ class Rounds:
             if not cases:
                 break
             self.repeated += number >= wanted
-            # Its cases in another order each time, the same in all processes; every second round backwards through
-            # these, so that a drift falls on both sides alike.
+            # Its cases in another order each time, the same in all processes.
             shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
             order = [(case, *plan[case]) for case in shuffled]
             again = " again" if number >= wanted else ""
             records: dict[int, dict[str, Record]] = defaultdict(dict)
-            for process in self._processes[:: -1 if number % 2 else 1]:
+            turns = random.Random(f"{self._request.order_seed} {number}")
+            for process in turns.sample(self._processes, len(self._processes)):
                 self._progress.detail("rounds", f"{number + 1} of {wanted}{again}, {process.name}")
                 answer = process.ask("measure", round=number, cases=order)
                 self.note_failures(process, answer)

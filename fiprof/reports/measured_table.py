@@ -39,9 +39,15 @@ DECIDED_BY = (
         "low_pct", "", "%", "", "Lower end of its interval; those of all cases hold at once in 98 of 100 comparisons."
     ),
     Column("high_pct", "", "%", "", "Upper end."),
-    Column("p", meaning="Share of the processes' relabellings in which some case differs as much."),
+    Column(
+        "p",
+        meaning="The larger of two: share of the processes' relabellings in which some case differs as much, and "
+        "Welch's p times the number of cases.",
+    ),
     Column("tells_pct", "", "%", "", "Least difference that so many processes and this noise tell from none."),
     Column("processes_needed", meaning="Processes a side that decide what cannot be told; null elsewhere."),
+    Column("spread_ratio", meaning="Spread between the processes of side B over that of A, 0.1% added to both."),
+    Column("spread_p", meaning="The same as p, of the spreads."),
     Column("slow_clock_rounds", meaning="Rounds of its processes that count although the SM clock was not back."),
 )
 COLUMNS = (
@@ -94,10 +100,15 @@ def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
     }
 
 
-def _slow_clocks(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
-    """The cases of which rounds count although the clock was not back."""
+def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
+    """The cases whose processes differ more on side B, and those of which rounds count although the clock was not
+    back."""
+    grew = "{case}: its spread grew. Processes of B vary by {b:.2g}%, of A by {a:.2g}% (standard deviation; p {p:.2g})"
     words = "{case}: the clock was not back in {count:round|rounds} of its processes, and repeating them did not help"
     for case in cases:
+        if (of := case.difference).spread_grew:
+            a, b = case.spread_pct("a"), case.spread_pct("b")
+            yield finding("spread_grew", grew, case=label(case), a=a, b=b, ratio=of.spread_ratio, p=of.spread_p)
         if case.slow_clock_rounds:
             yield finding("slow_clock", words, case=label(case), count=case.slow_clock_rounds)
 
@@ -139,7 +150,11 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         for failed in found.failed
     ]
     repeated = "; {count:round|rounds} measured again because the clock was not back" if found.repeated_rounds else ""
-    how = "{processes} processes a side, kept warm, in turns ({schedule}), {rounds:round|rounds} each" + repeated + "."
+    how = (
+        "{processes} processes a side, kept warm, in turns, {rounds:round|rounds} each in an order drawn anew"
+        + repeated
+        + "."
+    )
     if not found.kept_warm:
         how = "{processes} processes a side, one after the other ({schedule}), after one of either that does not count."
     values = {"processes": found.processes, "schedule": found.schedule, "rounds": found.rounds}
@@ -155,7 +170,7 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         rows,
         title=f"B against A: {', '.join(f'{count} {outcome.words}' for outcome, count in counts if count)}",
         summary=tuple(summary),
-        warnings=(*warnings, *_slow_clocks(found.cases, label)),
+        warnings=(*warnings, *_of_processes(found.cases, label)),
         notes=(
             say(how, count=found.repeated_rounds, **values),
             "The intervals of all cases hold at once, and no case that is unchanged comes out slower or faster, in "
@@ -275,7 +290,7 @@ def _warnings(found: Gate) -> Iterator[Finding]:
             cases.setdefault(case.reason, []).append(label(case.case))
         for reason, labels in cases.items():
             yield finding(decision.value, words, cases=tuple(labels), against=found.against, reason=reason)
-    yield from _slow_clocks(found.comparison.cases, lambda case: label(case.b))
+    yield from _of_processes(found.comparison.cases, lambda case: label(case.b))
 
 
 _SLOWER = "{pct:.1f}% slower than {against} ({low:+z.1f} to {high:+z.1f}%): {a} → {b}. The limit is {limit:g}%."

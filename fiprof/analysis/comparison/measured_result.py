@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, stdev
 from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences, processes_for
@@ -49,6 +50,10 @@ class ComparedCase:
         """The geometric mean of the processes of side ``a`` or ``b``, which differences are of."""
         return geometric_mean(self.a_us if side == "a" else self.b_us)
 
+    def spread_pct(self, side: str) -> float:
+        """The spread between them: the standard deviation of the times' logarithms."""
+        return 100 * math.expm1(stdev(map(math.log, self.a_us if side == "a" else self.b_us)))
+
 
 @dataclass(frozen=True)
 class FailedCase:
@@ -70,8 +75,8 @@ class MeasuredComparison:
     b: Side
     cases: tuple[ComparedCase, ...]
     schedule: str
-    """The processes in the order of time, ``ABBAABBAAB``; of processes that were kept warm, in the first round. Each
-    further round turns it round."""
+    """The processes in the order in which they started. Of those that were kept warm each round draws another order,
+    by the setting order_seed of run.json."""
     rounds: int
     """Of each process; one of a program, which is not kept warm."""
     repeated_rounds: int

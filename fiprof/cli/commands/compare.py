@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +207,8 @@ def settings_and_cases(
     from fiprof.model.settings import CompareSettings, settings_of
 
     own = {each.name: words.pop(each.name) for each in settings_of(CompareSettings)}
+    if own["order_seed"] is None:
+        own["order_seed"] = random.randrange(1_000_000)
     names = [*options.split(kernels or ""), *workloads]
     params = {name: word for name, word in words.items() if word is not None}
     return own, choose_cases(names, params) if names or params else []
