@@ -459,12 +459,12 @@ FMA = {
         ({"dram_throughput_pct": 90}, {"case": waiting_case(30)}, "need_fewer_bytes", None, None),
         ({"dram_throughput_pct": 70}, {"case": waiting_case(30)}, "more_loads", 30, None),
         # A launch of which half is start and end; not the idle time, but what is left of it beside those.
-        ({"sm_cycles": 20_000}, {}, "fuse_or_batch", 75, 52),
+        ({"sm_cycles": 20_000}, {}, "fuse_or_batch", 100, 52),
         ({"sm_active_cycles": 7000}, {}, "even_work", 75, 30 * (1 - 0.06762)),
         # Few blocks: of a long launch more of them, of a short one more work, at most its share of all kernels.
         ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 100_000}, {}, "more_blocks", 75, 75),
-        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 4_000}, {}, "fuse_or_batch", 75, 75),
-        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 4_000}, {"share": 0.02}, "fuse_or_batch", 1.5, 1.5),
+        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 4_000}, {}, "fuse_or_batch", 100, 75),
+        ({"blocks": 8, "sm_active_cycles": 500, "duration_ns": 4_000}, {"share": 0.02}, "fuse_or_batch", 2, 1.5),
         # Not the stall's share, whatever it is: warps wait at the same time.
         ({}, {"stalls": (stalled("wait", 40.0),)}, "less_stall", 75, None),
         ({}, {"stalls": (stalled("wait", 90.0),)}, "less_stall", 75, None),

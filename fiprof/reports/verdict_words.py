@@ -107,7 +107,7 @@ def confidence(of: LaunchVerdict) -> TracedText:
 
 def basis(of: Step) -> str:
     """What it rests on; with ncu's estimates where rules say the same."""
-    if of.id in ("ncu_rule", "fuse_multiply_add") or not of.rules:
+    if of.id == "ncu_rule" or not of.rules:
         return worded(of.basis)
     rules = tuple(f"{rule.rule} {estimate(rule)}" for rule in of.rules)
     return say("{basis}; ncu's rule: {rules}", basis=of.basis, rules=rules)

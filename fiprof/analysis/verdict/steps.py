@@ -56,11 +56,6 @@ _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
 _FUSED = Formula("ffma / (ffma + fadd + fmul)")
 """Multiply-adds of the fp32 instructions, 0 to 1."""
-_OF_PIPE = {
-    Part.ADU_PIPE: "uniform_indices fewer_barriers", Part.CBU_PIPE: "fewer_branches", Part.TEX_PIPE: "fewer_fetches",
-    Part.UNIFORM_PIPE: "less_uniform",
-}  # fmt: skip
-"""Pipes with little to say about -> how to use them less."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
 
 NOTHING_USED = finding("nothing_used", "nothing else is used")
@@ -89,7 +84,7 @@ class Step(NamedTuple):
     cause: CauseId | None = None
     """The cause that it is for; None for one that is for what binds."""
     rules: tuple[QuotedRule, ...] = ()
-    """ncu's rules that the step restates; of ncu_rule and fuse_multiply_add the one whose estimate it is."""
+    """ncu's rules that the step restates; of ncu_rule the one whose estimate it is."""
     bound_source: Provenance | None = None
     """Where the bound comes from; None without one, and where nothing that the step leaves as it is was used."""
     estimate_source: Provenance | None = None
@@ -440,13 +435,9 @@ def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
     for rule in s.rules:
         if rule.rejected is not None or rule.speedup_pct is None or rule.rule in taken:
             continue
-        message, words = rule.message.rstrip("."), "ncu's estimate ({estimate})"
-        if rule.rule == "FPInstructions":
-            basis = finding("ncu_estimate_of", words + ": {message}", estimate=rule.speedup_kind, message=message)
-            yield s.step("fuse_multiply_add", basis, estimate=rule.speedup_pct, rules=(rule,))
-        else:
-            basis = finding("ncu_estimate", words, estimate=rule.speedup_kind)
-            yield s.step("ncu_rule", basis, {"message": message}, estimate=rule.speedup_pct, rules=(rule,))
+        basis = finding("ncu_estimate", "ncu's estimate ({estimate})", estimate=rule.speedup_kind)
+        message = {"message": rule.message.rstrip(".")}
+        yield s.step("ncu_rule", basis, message, estimate=rule.speedup_pct, rules=(rule,))
 
 
 def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
@@ -498,7 +489,8 @@ def _too_small(s: LaunchContext) -> Iterator[Step]:
     fixed, words = s.traced(quantities.FIXED), "a launch that does next to nothing takes {fixed} of its time"
     if fixed is not None and fixed.value >= thresholds.OVERHEAD:
         relieves = (Kind.LATENCY, Kind.IMBALANCE) if s.too_small else ()
-        yield s.step("fuse_or_batch", finding("fixed", words, fixed=fixed), relieves=relieves, estimate=fixed)
+        because = finding("fixed", words, fixed=fixed)
+        yield s.step("fuse_or_batch", because, relieves=relieves, most=100.0, estimate=fixed)
 
 
 def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
@@ -689,11 +681,17 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
                 "in_registers",
             )
             yield s.step("fewer_accesses", s.executed(), how)
-        case Part.ADU_PIPE | Part.CBU_PIPE | Part.TEX_PIPE | Part.UNIFORM_PIPE:
-            values = {"part": part, **ways(*_OF_PIPE[part].split())}
-            yield s.step("less_of_pipe", s.executed(), values, relieves=(part,))
         case _:
-            yield s.step("find_unit")
+            yield from _others(s, part)
+
+
+def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
+    """Less for a part with little to say about, by the ways that ways.csv names for it."""
+    how = [way for way, row in _table("ways.csv").items() if part and part.value in row["parts"].split()]
+    if how and part:
+        yield s.step("less_of_pipe", s.executed(), {"part": part, **ways(*how)}, relieves=(part,))
+    else:
+        yield s.step("find_unit")
 
 
 def _in_floats(s: LaunchContext) -> bool:
@@ -819,7 +817,7 @@ _FOR_KIND: Mapping[Kind, Make] = {
     Kind.IMBALANCE: _imbalance,
     Kind.LATENCY: _latency,
     Kind.COMPUTE: _pipes,
-    Kind.MEMORY: lambda s, _: iter([s.step("find_unit")]),
+    Kind.MEMORY: _others,
 }
 """For parts that are not in _FOR_PART. No step follows from the other kinds."""
 

@@ -14,7 +14,7 @@ from fiprof.analysis.checks import CheckName
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns, loop_times, shape
-from fiprof.analysis.verdict.model import CaseBound, Kind, Part
+from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import DRAM_FLOOR, kernel_median, kernel_spread
@@ -122,7 +122,10 @@ class Row:
         step = self.step
         if step is None or step.id == "ncu_rule":
             return 0.0
-        return self.share * ((step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0) / 100
+        pct = (step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0
+        if step.of is TimeOf.KERNELS and step.bound_pct:
+            pct *= 100 / step.bound_pct
+        return self.share * pct / 100
 
     def limit(self) -> tuple[str, TracedText]:
         """What limits it, and how far it is from that."""
@@ -201,8 +204,13 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
     factor = step.basis.values.get("factor")
     if step.measured_pct is not None and isinstance(factor, TracedNumber):
         return say("{factor}x measured" if short else "{factor}x faster, measured", factor=factor)
+    if step.estimate_pct is not None and step.id != "ncu_rule":
+        words = "~{pct:.2g}%{of}" if short else "saves some {pct:.2g}%{of}"
+        of = "" if step.of is TimeOf.LAUNCH else f" of {step.of.words}"
+        return say(words, pct=step.estimate_pct, of=of)
     if step.bound is not None:
-        return say("≤ {bound}" if short else "saves at most {bound}", bound=step.bound)
+        words = "≤ {bound}" if short else "saves at most {bound}"
+        return say("little known: " + words if step.little_known else words, bound=step.bound)
     if step.bound_pct is not None:
         return say("bounded")
     return say("ncu estimates a gain" if step.estimate_pct is not None else "no bound")
