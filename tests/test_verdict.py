@@ -6,6 +6,7 @@ import itertools
 import lzma
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.instructions import Listing, listings
-from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, IDLE, NOISE, SATURATED, WAITING
-from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, CauseId, Comparison, Kind, Verdict
+from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, IDLE, NOISE, SATURATED, SHORT, WAITING
+from fiprof.analysis.verdict import steps as steps_module
+from fiprof.analysis.verdict.model import (
+    Bottleneck,
+    CaseBound,
+    CaseVerdict,
+    CauseId,
+    Comparison,
+    Confidence,
+    Kind,
+    Verdict,
+)
 from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.steps import LaunchContext, Step, steps, steps_for
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
@@ -24,6 +35,7 @@ from fiprof.model.finding import Provenance, TracedNumber, plain
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import METRICS, STALL_SHARE, Row, number
 from fiprof.reports import verdict_words
+from tests.conftest import REPOSITORY
 from tests.recorded_runs import ON_H100, RUNS, on_h100, parsed, study_runs
 
 # fiprof/analysis/verdict: verdicts of recorded launches, of made-up ones, of any.
@@ -126,6 +138,40 @@ def test_kernels_with_one_trouble_each_are_called_by_it(model: str) -> None:
     assert {item.confidence for item in found.values()} == {"high", "medium"}
     copying = next(case for case in judged("troubles", model).cases if case.label == "device_memcpy")
     assert (copying.bound, copying.copying and int(copying.copying.value)) == (CaseBound.COPIES, 98)
+
+
+@pytest.mark.parametrize("name", [*RUNS, *(f"{name} on an H100" for name in ON_H100), "study"])
+def test_what_docs_verdict_says_holds_for_every_recorded_launch(name: str) -> None:
+    declared = {
+        row["id"]: row["work"] for row in csv.DictReader(Path(steps_module.__file__).with_name("steps.csv").open())
+    }
+    checked = 0
+    of_h100 = name.removesuffix(" on an H100")
+    for run in study_runs() if name == "study" else [parsed(name) if name in RUNS else on_h100(of_h100)]:
+        for item in verdicts(run).launches:
+            assert (item.confidence is Confidence.LOW) == (item.kind is Kind.UNKNOWN)
+            if item.confidence is Confidence.HIGH:
+                # What feeds the limit is ahead of it, and no rival.
+                assert not item.pair and not (item.close and (item.margin_points or 0.0) >= 0)
+                assert item.kind not in (Kind.COMPUTE, Kind.MEMORY) or item.evidence[0].value >= SATURATED
+                assert item.kind is Kind.LAUNCH or (item.row.duration_us or 0) >= SHORT
+            first = next((step for step in item.steps if step.measured_pct is None), None)
+            if first and first.id != "less_copying":
+                waits = Bottleneck(Kind.LATENCY, None, 0.0) if item.limits[0].value < SATURATED else item.limits[0]
+                assert any(first.relieving(limit) for limit in (*item.limits, waits))
+            floor = case_quantities.floor(run, item.case or "") if case_quantities.is_main(run, item.row) else None
+            for step in item.steps if floor else ():
+                assert floor is not None
+                work, saving = declared[step.id], floor.saving_pct(other_work=declared[step.id] == "operations")
+                if work in ("", "operations") and saving is not None and step.bound_pct is not None:
+                    checked += 1
+                    assert step.bound_pct <= saving.value + 1e-9
+    assert checked or of_h100 in ("single-purpose", "troubles", "llama")
+
+
+def test_docs_verdict_names_every_cause() -> None:
+    page = " ".join((REPOSITORY / "docs/verdict.md").read_text(encoding="utf-8").split())
+    assert all(cause.words in page for cause in CauseId)
 
 
 # Made-up launches
