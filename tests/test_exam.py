@@ -83,9 +83,6 @@ QUESTIONS = {
 }  # fmt: skip
 """Workload -> what is right of its longest launch."""
 
-YET_WRONG = {"texture_blur", "polynomial_hash", "dp4a_rows"}
-"""Of issue 20: to become empty."""
-
 
 @pytest.mark.parametrize("model", EXAMS)
 def test_held_out_kernels_are_told_their_limit_and_a_right_first_step(model: str) -> None:
@@ -101,4 +98,4 @@ def test_held_out_kernels_are_told_their_limit_and_a_right_first_step(model: str
         step = row["steps"][0]["id"] if row["steps"] else "none"
         if not named & {*question.limits.split()} or step not in question.first_steps.split():
             wrong[name] = (limits, step)
-    assert wrong.keys() <= YET_WRONG, wrong
+    assert not wrong, wrong

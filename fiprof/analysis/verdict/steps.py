@@ -43,12 +43,13 @@ HOPPER = "9"
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
 PIPES = tuple(part for part, of in RESOURCES.items() if of.kind is Kind.COMPUTE and part is not Part.TENSOR_CORES)
-LOADS = (Part.LSU_PIPE, Part.ISSUE_SLOTS, *PASSES)
+LOADS = (Part.LSU_PIPE, Part.ISSUE_SLOTS, Part.MIO, *PASSES, Part.L1_TAGS)
 """What fewer or wider loads and stores make less use of."""
 Relief = Part | Kind
 """What a step relieves: a resource; the waiting, the idle multiprocessors or the host by its kind."""
 _GROUPS: Mapping[str, tuple[Relief, ...]] = {
-    "pipes": PIPES, "passes": PASSES, "loads": LOADS, "accesses": (*LOADS, Part.L2, Part.DRAM),
+    "pipes": PIPES, "passes": PASSES, "loads": LOADS,
+    "accesses": (*LOADS, Part.L2, Part.L2_ATOMICS, Part.L1_TO_L2, Part.DRAM, Part.CLUSTER_MEMORY),
     **{each.value: (each,) for kind in (Part, Kind) for each in kind},
 }  # fmt: skip
 """What steps.csv calls them; accesses are what fewer of them make less use of."""
@@ -262,13 +263,6 @@ class LaunchContext(NamedTuple):
         return (quantities.FIXED.of(self.row) or 0.0) >= thresholds.MOSTLY
 
     # Its instructions
-
-    @property
-    def shuffles(self) -> bool:
-        """Whether it is known that more shuffles than loads and stores are executed."""
-        share = self.code.executed_share(Family.SHUFFLE) if self.code else None
-        accesses = self.code.executed_share(Family.GLOBAL_LOAD, Family.GLOBAL_STORE, *SHARED) if self.code else None
-        return share is not None and share >= max(thresholds.FREQUENT / 100, accesses or 0.0)
 
     @property
     def counted(self) -> bool:
@@ -669,11 +663,11 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
                 "kept",
             )
             yield s.step("less_xu", s.in_code(Family.SPECIAL), how)
-        case Part.FP64_PIPE:
+        case Part.FP64_OR_TENSOR if s.use(Part.TENSOR_CORES) > s.use(Part.FP64_PIPE):
+            yield from _tensor(s, part)
+        case Part.FP64_PIPE | Part.FP64_OR_TENSOR:
             slow, fast = (s.number(f"{precision}_peak_ops_per_cycle") for precision in ("fp64", "fp32"))
             yield s.step("single_precision", still=s.use(Part.FP64_PIPE) * slow / fast if slow and fast else None)
-        case Part.LSU_PIPE if s.shuffles:
-            yield s.step("fewer_shuffles", s.executed())
         case Part.LSU_PIPE:
             how = ways(
                 ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE, Family.ASYNC_COPY)),
@@ -774,9 +768,7 @@ def _passes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     # Atomics on one word are passes one after another too.
     if not any(cause.id is CauseId.ATOMICS for cause in s.verdict.causes):
         yield from _conflicts(s)
-    if s.shuffles:
-        yield s.step("fewer_shuffles", s.executed())
-    elif part is Part.L1_DATA:
+    if part is Part.L1_DATA:
         how = ways(
             ("coalesced", s.code is None or s.code.most_scattered() is not None),
             ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE)),
@@ -858,6 +850,11 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
                 counted = finding("threads", words, threads=threads) if threads else None
                 because, rules = both(counted, s.in_code(Family.BRANCH)), s.estimated("ThreadDivergence")
                 yield s.step("same_path", because, still=still, rules=rules)
+        case CauseId.BANK_CONFLICTS:
+            yield from _conflicts(s)
+        case CauseId.SHUFFLES:
+            share = (quantities.SHUFFLE_SHARE.of(s.row) or 0.0) / 100
+            yield s.step("fewer_shuffles", s.executed(), estimate=s.cost(cause, share))
         case CauseId.INSTRUCTION_CACHE:
             size = len(s.code.code.lines) * INSTRUCTION_BYTES / 1000 if s.code else None
             because = finding("code_size", "the code has {kilobytes:.0f} kB", kilobytes=size) if size else None
