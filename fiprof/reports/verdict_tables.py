@@ -20,8 +20,8 @@ KEYS = (
     "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
 )  # fmt: skip
 HOW_TO_READ = (
-    "distance: what the resource nearest to its limit leaves. next step: ~ estimates what it saves of the launch's time, "
-    "≤ bounds it."
+    "distance: what the resource nearest to its limit leaves. next step: ~ estimates what it saves of the launch's "
+    "time, ≤ bounds it."
 )
 _SUMMARY: Cells = (
     *NAMES,

@@ -33,8 +33,6 @@ from fiprof.model.quantities import Formula, Names, Quantity, Row, metric, numbe
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 
 MOST_STEPS = 3
-MOST_REGISTERS = 255
-"""Of a thread."""
 INSTRUCTION_BYTES = 16
 """Of SASS, from compute capability 7.0 on."""
 HOPPER = "9"
@@ -168,8 +166,6 @@ class LaunchContext(NamedTuple):
         """ncu's rules of these names that estimate something."""
         return tuple(rule for rule in self.rules if rule.rule in names and rule.speedup_pct is not None)
 
-    # What it uses
-
     def use(self, *parts: Part) -> float:
         """Use of the busiest of these parts, percent."""
         return max((found.value for part in parts if (found := self.verdict.resource(part))), default=0.0)
@@ -261,8 +257,6 @@ class LaunchContext(NamedTuple):
     def too_small(self) -> bool:
         """Whether the launch is mostly what any launch takes: the work is too small for the GPU."""
         return (quantities.FIXED.of(self.row) or 0.0) >= thresholds.MOSTLY
-
-    # Its instructions
 
     @property
     def counted(self) -> bool:
@@ -367,9 +361,6 @@ def measured(found: Alternative) -> Step:
     return Step(action, row["short"], None, basis, TimeOf.ITERATION, saved_pct)
 
 
-# Which steps follow
-
-
 def steps(s: LaunchContext) -> tuple[Step, ...]:
     """The two or three steps that follow, in the module's order."""
     verdict, case, limits = s.verdict, s.case, s.verdict.limits
@@ -439,9 +430,6 @@ def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[
     taken = {rule.rule for each in found for rule in each.rules}
     better = finding("better_steps", "the steps above save more")
     return tuple(rule if rule.rejected or rule.rule in taken else rule._replace(rejected=better) for rule in rules)
-
-
-# The host, the multiprocessors, latency
 
 
 def _launch(s: LaunchContext, _: Part | None) -> Iterator[Step]:
@@ -683,7 +671,8 @@ def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """Less for a part with little to say about, by the ways that ways.csv names for it."""
     how = [way for way, row in _table("ways.csv").items() if part and part.value in row["parts"].split()]
     if how and part:
-        yield s.step("less_of_pipe", s.executed(), {"part": part, **ways(*how)}, relieves=(part,))
+        less = (part, Part.FMA_PIPE) if part is Part.FMA_HEAVY else (part,)
+        yield s.step("less_of_pipe", s.executed(), {"part": part, **ways(*how)}, relieves=less)
     else:
         yield s.step("find_unit")
 
@@ -814,9 +803,6 @@ _FOR_KIND: Mapping[Kind, Make] = {
 """For parts that are not in _FOR_PART. No step follows from the other kinds."""
 
 
-# By cause
-
-
 def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
     """What to do about a cause."""
     match cause:
@@ -877,8 +863,7 @@ def _local_memory(s: LaunchContext) -> Iterator[Step]:
     if of_spills is None or of_spills > 0:
         words = "{spilled} requests to local memory are spills"
         spills = finding("spills", words, spilled=spilled) if of_spills else None
-        registers = s.number("registers_per_thread") or 0.0
-        values = {"registers": registers, "most": registers >= MOST_REGISTERS}
+        values = {"registers": s.number("registers_per_thread") or 0.0}
         yield s.step("fewer_spills", both(spills, code), values, estimate=cost)
     if of_spills is None or of_spills < (requests.value if requests else 0.0) / 2:
         words = "{requests} requests to local memory"
