@@ -58,9 +58,6 @@ class HostTimes:
     threads: Mapping[int, Stretches]
     """Thread (``thread_keys``) -> its work."""
 
-    def __bool__(self) -> bool:
-        return bool(self.threads)
-
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each, without those that no sample tells of.
 

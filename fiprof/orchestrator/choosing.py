@@ -126,8 +126,11 @@ def choose(
     more = len(taken) > len({group.name for group in taken}) or _time(taken) < goal_ns
     if wanted.count == 1 and more and (order := orders()):
         along, picked = _along(by_name, goal_ns, spends, skip, order)
-        ways = [(taken, numbers), (along, picked)]
-        taken, numbers = max(ways, key=lambda way: (min(sum(stood_for(way[0])), goal_ns), -sum(map(spends, way[0]))))
+        # A grid tells more of itself than another near it: what is told by others has to be more, or at half the cost.
+        told, told_along = (min(sum(stood_for(each)), goal_ns) for each in (taken, along))
+        half = told_along == told and 2 * sum(map(spends, along)) < sum(map(spends, taken))
+        if told_along > 1.1 * told or half:
+            taken, numbers = along, picked
     chosen = sorted(set(taken), key=lambda group: (-group.total_ns, group.name, group.grid))
     stood = stood_for(chosen)
     return Choice(
