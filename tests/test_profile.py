@@ -19,7 +19,7 @@ import pytest
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns, shape
 from fiprof.model.run import Run
-from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, traced_groups
+from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, launch_orders, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
@@ -125,6 +125,15 @@ def test_what_is_foretold_of_ncu_is_what_it_took(name: str) -> None:
     launches_s = sum(cost_s(of_shape[shape(launch)]) for launch in run.launches if shape(launch) in of_shape)
     foretold_s = took_s["nsys"] + START_S + launches_s
     assert 0.8 < foretold_s / sum(seconds for step, seconds in took_s.items() if step.startswith("ncu")) < 1.35
+
+
+def test_launches_of_graphs_and_of_several_processes_have_no_number() -> None:
+    """How ncu counts them nobody has seen."""
+    for name, numbered in (("llama", True), ("graph", False), ("vectors", True)):
+        run = profiled(name)
+        orders = launch_orders(run, traced_groups(run, ())[0])
+        assert (orders is not None) == numbered
+        assert orders is None or sum(map(len, orders.values())) == run.row_count("kernels")
 
 
 def test_collectives_are_left_out() -> None:

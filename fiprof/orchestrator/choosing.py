@@ -171,7 +171,8 @@ def _along(by_name: Names, goal_ns: float, spends: Cost, skip: int, orders: Name
     """
     names: list[str] = []
     for name in sorted(by_name, key=lambda name: -_time(by_name[name])):
-        if _time(group for each in names for group in by_name[each]) < goal_ns:
+        fits = sum(spends(by_name[each][0]) for each in (*names, name)) <= 1
+        if fits and _time(group for each in names for group in by_name[each]) < goal_ns:
             names.append(name)
     near: dict[Group, list[Group]] = {}
     places = defaultdict[Group, list[int]](list)
@@ -231,13 +232,13 @@ def traced_groups(run: Run, ranges: Sequence[str]) -> tuple[list[Group], int]:
 
 
 def launch_orders(run: Run, groups: Sequence[Group]) -> Names | None:
-    """The groups of each name's launches, in their order; None where several processes launch, each by itself."""
+    """The groups of each name's launches, in their order; None where several processes launch, or CUDA graphs."""
     import numpy as np
 
     of = {tuple(getattr(group, key) for key in ("name", *KEYS[1:])): group for group in groups}
-    kernels = run.table("kernels", [*KEYS, "pid", "correlation", "start_ns"])
+    kernels = run.table("kernels", [*KEYS, "pid", "correlation", "start_ns", "graph_node"])
     pids, correlations, starts = (numbers(kernels[name]) for name in ("pid", "correlation", "start_ns"))
-    if len(np.unique(pids)) != 1:
+    if len(np.unique(pids)) != 1 or kernels["graph_node"].null_count < len(kernels):
         return None
     kinds = Kinds()
     kind = kinds.of(kernels.select(KEYS).unify_dictionaries())
