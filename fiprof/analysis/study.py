@@ -18,7 +18,7 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, Level
-from fiprof.analysis.thresholds import FIT_POINTS, NOISE, OFF_FIT, WORTH_CHANGING
+from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, titled
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
@@ -484,7 +484,7 @@ def bound(kernel: Kernel) -> Finding | None:
 def limits(verdict: KernelVerdict) -> list[tuple[Kind, Part | None]]:
     """What binds a kernel; both of a pair."""
     found = [(verdict.kind, verdict.part)]
-    if verdict.runner_up and verdict.margin_points is not None and 0 <= verdict.margin_points < NOISE:
+    if verdict.pair and verdict.runner_up:
         found.append((str(verdict.runner_up["kind"]), verdict.runner_up["part"]))
     return [(Kind(kind), Part(part) if part else None) for kind, part in found]
 
@@ -587,6 +587,7 @@ def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: Launc
             ],
             runner_up={"kind": other.kind, "part": other.part} if other else None,
             margin_points=verdict.margin_points,
+            pair=verdict.pair,
         )
     return Kernel(
         **{name: getattr(row, name) for name in ("kernel", "kernel_full", "launch", "grid", "block", "duration_us")},

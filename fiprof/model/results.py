@@ -51,6 +51,8 @@ class KernelVerdict:
     evidence: list[dict[str, Any]]
     runner_up: dict[str, str | None] | None
     margin_points: float | None
+    pair: bool = False
+    """Whether the runner-up is the second of a pair that binds."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ EVIDENCE = {
     "l2_atomic_pct": "atomics, of the sectors asked of L2",
     "l2_atomic_max_over_mean": "atomics in the busiest slice of L2, over the mean",
     "bank_conflict_pct": "bank conflicts, of the passes through shared memory",
+    "fixed_pct": "what any launch takes, of the launch's time",
     "shuffle_pct": "shuffles, of the passes through shared memory",
     "shared_atomic_pct": "atomics, of the instructions on shared memory",
     "host_memory_pct": "host memory, of the sectors asked of L2",

@@ -182,6 +182,8 @@ class CauseId(Worded):
     CONSTANT_CACHE = "constant_cache", "constant cache misses", "imc_miss short_scoreboard"
     MEMORY_FENCE = "memory_fence", "memory fences", "membar"
     SLEEPING = "sleeping", "sleeping warps", "sleeping"
+    TOO_LITTLE_WORK = "too_little_work", "too little work"
+    """The launch is mostly what any launch takes."""
     HOST_MEMORY = "host_memory", "host memory", "long_scoreboard lg_throttle drain"
 
 

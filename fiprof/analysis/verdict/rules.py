@@ -285,6 +285,9 @@ def judge(
         others = limits.others()
         # A second resource says more than that none is saturated.
         near = sorted((each for each in others if each[1] < NOISE), key=lambda each: each[0].kind is Kind.LATENCY)
+        if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
+            # It is busy, and the warps wait for something else.
+            near = [each for each in others if each[0][:2] == limits.busiest[:2]]
         if near:
             runner_up, margin = near[0]
             binds = (found, runner_up)
@@ -390,12 +393,12 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
 
 # Why it is slow
 
-_TRAFFIC = (Part.LSU_PIPE, Part.DRAM, Part.L2, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1, Part.OTHER_MEMORY)
+_IN_L1 = (Part.LSU_PIPE, Part.L1_DATA, Part.L1_TAGS, Part.SHARED_MEMORY_OR_L1)
+_TRAFFIC = (*_IN_L1, Part.L1_TO_L2, Part.L2, Part.L2_ATOMICS, Part.DRAM, Part.OTHER_MEMORY)
 _TRAFFIC_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
 _MEMORY_STALLS = (*_TRAFFIC_STALLS, "tex_throttle")
 _SHARED = (Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1, Part.LSU_PIPE)
 _SHARED_STALLS = ("short_scoreboard", "mio_throttle")
-_IN_L1 = (Part.LSU_PIPE, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)
 _PIPE_STALLS = ("math_pipe_throttle", "dispatch_stall")
 _SHOWS_AS: Mapping[Part, tuple[str, ...]] = {
     Part.TENSOR_CORES: (*_PIPE_STALLS, "gmma", "wait", "barrier"),
@@ -422,7 +425,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
 
     found: what binds it. stalls: percent of the warps' time in each stall reason, the largest first.
     """
-    if found is None or found.kind not in (*_USED, Kind.LATENCY):
+    if found is None or found.kind not in (*_USED, Kind.LATENCY, Kind.IMBALANCE):
         return ()
     latency, top = found.kind is Kind.LATENCY, stalls[0] if stalls else None
     waits_for = str(top.of) if top else ""
@@ -504,4 +507,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
     elif lanes and not lanes.reached and by_lanes:
         because(CauseId.DIVERGENCE, lanes, *beside(metric("uniform_branches_pct")), of_time=False)
+    fixed = reached(quantities.FIXED, MOSTLY)
+    if fixed and not why and found.kind not in _USED:
+        because(CauseId.TOO_LITTLE_WORK, fixed)
     return tuple(why)

@@ -11,7 +11,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
-from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, SATURATED, SHORT, WAITING
+from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
 from fiprof.analysis.verdict.rules import judge
@@ -171,9 +171,12 @@ def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Fin
     ]
     if found.kind is Kind.UNKNOWN:
         why.append(finding("unknown", "what was collected does not tell the verdicts apart"))
-    if found.pair:
+    if found.pair and (found.margin_points or 0.0) < NOISE:
         words = "a pair: {margin_points:.1f} points apart, and replays differ by up to 3"
         why.append(finding("pair", words, margin_points=found.margin_points))
+    elif found.pair:
+        words = "{part} is busy, yet the warps mostly wait for something else"
+        why.append(finding("waits_elsewhere", words, part=found.limits[1].part))
     elif found.close and found.runner_up is not None and (margin := found.margin_points or 0.0) >= 0:
         words = "borderline: {margin_points:.0f} points from {runner_up}"
         why.append(finding("close", words, margin_points=margin, runner_up=found.runner_up.finding))
