@@ -24,7 +24,7 @@ ORDERED = "neighbouring_access stage_in_shared fewer_accesses"
 BYTES = "need_fewer_bytes move_fewer_bytes"
 
 QUESTIONS = {
-    "texture_blur": Question("compute/tex_pipe memory/texture", "fewer_l1_passes fewer_accesses less_of_pipe",
+    "texture_blur": Question("compute/tex_pipe memory/texture", "fewer_fetches fewer_accesses less_of_pipe",
         "25 filtered fetches a pixel, nearly all hits"),
     "aos_update": Question("memory/dram", f"{ORDERED} {BYTES}", "whole sectors move for 8 of 64 bytes"),
     "transpose_naive": Question("memory/l2 memory/l1_data memory/dram latency", ORDERED, "32 sectors a store"),
