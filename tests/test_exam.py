@@ -19,22 +19,21 @@ class Question(NamedTuple):
 
 
 IN_FLIGHT = "more_loads more_warps less_stall fill_wave"
-WORK_LESS = "fewer_instructions fuse_multiply_add less_wasted_work"
-ORDERED = "neighbouring_access stage_in_shared fewer_accesses"
+WORK_LESS = "fewer_instructions less_wasted_work"
 BYTES = "need_fewer_bytes move_fewer_bytes"
 
 QUESTIONS = {
-    "texture_blur": Question("compute/tex_pipe memory/texture", "fewer_fetches fewer_accesses less_of_pipe",
+    "texture_blur": Question("compute/tex_pipe memory/texture", "less_of_pipe",
         "25 filtered fetches a pixel, nearly all hits"),
-    "aos_update": Question("memory/dram", f"{ORDERED} {BYTES}", "whole sectors move for 8 of 64 bytes"),
-    "transpose_naive": Question("memory/l2 memory/l1_data memory/dram latency", ORDERED, "32 sectors a store"),
+    "aos_update": Question("memory/dram", f"neighbouring_access {BYTES}", "whole sectors move for 8 of 64 bytes"),
+    "transpose_naive": Question("memory/l2 memory/l1_data memory/dram latency", "neighbouring_access", "32 sectors a store"),
     "transpose_conflicts": Question("memory/shared_memory memory/l1_data", "no_bank_conflicts",
         "a column of an unpadded tile lies in one bank"),
     "histogram_hot_bin": Question("memory/shared_memory memory/l1_data compute/lsu_pipe latency",
         "aggregate_atomics spread_atomics", "lanes queue for one word of shared memory"),
     "tree_reduction": Question("compute/issue_slots compute/alu_pipe compute/adu_pipe latency",
         f"fewer_barriers whole_warps same_path {WORK_LESS}", "eight steps with a barrier and ever fewer threads at work"),
-    "spmv_rows": Question("latency memory/l2 memory/l1_data memory/dram", ORDERED, "64 bytes between lanes, and gathers"),
+    "spmv_rows": Question("latency memory/l2 memory/l1_data memory/dram", "neighbouring_access", "64 bytes between lanes, and gathers"),
     "sgemm_tile": Question("memory/shared_memory memory/l1_data compute/lsu_pipe",
         "fewer_shared_passes use_tensor_cores", "more than one shared load for each multiply-add"),
     "mma_conflicts": Question("memory/shared_memory memory/l1_data", "no_bank_conflicts",
@@ -58,7 +57,7 @@ QUESTIONS = {
         "five shuffles a value, nothing in shared memory"),
     "block_scan": Question("latency compute/adu_pipe compute/issue_slots memory/shared_memory compute/lsu_pipe",
         "fewer_barriers", "borderline: twenty barriers of 1024 threads"),
-    "voxel_lookup": Question("memory/l2 memory/l1_data latency", ORDERED, "32 sectors a load, from L2"),
+    "voxel_lookup": Question("memory/l2 memory/l1_data latency", "neighbouring_access", "32 sectors a load, from L2"),
     "conv_l1": Question("memory/l1_data compute/lsu_pipe compute/issue_slots", "fewer_l1_passes",
         "two L1 loads for each multiply-add"),
     "scaled_sum": Question("latency memory/dram", IN_FLIGHT, "borderline: 10 kB in flight a multiprocessor"),
