@@ -53,14 +53,13 @@ def host_loop(mended: bool) -> Program:
     products, tokens = Products(), 100_000
 
     def positions(step: int) -> Tensor:
+        if mended:
+            return (torch.arange(tokens, device=DEVICE, dtype=torch.int32) * 7 + step) % 4096
         return torch.tensor([(token * 7 + step) % 4096 for token in range(tokens)], dtype=torch.int32).to(DEVICE)
-
-    def positions_on_gpu(step: int) -> Tensor:
-        return (torch.arange(tokens, device=DEVICE, dtype=torch.int32) * 7 + step) % 4096
 
     def step(number: int) -> None:
         products(12)
-        (positions_on_gpu if mended else positions)(number)
+        positions(number)
 
     yield step
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.verdict.verdict import LaunchVerdict
     from fiprof.model.arrays import Ints
 
-LOADS = re.compile(r"cu(da)?(Library|Module|Kernel)|cu(da)?GetFuncBySymbol")
+LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncBySymbol")
 ALLOCATES = re.compile(
     r"cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Map|Unmap|Release|Address)|Host(Alloc|Free))(?!.*Async)"
 )
@@ -212,6 +212,7 @@ class _Gpu:
         *,
         per_step: float | None = None,
         saves_ns: float | None = None,
+        estimate_ns: float | None = None,
         kind: str | None = None,
         because: Finding | None = None,
         **values: Any,
@@ -222,6 +223,8 @@ class _Gpu:
         about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0, **values}
         because = because or _share(cause, ns / self.window_ns)
         made = of_program(kind or STEPS[cause], pct, because, about)
+        if estimate_ns is not None:
+            made = made._replace(estimate_pct=100 * estimate_ns / self.window_ns)
         self.row(cause, ns, name, range_, per_step, made)
 
     def row(
@@ -252,16 +255,23 @@ class _Gpu:
                 sums[cause, name][why.range] += ns
         self._of_host(sums)
         self._of_copies(sums)
+        launching, gaps = (
+            sum(sum(ranges.values()) for (of, _), ranges in sums.items() if of is cause)
+            for cause in (Waste.LAUNCHES, Waste.GPU)
+        )
         for (cause, name), ranges in sums.items():
             ns, range_ = sum(ranges.values()), where(ranges)
             if cause is Waste.LAUNCHES:
-                self._launches(ns, range_)
+                self._launches(ns, range_, gaps)
             elif cause is Waste.UNKNOWN:
                 self.row(cause, ns, name, range_, None, None)
             else:
                 count = None if cause in (Waste.GPU, Waste.HOST, Waste.GIL, Waste.INPUT) else self._often(cause, name)
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
                 saves = min(max(self.host_ns[cause, name], ns), self.part.activity.idle_ns)
+                if cause is Waste.SYNCHRONIZATION:  # and launches ahead
+                    self.add(cause, ns, name, range_, per_step=count, saves_ns=ns + launching, estimate_ns=ns)
+                    continue
                 self.add(cause, ns, name, range_, per_step=count, saves_ns=saves)
 
     def _often(self, cause: Waste, name: str | None) -> float | None:
@@ -354,8 +364,9 @@ class _Gpu:
                 hidden = ns + min(ns, self.part.activity.idle_ns)
             self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind="less_copying" if device else None)
 
-    def _launches(self, ns: float, range_: str | None) -> None:
-        """Launching: a CUDA graph where nothing keeps the step from one, else fewer launches."""
+    def _launches(self, ns: float, range_: str | None, gaps: float) -> None:
+        """Launching: a CUDA graph where nothing keeps the step from one, else fewer launches. gaps: ns between
+        kernels."""
         launches, graphs = self.count(LAUNCHES), self.count(GRAPH_LAUNCHES)
         against = [
             finding("waits", "{count:.3g} waits a step ({name})", name=name, count=self.counts[name] / self.steps)
@@ -381,7 +392,7 @@ class _Gpu:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         because = finding("launches", words, **values)
         # What is fused is no kernel of its own any more.
-        saves = ns + (self.small_ns if kind != "larger_graph" else 0.0)
+        saves = ns + (self.small_ns + gaps if kind != "larger_graph" else 0.0)
         per_step = self.per_step(launches)
         self.add(Waste.LAUNCHES, ns, None, range_, per_step=per_step, saves_ns=saves, kind=kind, because=because)
 
