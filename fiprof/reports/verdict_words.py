@@ -119,10 +119,10 @@ def step(of: Step) -> TracedText:
     words = "{action} (no bound: {basis})"
     if of.measured_pct is not None:
         words = "{action} (saved {measured:.3g}% of {of}: measured, {basis})"
-    elif of.estimate_pct is not None and of.bound_pct is not None:
+    elif of.estimate_pct is not None and of.bound_pct is not None and of.estimate_pct < of.bound_pct:
         words = "{action} (saves {estimate:.3g}% of {of} by estimate, at most {bound:.3g}%: {basis})"
     elif of.estimate_pct is not None:
-        words = "{action} (may save {estimate:.3g}% of {of}: {basis})"
+        words = "{action} (saves {estimate:.3g}% of {of} by estimate: {basis})"
     elif of.little_known:
         words = "{action} (little is known: at most {bound:.3g}% of {of}; {basis})"
     elif of.bound_pct is not None:

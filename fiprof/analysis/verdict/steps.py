@@ -53,8 +53,8 @@ _GROUPS: Mapping[str, tuple[Relief, ...]] = {
 """What steps.csv calls them; accesses are what fewer of them make less use of."""
 _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {*PASSES, Part.L2, Part.DRAM}}
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
-_FUSED = Formula("ffma / (ffma + fadd + fmul)")
-"""Multiply-adds of the fp32 instructions, 0 to 1."""
+_FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
+"""Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
 
 NOTHING_USED = finding("nothing_used", "nothing else is used")
@@ -95,11 +95,10 @@ class Step(NamedTuple):
         return self.action.kind
 
     @property
-    def bound(self) -> TracedNumber | None:
-        """The bound with its provenance; None where it has none."""
-        if self.bound_pct is None or self.bound_source is None:
-            return None
-        return TracedNumber(self.bound_pct, self.bound_source, ".0f", "%")
+    def saving(self) -> TracedNumber | None:
+        """The estimate, else the bound, with its provenance; None where it has none."""
+        source = self.bound_source if self.estimate_pct is None else self.estimate_source
+        return None if self.size_pct is None or source is None else TracedNumber(self.size_pct, source, ".0f", "%")
 
     @property
     def size_pct(self) -> float | None:
@@ -114,8 +113,9 @@ class Step(NamedTuple):
 
     def of_kernels(self, share: float) -> Step:
         """The same of all kernel time. share: the launch's part of that, 0 to 1."""
-        scaled = [None if each is None else each * share for each in (self.bound_pct, self.estimate_pct)]
-        return self._replace(bound_pct=scaled[0], estimate_pct=scaled[1], of=TimeOf.KERNELS, bound_source=None)
+        most, saved = (each and each * share for each in (self.bound_pct, self.estimate_pct))
+        said = self._replace(bound_source=None, estimate_source=None)
+        return said._replace(bound_pct=most, estimate_pct=saved, of=TimeOf.KERNELS)
 
     def relieving(self, limit: Bottleneck) -> bool:
         """Whether it makes a limit less."""
@@ -205,18 +205,20 @@ class LaunchContext(NamedTuple):
             estimate = freed if estimate is None else estimate
             if most_pct is None or left < most_pct:
                 most_pct, source = left, left_source
-        saved_pct = estimate.value if isinstance(estimate, TracedNumber) else estimate
+        by, saved = (estimate.source, estimate.value) if isinstance(estimate, TracedNumber) else (None, estimate)
+        if saved is not None and most_pct is not None and saved > most_pct:
+            by, saved = source, most_pct
         return Step(
             action=Finding(kind, values or {}, row["words"]),
             short=row["short"],
             bound_pct=most_pct,
             basis=both(because, basis) or NOTHING_USED,
             of=TimeOf.ITERATION if work == "iteration" else TimeOf.LAUNCH,
-            estimate_pct=saved_pct if saved_pct is None or most_pct is None else min(saved_pct, most_pct),
+            estimate_pct=saved,
             relieves=less,
             rules=rules,
             bound_source=source,
-            estimate_source=estimate.source if isinstance(estimate, TracedNumber) else None,
+            estimate_source=by,
         )
 
     def _left(
@@ -399,8 +401,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         # Busy and not saturated: latency matters beside it.
         limits = (*limits, Bottleneck(Kind.LATENCY, None, 100 - limits[0].value))
     elif limits[0].part and not any(each.relieving(limit) for each in worth for limit in limits):
-        binds = s.use_of(limits[0].part)
-        worth.append(s.step("at_roof", values=binds, relieves=(limits[0].part,)))
+        worth.append(s.step("at_roof", values=s.use_of(limits[0].part), relieves=(limits[0].part,)))
 
     def rank(each: Step) -> tuple[bool, int, bool, int, float]:
         """Steps for a cause keep their order: the most specific cause is first."""
@@ -471,8 +472,9 @@ def _too_small(s: LaunchContext) -> Iterator[Step]:
     fixed, words = s.traced(quantities.FIXED), "a launch that does next to nothing takes {fixed} of its time"
     if fixed is not None and fixed.value >= thresholds.OVERHEAD:
         relieves = (Kind.LATENCY, Kind.IMBALANCE) if s.too_small else ()
-        because = finding("fixed", words, fixed=fixed)
-        yield s.step("fuse_or_batch", because, relieves=relieves, most=100.0, estimate=fixed)
+        yield s.step(
+            "fuse_or_batch", finding("fixed", words, fixed=fixed), relieves=relieves, most=100.0, estimate=fixed
+        )
 
 
 def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
@@ -691,9 +693,7 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     if part not in (Part.ISSUE_SLOTS, Part.FMA_PIPE) or used is None or fma is None or used >= thresholds.UNUSED:
         return
     arithmetic = fma.value >= thresholds.FMA_OF_ISSUE / 100 * s.use(Part.ISSUE_SLOTS) and _in_floats(s)
-    fused = _FUSED.value(s.row)
-    fused = 1.0 if fused is None else fused
-    reads = s.use(*PASSES) >= thresholds.OPERANDS and fused >= thresholds.FUSED / 100
+    reads = s.use(*PASSES) >= thresholds.OPERANDS and (_FUSED.value(s.row) or 0.0) >= thresholds.FUSED / 100
     if not arithmetic or not reads or s.has(Family.WGMMA, Family.MMA):
         return
     ops = {precision: count for precision, count in counted_float_ops(s.row).items() if count}

@@ -204,16 +204,14 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
     factor = step.basis.values.get("factor")
     if step.measured_pct is not None and isinstance(factor, TracedNumber):
         return say("{factor}x measured" if short else "{factor}x faster, measured", factor=factor)
-    if step.estimate_pct is not None and step.id != "ncu_rule":
-        words = "~{pct:.2g}%{of}" if short else "saves some {pct:.2g}%{of}"
-        of = "" if step.of is TimeOf.LAUNCH else f" of {step.of.words}"
-        return say(words, pct=step.estimate_pct, of=of)
-    if step.bound is not None:
-        words = "≤ {bound}" if short else "saves at most {bound}"
-        return say("little known: " + words if step.little_known else words, bound=step.bound)
-    if step.bound_pct is not None:
-        return say("bounded")
-    return say("ncu estimates a gain" if step.estimate_pct is not None else "no bound")
+    if step.id == "ncu_rule":
+        return say("ncu estimates a gain")
+    if step.saving is None:
+        return say("no bound" if step.size_pct is None else "estimated")
+    words = "≤ {saving}" if short else "saves at most {saving}"
+    if step.estimate_pct is not None:
+        words = "~{saving}" if short else "saves some {saving}"
+    return say("little known: " + words if step.little_known else words, saving=step.saving)
 
 
 def rounded(time: TracedNumber | None) -> TracedNumber | None:
