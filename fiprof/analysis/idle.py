@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -257,10 +257,23 @@ class _Gpu:
 
     def _add(self, name: str, begins: Ints, stops: Ints) -> None:
         """Add disjoint intervals to what is counted inside and outside."""
-        _, begins, stops, labels = self.tiles.overlaps(begins, stops)
+        for part, _, begins_, stops_ in self._split(begins, stops):
+            setattr(part, name, getattr(part, name) + int((stops_ - begins_).sum()))
+
+    def _split(self, begins: Ints, stops: Ints) -> Iterator[tuple[_Part, Any, Ints, Ints]]:
+        """What of disjoint intervals, by start, lies outside and inside: rows, begins and ends."""
+        import numpy as np
+
+        if not len(begins):
+            return
+        first, last = np.searchsorted(self.tiles.starts, [begins[0], stops[-1] - 1], side="right")
+        if first == last:
+            yield self.parts[self.tiles.labels[first - 1]], slice(None), begins, stops
+            return
+        of, begins, stops, labels = self.tiles.overlaps(begins, stops)
         for label, part in enumerate(self.parts):
-            here = labels == label
-            setattr(part, name, getattr(part, name) + int((stops[here] - begins[here]).sum()))
+            if (here := labels == label).any():
+                yield part, of[here], begins[here], stops[here]
 
     def take(self, starts: Ints, ends: Ints, calls: Ints, streams: Ints) -> None:
         """The next kernels."""
@@ -319,14 +332,11 @@ class _Gpu:
         opens = np.flatnonzero(starts > until[:-1])
         further = (np.append(self.last_call, calls[:-1]) == calls)[opens]
         self.last_call, self.reached = int(calls[-1]), int(until[-1])
-        of, begins, stops, labels = self.tiles.overlaps(until[opens], starts[opens])
-        for label, part in enumerate(self.parts):
-            if not (here := labels == label).any():
-                continue
-            rows = of[here]
-            part.gaps += len(rows)
-            part.idle_ns += int((stops[here] - begins[here]).sum())
-            self.host.explain(begins[here], stops[here], calls[opens][rows], further[rows], part)
+        calls = calls[opens]
+        for part, rows, begins, stops in self._split(until[opens], starts[opens]):
+            part.gaps += len(begins)
+            part.idle_ns += int((stops - begins).sum())
+            self.host.explain(begins, stops, calls[rows], further[rows], part)
 
     def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
         """Count the time of each stream's kernels."""
@@ -351,6 +361,10 @@ class _Gpu:
             self._add("side_by_side_ns", *side_by_side(streams, np.minimum(starts, until), np.minimum(ends, until)))
 
 
+OF_HOST = tuple(map(Why, (Cause.HOST, Cause.HOST, Cause.LAUNCH, Cause.GPU)))
+"""What a thread does in no call: the host's work, in short and in long pieces, and what is not its doing."""
+
+
 class _Host:
     """What the launching threads did when."""
 
@@ -359,104 +373,87 @@ class _Host:
 
         self.phases, self.calls = phases(run), calls(run)
         self.threads = {number: key for key, number in self.calls.threads.items()}
-        self.kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
-        """Cause that each call's name stands for."""
-        self.waits = np.array([cause is Cause.SYNCHRONIZATION for cause in self.kinds] + [False])
-        """Of each name, and of no call, whether it waits for the GPU."""
-        self.blocks = np.array([bool(BLOCKING.match(name)) for name in self.calls.names] + [False])
-        """Whether it may, beside what it is for."""
-        self._threads: dict[int, tuple[Stretches, Stretches, Stretches]] = {}
-
-    def _of(self, thread: int) -> tuple[Stretches, Stretches, Stretches]:
-        """A thread's calls, the time between them, and its ranges and what is outside all."""
-        import numpy as np
-
-        if thread not in self._threads:
-            nothing = Stretches(*(np.empty(0, np.int64),) * 3)
-            in_calls = self.calls.nested.get(thread, nothing)
-            ranges = self.phases.threads.get(self.threads[thread], nothing)
-            self._threads[thread] = in_calls, between(in_calls, only=True), between(ranges)
-        return self._threads[thread]
+        kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
+        self.waits = [cause is Cause.SYNCHRONIZATION for cause in kinds]
+        """Of each name of a call, whether it waits for the GPU."""
+        self.drains = np.array([*self.waits, False])
+        self.blocks = np.array([*(bool(BLOCKING.match(name)) for name in self.calls.names), False])
+        """Likewise, and of no call; and whether it may, beside what it is for."""
+        named = zip(kinds, self.calls.names, strict=True)
+        self.why = [Why(cause, None if cause is Cause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
+        nothing = Stretches(*(np.empty(0, np.int64),) * 3)
+        of_threads = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
+        self.ranges = {number: between(found) for number, found in of_threads.items()}
 
     def explain(self, begins: Ints, stops: Ints, rows: Ints, further: Ints, part: _Part) -> None:
         """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began.
         further: whether the same call had launched the work before too."""
-
         known = rows != NOTHING
         if not known.all():
             part.causes[Why(Cause.UNKNOWN)] += int((stops - begins)[~known].sum())
             begins, stops, rows, further = begins[known], stops[known], rows[known], further[known]
         for thread, here in split(self.calls.thread[rows]):
             of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
-            self._of_thread(thread, begins[here], stops[here], *of_calls, further[here], part)
+            gaps = begins[here], stops[here], *of_calls, further[here]
+            # Where the call had long returned the thread does not matter.
+            gone = gaps[4] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
+            if gone.any():
+                from_, ns = of_calls[0][gone], (gaps[1] - gaps[0])[gone]
+                for key, total in _sums(2 * (self.ranges[thread].at(from_) + 1) + gaps[4][gone], ns).items():
+                    cause = Cause.GRAPH if key % 2 else Cause.GPU
+                    part.causes[Why(cause, range=self.phases.path(key // 2 - 1))] += total
+                gaps = tuple(each[~gone] for each in gaps)
+            if len(gaps[0]):
+                self._of_thread(thread, *gaps[:4], part)
 
-    def _of_thread(
-        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, further: Ints, part: _Part
-    ) -> None:
+    def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: _Part) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
         import numpy as np
 
-        in_calls, free, ranges = self._of(thread)
-        names, width = len(self.calls.names) + 1, len(self.phases.paths) + 1
+        host, width = len(self.calls.names), len(self.phases.paths) + 1
+        in_calls, ranges = self.calls.nested[thread].during(int(begins[0]), int(stops[-1])), self.ranges[thread]
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         at_begin = in_calls.at(begins)
-        waiting = self.waits[at_begin] | self.blocks[at_begin] & (from_ > begins)
+        waiting = self.drains[at_begin] | self.blocks[at_begin] & (from_ > begins)
         drained = np.where(waiting, at_begin + 1, 0).astype(np.int64)
-
-        def add(
-            causes: Callable[[int], tuple[Cause, str | None]], kinds: Ints, of: Ints, places: Ints, ns: Ints
-        ) -> None:
-            for key, total in _sums((drained[of] * (2 * names) + kinds) * width + places + 1, ns).items():
-                rest, label = divmod(key, width)
-                wait, kind = divmod(rest, 2 * names)
-                cause, call = causes(kind)
-                path, waited = self.phases.path(label - 1), self.calls.names[wait - 1] if wait else None
-                if cause is Cause.HOST and path is None and self.phases.threads:
-                    cause = Cause.OUTSIDE_RANGES
-                elif cause is Cause.HOST and wait and self.waits[wait - 1]:
-                    cause, call = Cause.HOST_AFTER_WAIT, waited
-                part.causes[Why(cause, call, path, waited, bool(kind >= names))] += total
-
-        def call(name: int) -> tuple[Cause, str | None]:
-            return self.kinds[name], None if self.kinds[name] is Cause.LAUNCH else self.calls.names[name]
-
         # In the launching call and in those before it: each call by itself.
-        of, starts, ends, names_ = in_calls.overlaps(begins, returned)
-        add(call, names_.astype(np.int64), of, ranges.at(starts), ends - starts)
+        of, starts, ends, names = in_calls.overlaps(begins, returned)
+        found = [(of, names, ranges.at(starts), ends - starts)]
         # Before the launching call, in no call.
-        of, starts, ends, _ = free.overlaps(begins, called)
+        of, starts, ends, _ = between(in_calls, only=True).overlaps(begins, called)
         long = ends - starts >= OWN_WORK_NS
         within, starts, ends, places = ranges.overlaps(starts, ends)
-        add(lambda _: (Cause.HOST, None), np.where(long, names, 0)[within], of[within], places, ends - starts)
+        found.append((of[within], host + long[within], places, ends - starts))
         if (kept := long[within]).any():
             part.pieces[self.threads[thread]].append((starts[kept], ends[kept], places[kept]))
         # After the launching call: on the way to the GPU, and then waiting there.
-        arrived = np.where(further, begins, np.clip(to + ON_ITS_WAY_NS, begins, stops))
+        arrived = np.clip(to + ON_ITS_WAY_NS, begins, stops)
         every, places = np.arange(len(begins)), ranges.at(from_)
-        add(
-            lambda _: (Cause.LAUNCH, None),
-            np.zeros(len(begins), np.int64),
-            every,
-            places,
-            np.maximum(arrived - returned, 0),
-        )
-        on_gpu = np.where(further, 1, 0)
-        late = stops - np.maximum(arrived, returned)
-        add(lambda kind: (Cause.GRAPH if kind else Cause.GPU, None), on_gpu, every, places, late)
+        found += [(every, np.full(len(every), host + 2), places, arrived - returned)]
+        found += [(every, np.full(len(every), host + 3), places, stops - arrived)]
+        of, kinds, places, ns = map(np.concatenate, zip(*found, strict=True))
+        for key, total in _sums((drained[of] * len(self.why) + kinds) * width + places + 1, ns).items():
+            rest, label = divmod(key, width)
+            wait, kind = divmod(rest, len(self.why))
+            why, path = self.why[kind], self.phases.path(label - 1)
+            waited = self.calls.names[wait - 1] if wait else None
+            if why.cause is Cause.HOST and path is None and self.phases.threads:
+                why = Why(Cause.OUTSIDE_RANGES)
+            elif why.cause is Cause.HOST and wait and self.waits[wait - 1]:
+                why = Why(Cause.HOST_AFTER_WAIT, waited)
+            part.causes[why._replace(range=path, drained_in=waited, long=kind == host + 1)] += total
 
 
 def between(of: Stretches, *, only: bool = False) -> Stretches:
     """The stretches and the time between, before and after them, labelled NOTHING; or that time alone."""
     import numpy as np
 
-    starts, ends = np.append(LONG_AGO, of.ends), np.append(of.starts, -LONG_AGO)
-    there = ends > starts
-    if only:
-        return Stretches(starts[there], ends[there], np.full(int(there.sum()), NOTHING))
     edges = np.concatenate([[LONG_AGO], np.column_stack([of.starts, of.ends]).ravel(), [-LONG_AGO]])
     labels = np.append(np.column_stack([np.full_like(of.labels, NOTHING), of.labels]).ravel(), NOTHING)
-    lasting = edges[1:] > edges[:-1]
-    return Stretches(edges[:-1][lasting], edges[1:][lasting], labels[lasting])
+    step = 2 if only else 1
+    starts, ends, labels = edges[:-1:step], edges[1::step], labels[::step]
+    lasting = ends > starts
+    return Stretches(starts[lasting], ends[lasting], labels[lasting])
 
 
 def _sums(keys: Ints, values: Ints | Floats) -> dict[int, int]:

@@ -20,7 +20,7 @@ from fiprof.model.arrays import Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING
+from fiprof.model.spans import NOTHING, Stretches
 from fiprof.text import functor
 
 if TYPE_CHECKING:
@@ -212,9 +212,7 @@ def _groups(
                 hashed = (kind[mine].astype(np.int64) + 1) * 2654435761 >> 7 & 0xFFFFF
                 places = np.searchsorted(found.steps, starts[mine], side="right")
                 signatures[device] += np.bincount(places, hashed, len(found.steps) + 1)
-            inside = np.searchsorted(found.begins, starts, side="right") > np.searchsorted(
-                found.ends, starts, side="right"
-            )
+            inside = Stretches(found.begins, found.ends, np.zeros(len(found.begins), int)).at(starts) != NOTHING
             if not (kept := ~mine | inside).all():
                 kind, ns, starts, devices = kind[kept], ns[kept], starts[kept], devices[kept]
         counts, times = np.bincount(kind), np.bincount(kind, ns)  # exact below 2^53 ns

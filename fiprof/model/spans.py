@@ -117,6 +117,13 @@ class Stretches:
         place = np.searchsorted(self.starts, moments, side="right") - 1
         return np.where((place >= 0) & (moments < self.ends[place]), self.labels[place], NOTHING)
 
+    def during(self, begin: int, end: int) -> Stretches:
+        """Those that some time meets."""
+        import numpy as np
+
+        here = slice(np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.starts, end, side="left"))
+        return Stretches(self.starts[here], self.ends[here], self.labels[here])
+
     def overlaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """The stretches that some disjoint intervals meet: which interval, begin and end inside it, and the label."""
         import numpy as np
