@@ -220,6 +220,7 @@ def shifted(folder: Path, by_ns: int) -> Path:
         (3_600_000_000_000, (), {"trace_gap": (3599.5, 0, "s")}),
         (5_000, ("UPDATE FIPROF_PROCESSES SET value = 'other'",), {"trace_hosts": (2, 1, "hosts")}),
         (0, ("DROP TABLE TARGET_INFO_SESSION_START_TIME",), {"trace_starts": (1, 0, "traces")}),
+        (0, ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end + 1",), {}),  # of the same nanosecond, yet another
     ],
 )
 def test_traces_that_are_not_on_one_clock(

@@ -56,19 +56,19 @@ MOSTLY = 0.75
 class Waste(Worded):
     """What takes a program's time."""
 
-    LAUNCHES = "launches", "idle: launching"
+    LAUNCHES = "launches", "launching"
     """Calls that launch, and the host's work of up to OWN_WORK_NS between them."""
-    HOST = "host", "idle: host work"
-    GIL = "gil", "idle: waiting for Python's lock"
-    INPUT = "input", "idle: waiting for input"
+    HOST = "host", "host work"
+    GIL = "gil", "waiting for Python's lock"
+    INPUT = "input", "waiting for input"
     """Python waits for another thread or process."""
-    SYNCHRONIZATION = "synchronization", "idle: drained by a wait"
+    SYNCHRONIZATION = "synchronization", "drained by a wait"
     """From the end of the work that the host waited for to the start of what it launched then."""
-    ALLOCATION = "allocation", "idle: allocating"
-    LOADING = "loading", "idle: loading code"
-    CALL = "call", "idle: CUDA call"
-    GPU = "gpu", "idle: between kernels"
-    UNKNOWN = "unknown", "idle: not traced"
+    ALLOCATION = "allocation", "allocating"
+    LOADING = "loading", "loading code"
+    CALL = "call", "CUDA call"
+    GPU = "gpu", "between kernels"
+    UNKNOWN = "unknown", "not traced"
     PAGEABLE_COPIES = "pageable_copies", "only copies, pageable"
     COPIES = "copies", "only copies"
     RANKS = "ranks", "waiting for a rank"
@@ -78,6 +78,8 @@ class Waste(Worded):
     KERNEL = "kernel", "kernel"
 
 
+OF_GPU = frozenset((Waste.PAGEABLE_COPIES, Waste.COPIES, Waste.RANKS, Waste.STREAMS, Waste.SMALL_KERNELS, Waste.KERNEL))
+"""In which the GPU is not idle."""
 STEPS = {
     Waste.HOST: "less_host_work", Waste.GIL: "free_lock", Waste.INPUT: "faster_input",
     Waste.SYNCHRONIZATION: "fewer_waits", Waste.ALLOCATION: "keep_memory", Waste.LOADING: "load_before",
@@ -112,6 +114,8 @@ class Program:
 
     rows: list[Row]
     """Rows of RANKING, what saves most first; of items that several ranks have, the one of the rank that loses most."""
+    every: list[Row]
+    """The same of every GPU."""
     answer: Finding
     """The first row as a sentence."""
     steady: Finding
@@ -157,7 +161,7 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         most.setdefault((row["cause"], row["name"]), row)
     ranking = [row for row in most.values() if row["share"] > 0]
     first = of_gpu[ranking[0]["device"]] if ranking else next(iter(of_gpu.values()))
-    return Program(ranking, first.answer(ranking), first.told(), first.startup())
+    return Program(ranking, rows, first.answer(ranking), first.told(), first.startup())
 
 
 def _order(row: Row) -> tuple[float, float]:
@@ -221,7 +225,7 @@ class _Gpu:
         the cause."""
         pct = 100 * (ns if saves_ns is None else saves_ns) / self.window_ns
         about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0, **values}
-        because = because or _share(cause, ns / self.window_ns)
+        because = because or Finding("share", {}, "")
         made = of_program(kind or STEPS[cause], pct, because, about)
         if estimate_ns is not None:
             made = made._replace(estimate_pct=100 * estimate_ns / self.window_ns)
@@ -391,8 +395,8 @@ class _Gpu:
         if against:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         because = finding("launches", words, **values)
-        # What is fused is no kernel of its own any more.
-        saves = ns + (self.small_ns + gaps if kind != "larger_graph" else 0.0)
+        # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
+        saves = ns + (self.small_ns + gaps if kind != "larger_graph" and self.small_ns < ns else 0.0)
         per_step = self.per_step(launches)
         self.add(Waste.LAUNCHES, ns, None, range_, per_step=per_step, saves_ns=saves, kind=kind, because=because)
 
@@ -569,22 +573,18 @@ class _Gpu:
         words += " First: {cause}"
         words += " ({name})" if row["name"] else ""
         words += " in {range}" if row["range"] and row["range"] != row["name"] else ""
-        words += ", {share:.0%}"
+        words += ", {share:.0%}" if row["cause"] in OF_GPU else ", idle for {share:.0%}"
         if made is None:
             return finding("no_step", words + ".", **values)
         values |= {"step": made.id, "action": made.action, "basis": made.basis}
         words += ". {action} (saves at most {bound_pct:.3g}% of the program"
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
-        return finding("first", words + ": {basis}).", **values)
+        return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
 
 
 def replace_step(of: Step, **values: Any) -> Step:
     """A step of a launch as one of the program."""
     return of._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=None, **values)
-
-
-def _share(cause: Waste, share: float) -> Finding:
-    return finding("share", "{cause}, {share:.1%} of the time", cause=cause, share=share)
 
 
 def folded(ranges: Mapping[str | None, int]) -> dict[str | None, int]:

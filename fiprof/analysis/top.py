@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -205,11 +206,12 @@ def _groups(
             full = row["kernel_full"] or row["kernel"] or ""
             wanted = kernel in full.lower() and rank in (None, row["rank"]) and range_ in (row["range"] or "").lower()
             key = row["place"], full, label if by_range else NOTHING
+            row["hash"] = zlib.crc32(f"{full} {row['grid']} {row['block']}".encode()) & 0xFFFFF
             groups.append(row | {"of": shown.setdefault(key, len(shown)) if wanted else NOTHING, "count": 0, "ns": 0})
         for device, found in parts_of.items():
             mine = devices == device
             if len(found.steps) and mine.any():
-                hashed = (kind[mine].astype(np.int64) + 1) * 2654435761 >> 7 & 0xFFFFF
+                hashed = np.array([row["hash"] for row in groups])[kind[mine]]
                 places = np.searchsorted(found.steps, starts[mine], side="right")
                 signatures[device] += np.bincount(places, hashed, len(found.steps) + 1)
             inside = Stretches(found.begins, found.ends, np.zeros(len(found.begins), int)).at(starts) != NOTHING

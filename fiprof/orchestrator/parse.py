@@ -102,8 +102,14 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         summaries = [parse(number, parts / str(number)) for number in found]
         starts = [summary.session_start_ns for summary in summaries]
         known = [start for start in starts if start is not None]
-        if twice := next((start for start in known if known.count(start) > 1), None):
-            same = " and ".join(numbered(NSYS_SQLITE, number) for number in found if starts[number] == twice)
+        # Sessions of two ranks may begin in the same nanosecond; one trace alone has the same kernels and calls.
+        content = [[parts / str(number) / f"{name}.parquet" for name in ("kernels", "api")] for number in found]
+        marks = [
+            (start, [hashlib.sha256(each.read_bytes()).digest() for each in files])
+            for start, files in zip(starts, content, strict=True)
+        ]
+        if twice := next((mark for mark in marks if mark[0] is not None and marks.count(mark) > 1), None):
+            same = " and ".join(numbered(NSYS_SQLITE, n) for n, mark in zip(found, marks, strict=True) if mark == twice)
             raise FiprofError(f"{folder}: {same} are the same trace", "import it once")
         aligned = len(known) == len(starts)
         shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
-from fiprof.analysis.program import RANKING, Program
+from fiprof.analysis.program import OF_GPU, RANKING, Program
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, TIME, Row, Spent, Top
 from fiprof.analysis.trace import SEPARATOR
 from fiprof.model.finding import finding, say
@@ -27,7 +27,14 @@ MOST_ROWS = 10
 def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     """A program's verdict: its answer, which part it is about, and all that takes time, what saves most first."""
     left_out = 0 if most is None else len(what.rows[most:])
-    rows = [row | {"step": row["step"] and words.short_step(row["step"])} for row in what.rows[:most]]
+    rows = [
+        row
+        | {
+            "step": row["step"] and words.short_step(row["step"]),
+            "cause": ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words,
+        }
+        for row in what.rows[:most]
+    ]
     unneeded = [
         key for key in ("rank", "device", "range", "per_step", "estimate_pct") if not any(row[key] for row in rows)
     ]
