@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.comm import comm
-from fiprof.analysis.frames import Column, Frame, Narrow
+from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Cause, Part, Why, between, outside, parts
 from fiprof.analysis.steady import By, Steady, steady, whole
@@ -122,10 +122,6 @@ class Program:
     """Which part it is about."""
     startup: Finding | None
     """What came before, and why it took so long; None where all is one part."""
-
-    @property
-    def frame(self) -> Frame:
-        return Frame(RANKING, self.rows)
 
     def fields(self) -> Row:
         """For JSON."""

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fiprof.analysis.trace import LIBRARIES, calls, kernel_calls, thread_keys
 from fiprof.model.arrays import Quantiles, coded, numbers
@@ -261,6 +261,3 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
     short = full.partition("<")[0].partition("(")[0].rpartition("::")[2].removeprefix("void ")
     title = f"{short} ({detail})" if (detail := functor(full)) else short
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
-
-
-Row = dict[str, Any]

@@ -42,7 +42,6 @@ class Spent(Worded):
 
 BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
 TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
-TIME = (RANK, DEVICE, Column("what", "what"), Column("part"), TOTAL, SHARE)
 KERNELS = (
     RANK,
     DEVICE,
@@ -81,7 +80,7 @@ class Top:
     """The verdict of the whole."""
     activities: tuple[Activity, ...]
     parts: list[Row]
-    """Rows of TIME, what each GPU's time from its first work to its last went into, the largest first."""
+    """``what``, ``part`` and time: what each GPU's time went into, the largest first."""
     idle: list[Row]
     """Rows of ``idle.IDLE``."""
     kernels: list[Row]

@@ -10,7 +10,7 @@ from typing import Any
 
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
 from fiprof.analysis.program import OF_GPU, RANKING, Program
-from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, TIME, Row, Spent, Top
+from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Row, Spent, Top
 from fiprof.analysis.trace import SEPARATOR
 from fiprof.model.finding import finding, say
 from fiprof.reports import verdict_words as words
@@ -48,13 +48,13 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
 
 
 def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:
-    """Four tables for people; for programs all rows of one: kernels, ranges, idle, time or program, and the verdict.
+    """Four tables for people; for programs all rows of one: kernels, ranges, idle or program, and the verdict.
 
     most: rows of a table that people are shown; None for all.
     """
     programs = {"kernels": (KERNELS, what.kernels), "ranges": (RANGES, what.ranges), "idle": (IDLE, what.idle)}
     programs["program"] = RANKING, [row | {"step": row["step"] and row["step"].fields()} for row in what.program.rows]
-    columns, rows = programs.get(table, (TIME, what.parts))
+    columns, rows = programs[table]
     shown, further = tuple(_shown(what, most)), {"program": what.program.fields()}
     return Document(programs=view_of(columns, rows), shown=shown, warnings=what.warnings, further=further)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiprof.model.run import Run
     from fiprof.reports.view import Format
 
-TABLES = ("kernels", "ranges", "idle", "time", "program")
+TABLES = ("kernels", "ranges", "idle", "program")
 
 
 @click.command(cls=Command, epilog="Example: fiprof top latest --table idle --format csv")
