@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fiprof.model.finding import Provenance, TracedNumber
+from fiprof.analysis.top import top
+from fiprof.model.finding import Provenance, TracedNumber, worded
 from fiprof.model.manifest import FileEntry
 from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
@@ -89,7 +90,8 @@ def test_shares_add_up_and_sizes_are_kept(name: str) -> None:
 
 def test_a_program_is_first_of_all_idle_and_its_wall_time_is_split() -> None:
     made = report([profiled("llama")])
-    assert made.headline == "GPU idle 98% of the time: host work in decode 61%."
+    answer = top(profiled("llama"), within_steady=True).program.answer
+    assert made.headline == worded(answer) and answer.values["cause"] == "launches"
     run = made.data["runs"][0]
     assert sum(share for _, share, _ in run["wall"]) == pytest.approx(1.0, abs=0.002)
     kernels = [row for row in rows(made) if row["kind"] == "kernel" and row["launch"] is not None]

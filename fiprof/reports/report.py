@@ -16,7 +16,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.comm import comm
 from fiprof.analysis.show import missing
-from fiprof.analysis.thresholds import SOME_WAITING, WAITING
+from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.model import packs
 from fiprof.model.finding import TracedNumber, worded
 from fiprof.model.ranks import ranks_of
@@ -104,7 +104,7 @@ def report(runs: Sequence[Run]) -> Report:
     days = dict.fromkeys(run.manifest.started[:10] for run in runs)
     subtitle = " · ".join(", ".join(each) for each in (names, gpus, days) if each)
     pairs = list(zip(measured, found, strict=True))
-    warnings = tuple(text for each, rows in pairs for text in _doubts(each.run, rows))
+    warnings = tuple(text for each in measured for text in _doubts(each.run))
     answer = tuple(view for each, rows in pairs for view in _answer(each, rows))
     return Report(title, subtitle, head, warnings, data, answer, parts, tuple(ink.numbers))
 
@@ -129,7 +129,7 @@ def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str
         "rows": shown,
         "left_out": rows.left_out,
         "wall": ink.json(rows.wall),
-        "window_us": rows.window_us,
+        "window": rows.window and ink.json(rows.window),
         "details": panes.details(measured, longest, ink),
         "timeline": timeline(measured, rows.rows),
         "perfetto": f"fiprof export {shlex.quote(name)} --to perfetto",
@@ -185,11 +185,9 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
 
 
-def _doubts(run: Run, rows: Rows) -> Iterator[str]:
+def _doubts(run: Run) -> Iterator[str]:
     """What makes a report doubtful as a whole: how its run ended, and what it has nothing of."""
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
-    if rows.top is not None and rows.idle >= WAITING / 100 and rows.rows[0].kind != "idle":
-        yield f"GPU idle {rows.idle:.0%} of the time: fiprof top {run.manifest.name} says why"
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"

@@ -128,7 +128,8 @@ def step(of: Step) -> TracedText:
     elif of.bound_pct is not None:
         words = "{action} (saves at most {bound:.3g}% of {of}: {basis})"
     pct = {"bound": of.bound_pct, "estimate": of.estimate_pct, "measured": of.measured_pct}
-    return say(words, action=of.action, of=of.of, basis=basis(of), **pct)
+    because = basis(of) if of.basis.words or of.rules else ""
+    return say(words if because else words.replace(": {basis}", ""), action=of.action, of=of.of, basis=because, **pct)
 
 
 def short_step(of: Step) -> TracedText:

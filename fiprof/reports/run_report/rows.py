@@ -11,7 +11,7 @@ from typing import Any
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.checks import CheckName
-from fiprof.analysis.idle import Cause
+from fiprof.analysis.program import Waste, replace_step
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns, loop_times, shape
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
@@ -24,9 +24,10 @@ from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import NO_CASE
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
-from fiprof.reports.top import together
-from fiprof.text import kernel_identity, short_kernel, shorten
+from fiprof.text import functor, kernel_identity, short_kernel, shorten
 
+OF_KERNELS = {Waste.KERNEL, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
+"""What kernels take, which have rows of their own."""
 MOST_ROWS = 300
 """Of a run: those with most time."""
 LONGEST_LABEL = 48
@@ -37,22 +38,6 @@ BY_DESIGN = {CheckName.FLOPS, CheckName.DRAM_READS, CheckName.DRAM_WRITES}
 """Checks of a cost model: padded tiles count more operations, and what stays in L2 counts fewer bytes."""
 TIMED = {CheckName.NSYS_VS_PLAIN, CheckName.SPREAD, CheckName.NCU_VS_NSYS, CheckName.SM_CLOCK, CheckName.PROFILED}
 """Checks of a time; others are about what limits the launch."""
-WHY_IDLE: dict[Cause, tuple[str, str]] = {
-    Cause.LAUNCH: ("launching", "launch fewer and larger kernels, or replay a CUDA graph"),
-    Cause.SYNCHRONIZATION: ("waiting in {call}", "synchronize less often, so that work is queued before it is needed"),
-    Cause.COPY_CALL: ("in {call}", "copy asynchronously from pinned memory, or keep the data on the GPU"),
-    Cause.CALL: ("in {call}", "allocate, load code and create streams once, before the loop"),
-    Cause.HOST: ("host work", "move host work off the launching thread, or replay a CUDA graph"),
-    Cause.HOST_AFTER_WAIT: (
-        "host work after {call}",
-        "do not wait before the next launches, or work on another thread",
-    ),
-    Cause.OUTSIDE_RANGES: ("outside ranges", "mark it with NVTX to know, or leave it out of the window"),
-    Cause.GPU: ("on the GPU", "fewer and larger kernels, or let streams wait for each other less"),
-    Cause.GRAPH: ("between graph nodes", "fewer and larger kernels in the graph"),
-    Cause.UNKNOWN: ("cause not traced", "trace CUDA calls, as fiprof profile does by default"),
-}
-"""Why a GPU was idle, with the call, and what usually helps."""
 IDLE_GREYS = ("#8b939c", "#a3aab2", "#777f88", "#b4bac1", "#6a727b", "#959da5", "#838b94", "#9aa2aa")
 LIMIT_COLOURS = {
     Kind.COMPUTE: "#5d3dff", Kind.MEMORY: "#2a6f63", Kind.LATENCY: "#a54a1d", Spent.NOT_PROFILED: colours.DARK_GREY,
@@ -67,7 +52,7 @@ class Row:
 
     measured: Analyses
     kind: str
-    """kernel, idle, copies or collective."""
+    """kernel, collective, or of a program idle, copies or startup."""
     name: str
     total_us: float
     """In an iteration of its case; of a program in all."""
@@ -90,6 +75,8 @@ class Row:
     about: tuple[str, ...] = ()
     """Sentences about it, where no launch has a verdict."""
     full: str = ""
+    advice: Step | None = None
+    """Of a program: what to do about it, with what that saves of the program."""
 
     @property
     def title(self) -> str:
@@ -104,7 +91,7 @@ class Row:
     @property
     def step(self) -> Step | None:
         """The first thing to do about it."""
-        return next(iter(self.verdict.steps), None) if self.verdict else None
+        return self.advice or (next(iter(self.verdict.steps), None) if self.verdict else None)
 
     @property
     def family(self) -> tuple[str, str]:
@@ -116,16 +103,14 @@ class Row:
 
     @property
     def saving(self) -> float:
-        """The most that its first step saves, as a share of the run's time; of idle time all of it."""
-        if self.kind == "idle":
-            return self.share
+        """The most that its first step saves, as a share of the run's time."""
         step = self.step
         if step is None or step.id == "ncu_rule":
             return 0.0
         pct = (step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0
         if step.of is TimeOf.KERNELS and step.bound_pct:
             pct *= 100 / step.bound_pct
-        return self.share * pct / 100
+        return pct / 100 * (1.0 if step.of is TimeOf.PROGRAM else self.share)
 
     def limit(self) -> tuple[str, TracedText]:
         """What limits it, and how far it is from that."""
@@ -181,7 +166,7 @@ class Row:
             "uses": uses,
             "roof": None if roof is None or roof.share is None else (roof.share, roof.roof),
             "step": short(step) if step else "",
-            "gain": f"≤ {self.share:.0%}" if self.kind == "idle" else gain(step, short=True) if step else "",
+            "gain": gain(step, short=True) if step else "",
             "saving": self.saving,
             "confidence": verdict.confidence if verdict else "",
             "marks": [
@@ -204,6 +189,9 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
     factor = step.basis.values.get("factor")
     if step.measured_pct is not None and isinstance(factor, TracedNumber):
         return say("{factor}x measured" if short else "{factor}x faster, measured", factor=factor)
+    if step.of is TimeOf.PROGRAM and step.size_pct is not None:
+        sign = "≤" if step.estimate_pct is None else "~"
+        return say("{sign} {pct:.1f}%" if step.size_pct < 10 else "{sign} {pct:.0f}%", sign=sign, pct=step.size_pct)
     if step.id == "ncu_rule":
         return say("ncu estimates a gain")
     if step.saving is None:
@@ -234,16 +222,16 @@ class Rows:
     """Of a program."""
     wall: tuple[tuple[str, float, str], ...] = ()
     """Of a program: what its GPUs' time went into, as words, share and colour."""
+    window: TracedText | None = None
+    """Of a program: the part that this is about, and what came before."""
     window_us: float = 0.0
-    idle: float = 0.0
-    """Share of the wall time in which no GPU worked."""
 
 
 def rows_of(measured: Analyses) -> Rows:
     """What takes a run's time. Raises FiprofError for a table that cannot be read."""
     run = measured.run
     if run.has("kernels") and (run.of_program or not run.cases or run.imported) and run.row_count("kernels"):
-        return _of_program(measured, top(run))
+        return _of_program(measured, top(run, within_steady=True))
     found = sorted(_of_cases(measured), key=lambda row: -row.total_us)
     whole = sum(row.total_us for row in found) or 1.0
     for row in found:
@@ -326,24 +314,20 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
     """Kernels, idle time, copies and collectives, each as a share of the wall time of all GPUs."""
     window_ns = sum(each.window_ns for each in found.activities) or 1
     rows = list(_kernels(measured, found, window_ns))
-    of_causes: dict[Any, dict[str, Any]] = {}
-    for part in found.idle:
-        key = part["cause"], part["call"], part["range"]
-        of_causes[key] = part | {"total_ns": part["total_ns"] + of_causes.get(key, {"total_ns": 0})["total_ns"]}
-    for idle in together(list(of_causes.values()), ("cause", "call")):
-        what, remedy = WHY_IDLE[idle["cause"]]
-        total_ns, name = idle["total_ns"], f"idle: {what.format(call=idle['call'])}"
-        about = (f"The GPU had nothing to run for {total_ns / 1e6:,.3f} ms here.", f"What usually helps: {remedy}.")
-        label, share = idle["range"] or "", total_ns / window_ns
-        rows.append(Row(measured, "idle", name, total_ns / 1e3, label, share, about=about))
-    if alone_ns := sum(each.only_copies_ns for each in found.activities):
-        all_ms = sum(each.copies_ns for each in found.activities) / 1e6
-        told = f"Copies and memory sets ran for {all_ms:,.3f} ms, {alone_ns / 1e6:,.3f} ms of it while no kernel ran."
-        rows.append(Row(measured, "copies", "copies alone", alone_ns / 1e3, "", alone_ns / window_ns, about=(told,)))
+    for item in found.program.rows:
+        if not (kind := _kind(item)):
+            continue
+        key, step = (item["cause"], item["name"]), item["step"]
+        ns = sum(each["total_ns"] for each in found.program.every if (each["cause"], each["name"]) == key)
+        name = worded(item["cause"]) + (f" ({item['name']})" if item["name"] else "")
+        about = (worded(words.step(step)),) if step else ()
+        label = item["range"] if item["range"] and item["range"] != item["name"] else ""
+        rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step))
     rows.sort(key=lambda row: -row.share)
-    idle_share = sum(each.idle_ns for each in found.activities) / window_ns
     wall = tuple(_wall(found, window_ns))
-    return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window_ns / 1e3, idle_share)
+    told = found.program
+    window = say("{steady} {startup}", steady=told.steady, startup=told.startup or "")
+    return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window, window_ns / 1e3)
 
 
 def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
@@ -365,6 +349,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     for group in measured.longest:
         groups[kernel_identity(group.kernel, group.kernel_full)].append(group)
     named, executions = Counter(name for name, _ in alike), _executions(measured)
+    advice = {row["name"]: row["step"] for row in found.program.rows if row["cause"] is Waste.KERNEL}
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
         wall_ns = sum(each["total_ns"] * busy_ns[place(each)] / (kernel_ns[place(each)] or 1) for each in items)
@@ -386,7 +371,25 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
             short_kernel(longest["detail"]), wall_ns / window_ns, count, time or longest["median_us"], kernel=name,
             group=of_kernel[0] if of_kernel else None, others=tuple(of_kernel[1:]), full=full, about=about,
+            advice=advice.get(f"{name} ({longest['detail']})" if longest["detail"] else name)
+            or _of_kernel(measured, of_kernel[:1], wall_ns / window_ns),
         )  # fmt: skip
+    # What ran outside the steady part was profiled all the same.
+    for first, *others in groups.values():
+        detail, time = functor(first.kernel_full), rounded(first.median.traced(DURATION))
+        yield Row(
+            measured, "kernel", short_kernel(first.kernel), 0.0, short_kernel(detail), time=time, kernel=first.kernel,
+            group=first, others=tuple(others), full=first.kernel_full, about=("Outside the steady part.",),
+        )  # fmt: skip
+
+
+def _of_kernel(measured: Analyses, groups: Sequence[Group], share: float) -> Step | None:
+    """The first step of a kernel that is among the small ones of the ranking, with what it saves of the program."""
+    verdict = next((measured.verdicts.of(group.launch) for group in groups), None)
+    for step in verdict.steps[:1] if verdict else ():
+        bound, estimate = (each and each * share for each in (step.bound_pct, step.estimate_pct))
+        return replace_step(step, bound_pct=bound, estimate_pct=estimate)
+    return None
 
 
 def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
@@ -405,13 +408,23 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
     return found
 
 
+def _kind(item: dict[str, Any]) -> str:
+    """Of a program's row: idle, copies or startup; empty for what kernels take."""
+    if item["cause"] in OF_KERNELS:
+        return ""
+    if item["cause"] is Waste.LOADING and item["name"] is not None:
+        return "startup"
+    return "copies" if item["cause"] in (Waste.COPIES, Waste.PAGEABLE_COPIES) else "idle"
+
+
 def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     """The wall time of all GPUs: idle by cause, then kernels by what limits them, collectives and copies."""
-    causes: Counter[Cause] = Counter()
-    for idle in found.idle:
-        causes[idle["cause"]] += idle["total_ns"]
-    for (cause, ns), grey in zip(causes.most_common(), IDLE_GREYS, strict=False):
-        yield f"idle: {cause.words}", ns / window_ns, grey
+    causes: Counter[str] = Counter()
+    for each in found.program.every:
+        if _kind(each) == "idle":
+            causes[worded(each["cause"])] += each["total_ns"]
+    for (cause, ns), grey in zip(causes.most_common(), itertools.cycle(IDLE_GREYS)):
+        yield cause, ns / window_ns, grey
     parts: Counter[tuple[str, Any]] = Counter()
     for part in found.parts:
         if (what := part["what"]) is not Spent.IDLE:
@@ -430,14 +443,10 @@ def headline(found: Rows) -> TracedText:
     rows = found.rows
     if not rows:
         return say("There are no kernels in this run.")
-    first = max(rows, key=lambda row: row.saving if row.kind != "copies" else 0.0)
-    if found.top is not None and first.kind == "idle":
-        where = f" in {first.label}" if first.label else ""
-        what = first.name.removeprefix("idle: ")
-        return say("{}", f"GPU idle {found.idle:.0%} of the time: {what}{where} {first.share:.0%}.")
+    if found.top is not None:
+        return say("{answer}", answer=found.top.program.answer)
     steps = [(row, row.step) for row in rows if row.step and row.step.id != "ncu_rule"]
     if not steps:
-        busy = f"GPU busy {1 - found.idle:.0%} of the time; " if found.top is not None else ""
-        return say("{}", f"{busy}{rows[0].title} takes {rows[0].share:.0%} of it.")
+        return say("{}", f"{rows[0].title} takes {rows[0].share:.0%} of the time.")
     row, step = max(steps, key=lambda item: (item[1].measured_pct is not None, item[0].saving))
     return say("Start with {name}: {step} ({gain}).", name=row.title, step=step.action, gain=gain(step))

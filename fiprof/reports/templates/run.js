@@ -159,7 +159,7 @@ function drawRows() {
     const full = { share: row.share, count: row.count, time: row.time?.o, roof: row.roof?.[0], saving: row.saving };
     const made = el("tr", {}, columns.map(([key, title, number]) => el("td", { class: number ? `n ${key}` : key, "data-o": full[key], "data-title": title }, cells[key](row))));
     made.dataset.id = row.id;
-    made.onclick = (event) => event.target.closest("a, .fact, .mark") || choose(row.id);
+    made.onclick = (event) => event.target.closest("a, .mark") || choose(row.id);
     return made;
   });
   get("rows").replaceChildren(el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
@@ -188,10 +188,10 @@ function drawWall() {
   for (const run of data.runs) {
     if (!run.wall.length) continue;
     const parts = run.wall.filter(([, share]) => share > 0.0005);
-    const title = `${several ? `${run.name}: ` : ""}wall time of the GPU, ${duration(run.window_us)}`;
+    const title = [several ? `${run.name}: ` : "", ...words(run.window)];
     const bar = parts.map(([name, share, colour]) => el("span", { style: `width:${100 * share}%;background:${colour};color:${ink(colour)}`, title: `${name} ${percent(share, 1)}`, "aria-hidden": "true" }, share * get("wall").clientWidth > 6.2 * name.length + 38 ? `${name} ${percent(share)}` : ""));
     const legend = parts.map(([name, share, colour]) => el("li", {}, el("span", { class: "swatch", style: `background:${colour}` }), `${name} ${percent(share, share < 0.01 ? 1 : 0)}`));
-    get("wall").append(el("p", { class: "note" }, title), el("div", { class: "wall" }, bar), el("ul", { class: "legend" }, legend));
+    get("wall").append(el("p", { class: "note" }, ...title), el("div", { class: "wall" }, bar), el("ul", { class: "legend" }, legend));
   }
 }
 
