@@ -4,6 +4,7 @@ promised. The recordings and the ten pairs of timings: tests/data/causes."""
 import json
 import lzma
 import re
+from html import unescape
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -65,6 +66,14 @@ def test_the_cause_is_named_first(recorded: tuple[str, Path]) -> None:
     first = found["rows"][0]
     assert (first["cause"], first["name"], first["bound_pct"]) == (cause, answer["name"], answer["bound_pct"])
     assert program_of("verdict", run)["answer"] == answer
+
+
+def test_the_report_begins_with_what_top_says(recorded: tuple[str, Path]) -> None:
+    _, run = recorded
+    printed = " ".join(invoke("top", str(run))[1].split())
+    assert invoke("report", str(run))[0] == 0
+    page = " ".join(re.sub(r"<[^>]*>", "", unescape((run / "report.html").read_text(encoding="utf-8"))).split())
+    assert printed[printed.index("The GPU is idle") : printed.index(" Steady part")] in page
 
 
 def test_without_the_cause_it_saves_what_was_promised(recorded: tuple[str, Path]) -> None:
