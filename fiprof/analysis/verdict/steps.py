@@ -316,7 +316,6 @@ def of_program(kind: str, bound_pct: float, because: Finding, values: Mapping[st
 
 
 def _parts(names: str) -> tuple[Relief, ...]:
-    """Parts and kinds by their names in ``steps.csv``."""
     return tuple(part for name in names.split() for part in _GROUPS[name])
 
 
@@ -471,10 +470,8 @@ def _too_small(s: LaunchContext) -> Iterator[Step]:
     """More work a launch, where what any launch takes is a part of its time; it is the limit where that is most."""
     fixed, words = s.traced(quantities.FIXED), "a launch that does next to nothing takes {fixed} of its time"
     if fixed is not None and fixed.value >= thresholds.OVERHEAD:
-        relieves = (Kind.LATENCY, Kind.IMBALANCE) if s.too_small else ()
-        yield s.step(
-            "fuse_or_batch", finding("fixed", words, fixed=fixed), relieves=relieves, most=100.0, estimate=fixed
-        )
+        less = (Kind.LATENCY, Kind.IMBALANCE) if s.too_small else ()
+        yield s.step("fuse_or_batch", finding("fixed", words, fixed=fixed), relieves=less, most=100.0, estimate=fixed)
 
 
 def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
@@ -836,6 +833,8 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
                 counted = finding("threads", words, threads=threads) if threads else None
                 because, rules = both(counted, s.in_code(Family.BRANCH)), s.estimated("ThreadDivergence")
                 yield s.step("same_path", because, still=still, rules=rules)
+        case CauseId.TOO_LITTLE_WORK:
+            yield from _too_small(s)
         case CauseId.BANK_CONFLICTS:
             yield from _conflicts(s)
         case CauseId.SHUFFLES:
