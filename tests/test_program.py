@@ -9,8 +9,9 @@ import pytest
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.program import Program, Waste
 from fiprof.analysis.top import top
+from fiprof.model.run import Run
 from tests.nsys_exports import PYTHON_THREADS
-from tests.recorded_runs import invoke, profiled
+from tests.recorded_runs import RUNS, invoke, parsed, profiled
 from tests.test_programs import Rows, causes, kernel, launch, made_run
 
 
@@ -54,6 +55,15 @@ def test_the_first_line_of_recorded_programs(recorded: str, by: str, steps: int,
     ]
     stepped = [size for size in sizes if 2 <= size <= 100]
     assert stepped == sorted(stepped, reverse=True)
+
+
+@pytest.mark.parametrize("name", [*RUNS, "llama", "ranks", "vectors"])
+def test_a_kernels_step_saves_no_more_than_the_kernel_takes(name: str) -> None:
+    run: Run = parsed(name) if name in RUNS else profiled(name)
+    rows = json.loads(invoke("top", str(run.path), "--format", "json")[1])["program"]["rows"]
+    assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows)
+    kernels = [row for row in rows if row["cause"] == "kernel" and row["step"]]
+    assert kernels and all(row["bound_pct"] <= 100.01 * row["share"] for row in kernels)
 
 
 def test_waiting_for_pythons_lock(tmp_path: Path) -> None:

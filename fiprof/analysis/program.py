@@ -447,11 +447,14 @@ class _Gpu:
         saved: list[tuple[float, float, Step]] = []
         for ns, verdict in judged:
             for first in verdict.steps[:1]:
-                time = self.part.activity.kernels_ns if first.of is TimeOf.KERNELS else ns * scale
+                share = ns * scale / self.window_ns
                 bound, size = (each if each is not None else 100.0 for each in (first.bound_pct, first.size_pct))
                 if first.measured_pct is not None:
                     bound = size = first.measured_pct
-                saved.append((bound * time / self.window_ns, size * time / self.window_ns, first))
+                elif first.of is TimeOf.KERNELS and first.bound_pct:
+                    # Its bound is the launch's own part of the kernels' time.
+                    bound, size = 100.0, 100 * size / first.bound_pct
+                saved.append((bound * share, size * share, first))
         if not saved:
             return None
         first = max(saved, key=lambda each: each[1])[2]
