@@ -319,7 +319,8 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
             continue
         key, step = (item["cause"], item["name"]), item["step"]
         ns = sum(each["total_ns"] for each in found.program.every if (each["cause"], each["name"]) == key)
-        name = worded(item["cause"]) + (f" ({item['name']})" if item["name"] else "")
+        name = ("idle: " if kind == "idle" else "") + worded(item["cause"])
+        name += f" ({item['name']})" if item["name"] else ""
         about = (worded(words.step(step)),) if step else ()
         label = item["range"] if item["range"] and item["range"] != item["name"] else ""
         rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step))
@@ -422,7 +423,7 @@ def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     causes: Counter[str] = Counter()
     for each in found.program.every:
         if _kind(each) == "idle":
-            causes[worded(each["cause"])] += each["total_ns"]
+            causes[f"idle: {worded(each['cause'])}"] += each["total_ns"]
     for (cause, ns), grey in zip(causes.most_common(), itertools.cycle(IDLE_GREYS)):
         yield cause, ns / window_ns, grey
     parts: Counter[tuple[str, Any]] = Counter()
