@@ -89,6 +89,9 @@ STEPS = {
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
 
+OUTSIDE = "outside every range"
+"""Name of host work that no range holds and no sample names: perhaps there was nothing to do."""
+
 RANKING = (
     RANK,
     DEVICE,
@@ -272,7 +275,8 @@ class _Gpu:
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     self.add(cause, ns, name, range_, per_step=count, saves_ns=ns + launching, estimate_ns=ns)
                     continue
-                self.add(cause, ns, name, range_, per_step=count, saves_ns=saves)
+                kind = "mark_ranges" if name == OUTSIDE else None
+                self.add(cause, ns, name, range_, per_step=count, saves_ns=saves, kind=kind)
 
     def _often(self, cause: Waste, name: str | None) -> float | None:
         of = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS}.get(cause, name)
@@ -323,7 +327,7 @@ class _Gpu:
                     self.host_ns[key] += ns
         for range_, ns in folded(ranges).items():
             if ns > 0:
-                outside = "outside every range" if phases(self.run).threads else None
+                outside = OUTSIDE if phases(self.run).threads else None
                 waste[Waste.HOST, range_ or outside][range_] += ns
 
     def _functions(
