@@ -66,6 +66,11 @@ def test_a_kernels_step_saves_no_more_than_the_kernel_takes(name: str) -> None:
     assert kernels and all(row["bound_pct"] <= 100.01 * row["share"] for row in kernels)
 
 
+def test_what_ncu_profiled_of_the_start_up_is_in_the_trace() -> None:
+    found = json.loads(invoke("top", str(profiled("llama").path), "--format", "json")[1])
+    assert not [each for each in found["warnings"] if each["id"] == "not_matched"]
+
+
 def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
     assert invoke("import", str(PYTHON_THREADS), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
     (run,) = tmp_path.glob("*x")

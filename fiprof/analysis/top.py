@@ -109,12 +109,14 @@ def top(
     if not run.row_count("kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace of kernels", why=run.missing("nsys"))
     bound = _bound(run)
-    groups, quantiles, changing = _groups(run, "", "", None, False, within_steady)
+    everywhere, quantiles, changing = _groups(run, "", "", None, False, within_steady)
+    groups = [row for row in everywhere if row["count"]]
     _judge(groups, bound, run.of_program)
     together = [row | _kernel(rows, False, *quantiles[rows[0]["of"]]) for row, rows in _by(groups, "place", "of")]
     found = program(run, together, within_steady=within_steady, changing=changing)
     if range_ or kernel or rank is not None or by_range:
-        groups, quantiles, _ = _groups(run, range_.lower(), kernel.lower(), rank, by_range, within_steady)
+        found_rows, quantiles, _ = _groups(run, range_.lower(), kernel.lower(), rank, by_range, within_steady)
+        groups = [row for row in found_rows if row["count"]]
         _judge(groups, bound, run.of_program)
     wanted = [row for row in groups if row["of"] != NOTHING]
     if not wanted:
@@ -123,7 +125,7 @@ def top(
             f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}", "fiprof top shows those it has"
         )
     warnings = list(run.status_warning())
-    traced = {(row.get("case"), shape(row)) for row in groups}
+    traced = {(row.get("case"), shape(row)) for row in everywhere}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
         words = "the trace has no {kernels} with the grid and block that ncu profiled: the program's two runs differ"
         warnings.append(finding("not_matched", words, kernels=tuple(lost)))
@@ -179,9 +181,9 @@ def _of_ranges(run: Run) -> bool:
 def _groups(
     run: Run, range_: str, kernel: str, rank: int | None, by_range: bool, within_steady: bool
 ) -> tuple[list[Row], dict[int, tuple[int, float, float, float]], dict[int, float]]:
-    """All kernels of a trace, or of its steady part, by rank, device, name, grid, block and range, a row each; the
-    quantiles of the rows that are shown; and of each device the share of its steps that have other kernels than the one
-    before. ``of``: the number of the row that it is shown in; NOTHING where it is not wanted."""
+    """All kernels of a trace by rank, device, name, grid, block and range, a row each (count 0: of those outside the
+    steady part); the quantiles of the rows that are shown; and of each device the share of its steps that have other
+    kernels than the one before. ``of``: the number of the row that it is shown in; NOTHING where it is not wanted."""
     import numpy as np
 
     ranks, kinds, at = ranks_of(run), Kinds(), 0
@@ -223,7 +225,7 @@ def _groups(
         of = np.array([row["of"] for row in groups])[kind]
         durations.add(of[of != NOTHING], ns[of != NOTHING])
     changing = {device: float((np.diff(each[1:]) != 0).mean()) for device, each in signatures.items() if len(each) > 2}
-    return [row for row in groups if row["count"]], durations.found(), changing
+    return groups, durations.found(), changing
 
 
 def _by(rows: Sequence[Row], *keys: str) -> list[tuple[Row, list[Row]]]:
