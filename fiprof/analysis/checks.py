@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
@@ -26,9 +28,6 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Run, once
 from fiprof.model.selection import title
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PLAIN_TOLERANCE = 0.10
 """Of the plain time, between it and nsys's."""
@@ -419,8 +418,6 @@ def compute(run: Run) -> pa.Table:
     What it compares: the run's tables, baseline and manifest as they are now; what is missing makes a check null.
     Raises FiprofError for a table of the run that is there and cannot be read.
     """
-    import pyarrow as pa
-
     rows = [
         {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
         for check in evaluate(run)

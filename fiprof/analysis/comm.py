@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fiprof.analysis.comm_clocks import Clock
 from fiprof.analysis.comm_match import (
     OPS,
     UNKNOWN,
+    Bools,
     Kernels,
     Matched,
     Op,
@@ -26,15 +27,11 @@ from fiprof.analysis.comm_match import (
 )
 from fiprof.analysis.frames import Column
 from fiprof.analysis.trace import SEPARATOR, calls, phases, thread_keys
-from fiprof.model.arrays import numbers
+from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import NCCL_DOMAIN, Rank, Ranks, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, Stretches, split, union, within
-
-if TYPE_CHECKING:
-    from fiprof.analysis.comm_match import Bools
-    from fiprof.model.arrays import Floats, Ints
 
 KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "copy", "call", "host")
 """What keeps a rank: its GPU runs a kernel of its own, is in another collective, or copies; else its thread is in a

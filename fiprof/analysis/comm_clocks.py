@@ -8,12 +8,11 @@ point is left out, and so are broadcast and reduce, which need the data of one r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Floats, Ints
+from fiprof.model.arrays import Floats, Ints
 
 ENDS_APART_NS, ENDS_APART = 30_000.0, 0.17
 """A late rank ends so much later at most, in ns and over its transfer: two ranks of one trace on H200s."""

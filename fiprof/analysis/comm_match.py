@@ -13,13 +13,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from fiprof.analysis.comm_clocks import Clock, clock_of, line
 from fiprof.analysis.trace import calls, kernel_calls, thread_keys
-from fiprof.model.arrays import MISSING, arrow, coded, numbers
+from fiprof.model.arrays import MISSING, Ints, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import (
     COLLECTIVE,
@@ -35,13 +36,7 @@ from fiprof.model.ranks import (
 from fiprof.model.run import Run, once
 from fiprof.model.spans import NOTHING, split
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import pyarrow as pa
-
-    from fiprof.model.arrays import Ints
-
-    Bools = npt.NDArray[np.bool_]
+Bools = npt.NDArray[np.bool_]
 
 BYTES, PEER = "Message size [bytes]", "Peer rank"
 """Keys of the NVTX payloads of NCCL's calls (nvtx_payload_schemas.h)."""

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from fiprof.analysis.trace import thread_keys
-from fiprof.model.arrays import coded, numbers
+from fiprof.model.arrays import Ints, coded, numbers
 from fiprof.model.run import Run, once
 from fiprof.model.spans import NOTHING, Stretches, split
-
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Ints
 
 COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called")
 
@@ -63,8 +62,6 @@ class HostTimes:
 
         thread: as in ``thread_keys``.
         """
-        import numpy as np
-
         if thread not in self.threads:
             return {}
         _, starts, stops, labels = self.threads[thread].overlaps(begins, ends)
@@ -75,8 +72,6 @@ class HostTimes:
 @once
 def host_times(run: Run) -> HostTimes:
     """What the run's threads did. Raises FiprofError for a table that cannot be read."""
-    import numpy as np
-
     if not run.row_count("host_samples"):
         return HostTimes((), {})
     table = run.table("host_samples", COLUMNS)
@@ -126,8 +121,6 @@ def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[
 
     columns: of function, source and called the distinct values, None behind them, and each row's.
     """
-    import numpy as np
-
     (names, name), (sources, source), (calls, call) = columns
     # The lines of a module do different things.
     module = np.array([text == "<module>" for text in names])[name]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
@@ -17,9 +19,6 @@ from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, finding
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TOP = 5
 """Hotspots of a launch."""

@@ -6,19 +6,18 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.steady import Steady, steady
 from fiprof.analysis.trace import calls, kernel_calls, phases
-from fiprof.model.arrays import Kinds, arrow, coded, numbers
+from fiprof.model.arrays import Floats, Ints, Kinds, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, covered, side_by_side, split, union
-
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Floats, Ints
 
 
 class Cause(Worded):
@@ -191,8 +190,6 @@ def _together(one: Part, other: Part) -> Part:
 
 def _measured(run: Run) -> dict[int, tuple[Part, Part]]:
     """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
-    import numpy as np
-
     started_by, called_by, kinds = kernel_calls(run), calls(run).of("copies"), Kinds()
     found: list[list[Ints]] = []
     for piece in run.pieces("copies", ("start_ns", "end_ns", "device", "kind", "memory")):
@@ -233,8 +230,6 @@ class _Gpu:
 
     def __init__(self, host: _Host, steady: Steady, first_ns: int, *copies: Ints) -> None:
         """first_ns: start of the first kernel. copies: starts, ends, calls and kinds, by start."""
-        import numpy as np
-
         self.host, self.copies = host, copies[:3]
         edges = np.concatenate([[LONG_AGO], np.column_stack([steady.begins, steady.ends]).ravel(), [-LONG_AGO]])
         lasting = edges[1:] > edges[:-1]
@@ -262,8 +257,6 @@ class _Gpu:
 
     def _split(self, begins: Ints, stops: Ints) -> Iterator[tuple[_Part, Any, Ints, Ints]]:
         """What of disjoint intervals, by start, lies outside and inside: rows, begins and ends."""
-        import numpy as np
-
         if not len(begins):
             return
         first, last = np.searchsorted(self.tiles.starts, [begins[0], stops[-1] - 1], side="right")
@@ -277,8 +270,6 @@ class _Gpu:
 
     def take(self, starts: Ints, ends: Ints, calls: Ints, streams: Ints) -> None:
         """The next kernels."""
-        import numpy as np
-
         begins, stops = union(starts, ends, since=self.kernels_reached)
         self._add("kernels_ns", begins, stops)
         self.kernels_reached = max(self.kernels_reached, int(ends.max()))
@@ -295,8 +286,6 @@ class _Gpu:
 
     def found(self, rank: int | None, device: int, kinds: Sequence[Copying]) -> tuple[Part, Part]:
         """What it did in all, inside and outside. kinds: of copies, by number."""
-        import numpy as np
-
         self._explain(*self.copies)
         self._side_by_side(*(np.empty(0, np.int64),) * 3, np.iinfo(np.int64).max)
         self._add("window_ns", np.array([self.first_ns]), np.array([self.reached]))
@@ -321,8 +310,6 @@ class _Gpu:
 
     def _explain(self, starts: Ints, ends: Ints, calls: Ints) -> None:
         """The gaps before the next kernels and copies."""
-        import numpy as np
-
         if not len(starts):
             return
         if (starts[1:] < starts[:-1]).any():
@@ -340,8 +327,6 @@ class _Gpu:
 
     def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
         """Count the time of each stream's kernels."""
-        import numpy as np
-
         labels = self.tiles.at(starts)
         for label, part in enumerate(self.parts):
             if (here := labels == label).any():
@@ -352,8 +337,6 @@ class _Gpu:
 
     def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
         """Count the time, to a moment that no later kernel begins before, in which two streams or more had a kernel."""
-        import numpy as np
-
         streams, starts, ends = map(np.concatenate, zip(self.open, (streams, starts, ends), strict=True))
         later = ends > until
         self.open = streams[later], np.maximum(starts[later], until), ends[later]
@@ -369,8 +352,6 @@ class _Host:
     """What the launching threads did when."""
 
     def __init__(self, run: Run) -> None:
-        import numpy as np
-
         self.phases, self.calls = phases(run), calls(run)
         self.threads = {number: key for key, number in self.calls.threads.items()}
         kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
@@ -408,8 +389,6 @@ class _Host:
 
     def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: _Part) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
-        import numpy as np
-
         host, width = len(self.calls.names), len(self.phases.paths) + 1
         in_calls, ranges = self.calls.nested[thread].during(int(begins[0]), int(stops[-1])), self.ranges[thread]
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
@@ -446,8 +425,6 @@ class _Host:
 
 def between(of: Stretches, *, only: bool = False) -> Stretches:
     """The stretches and the time between, before and after them, labelled NOTHING; or that time alone."""
-    import numpy as np
-
     edges = np.concatenate([[LONG_AGO], np.column_stack([of.starts, of.ends]).ravel(), [-LONG_AGO]])
     labels = np.append(np.column_stack([np.full_like(of.labels, NOTHING), of.labels]).ravel(), NOTHING)
     step = 2 if only else 1
@@ -458,8 +435,6 @@ def between(of: Stretches, *, only: bool = False) -> Stretches:
 
 def _sums(keys: Ints, values: Ints | Floats) -> dict[int, int]:
     """The sum of the values of each key: numbers from 0."""
-    import numpy as np
-
     if not len(keys):
         return {}
     known = None

@@ -11,14 +11,14 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model.finding import Worded
 from fiprof.model.run import Run, once
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Family(Worded):
@@ -252,8 +252,6 @@ def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator
     wanted: only these launches.
     """
     # No pa.array and no to_numpy: they import pandas.
-    import pyarrow.compute as pc
-
     kept = table.filter(pc.is_valid(table["address"]))
     kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()
     end = 0

@@ -8,7 +8,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from fiprof.analysis.comm import comm
 from fiprof.analysis.frames import Column, Narrow
@@ -18,14 +20,12 @@ from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
+from fiprof.analysis.verdict.verdict import LaunchVerdict
+from fiprof.model.arrays import Ints
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, split
-
-if TYPE_CHECKING:
-    from fiprof.analysis.verdict.verdict import LaunchVerdict
-    from fiprof.model.arrays import Ints
 
 LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncBySymbol")
 ALLOCATES = re.compile(
@@ -173,8 +173,6 @@ class _Gpu:
     """What takes a GPU's time, as rows."""
 
     def __init__(self, run: Run, part: Part, at: Steady, kernels: Sequence[Row], changing: float) -> None:
-        import numpy as np
-
         self.run, self.part, self.at, self.rows = run, part, at, list[Row]()
         self.window_ns = max(part.activity.window_ns, 1)
         self.steps = len(at.steps)
@@ -307,8 +305,6 @@ class _Gpu:
 
     def _of_host(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
         """Host work by the function that was seen in it, else by range."""
-        import numpy as np
-
         ranges = waste.pop((Waste.HOST, None), {})
         of_threads = [
             (thread, [np.concatenate(columns) for columns in zip(*pieces, strict=True)])
@@ -402,8 +398,6 @@ class _Gpu:
 
     def of_loading(self) -> None:
         """Steps before the steady part that load code, where it is not the first one alone, which always does."""
-        import numpy as np
-
         if len(self.at.early) < 2 or self.at.step_ns is None or self.at.by is not By.RANGES:
             return
         (first, begin), end = self.at.early[:2], int(self.at.begins[0])

@@ -8,14 +8,12 @@ which a kernel ran, and it is not that of the window before (``tests/test_traces
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
-from fiprof.model.arrays import MISSING, coded, floats, numbers
+import numpy as np
+
+from fiprof.model.arrays import MISSING, Floats, Ints, coded, floats, numbers
 from fiprof.model.run import Run, once
 from fiprof.model.spans import split, union, within
-
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Floats, Ints
 
 METRICS = {
     "sms_active": ("SMs Active", "sms_active_pct"),
@@ -42,8 +40,6 @@ class Samples:
 
         The attribute ``series`` has reads and writes together too, as ``dram``.
         """
-        import numpy as np
-
         self.series = dict(series)
         self.times = next(iter(series.values()))[0]
         if "dram_read" in series and "dram_write" in series:
@@ -55,8 +51,6 @@ class Samples:
     def levels(self, starts: Ints, ends: Ints) -> dict[str, float | None]:
         """The levels during a kernel's executions, by start: ``metric_samples``, of whose window the kernel took
         OWN_SHARE or more, and the means of these, percent as nsys gives it, by column; empty for no samples."""
-        import numpy as np
-
         starts, ends = union(starts, ends)
         first, last = np.searchsorted(self.times, [starts[0] - self.period_ns, ends[-1]]) if len(starts) else (0, 0)
         moments = self.times[first:last]
@@ -75,8 +69,6 @@ class Samples:
 
     def means(self, key: str, edges: Floats) -> Floats:
         """A metric's mean between neighbouring edges; NaN where fewer than half of the time was sampled."""
-        import numpy as np
-
         length = np.diff(edges)
         if key not in self.series or not self.period_ns:
             return np.full(len(length), np.nan)
@@ -104,8 +96,6 @@ def read(run: Run) -> dict[int, Samples]:
 
     Raises FiprofError for a table that cannot be read.
     """
-    import numpy as np
-
     if not run.has("gpu_metrics"):
         return {}
     table = run.table("gpu_metrics", ["time_ns", "device", "value", "metric"])

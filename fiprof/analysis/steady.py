@@ -8,17 +8,15 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fiprof.analysis.trace import LIBRARIES, calls, kernel_calls, thread_keys
-from fiprof.model.arrays import Quantiles, coded, numbers
+from fiprof.model.arrays import Ints, Quantiles, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.spans import LONG_AGO, NOTHING, split
-
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Ints
 
 FOREVER = -LONG_AGO
 FEWEST_STEPS, FEWEST_PATTERNS = 3, 5
@@ -66,15 +64,11 @@ class Steady:
     @property
     def step_ns(self) -> float | None:
         """Median length of its steps; None without steps."""
-        import numpy as np
-
         return float(np.median(np.diff(self.steps, append=self.ends[-1]))) if len(self.steps) else None
 
 
 def whole() -> Steady:
     """All that a GPU did."""
-    import numpy as np
-
     return Steady(By.WHOLE, np.array([LONG_AGO]), np.array([FOREVER]))
 
 
@@ -100,8 +94,6 @@ def steady(run: Run) -> dict[int, Steady]:
 
 def _profiled(run: Run) -> tuple[int, int]:
     """When the program asked to be profiled, by cudaProfilerStart and cudaProfilerStop."""
-    import numpy as np
-
     traced, found = calls(run), [LONG_AGO, FOREVER]
     for place, (word, times) in enumerate((("Start", "ends"), ("Stop", "starts"))):
         names = [number for number, name in enumerate(traced.names) if re.fullmatch(f"cu(da)?Profiler{word}", name)]
@@ -115,8 +107,6 @@ def _marked(
 ) -> Iterator[tuple[By, str | None, list[tuple[int, int]]]]:
     """fiprof's ranges ``measure``; the outermost ranges whose names repeat, running numbers aside, what takes longest
     first: begins and ends on the host. pids: processes of the GPU; None for all."""
-    import numpy as np
-
     if not run.row_count("ranges"):
         return
     table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
@@ -156,8 +146,6 @@ def _marked(
 
 def _of_ranges(run: Run, device: int, by: By, name: str | None, edges: list[tuple[int, int]]) -> Steady | None:
     """Ranges of the host as times of the GPU: of the kernels that were launched in them, or until the next one."""
-    import numpy as np
-
     begins, ends = np.array(edges, np.int64).T
     begins, ends = begins[(keep := np.append(True, begins[1:] >= ends[:-1]))], ends[keep]
     # Of steps those that lie between two belong to the one before.
@@ -192,8 +180,6 @@ def _of_ranges(run: Run, device: int, by: By, name: str | None, edges: list[tupl
 
 def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
     """The steps from the first one on that is not much longer than the median. steps: when each begins on the GPU."""
-    import numpy as np
-
     steps = np.unique(steps)
     lengths = np.diff(steps, append=end)
     usual = np.flatnonzero(lengths <= LONGER * np.median(lengths))
@@ -210,8 +196,6 @@ def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
 
 def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None:
     """The repetitions of a kernel that comes as regularly as any and as seldom: once a step."""
-    import numpy as np
-
     started_by, called_at, at = kernel_calls(run), calls(run).starts, 0
     numbered: dict[str, int] = {}
     found: list[tuple[Ints, Ints]] = []

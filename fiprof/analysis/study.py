@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from fiprof import confined
 from fiprof.analysis import alternatives
@@ -40,11 +43,7 @@ from fiprof.model.results import (
 from fiprof.model.run import Launch, Run
 from fiprof.text import number
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.float64]
 
 FEWEST_ON_AXIS = 3
 """A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
@@ -703,7 +702,6 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
 
     cases: by growing axis, each with a plain time above zero.
     """
-    import numpy as np
     from scipy.optimize import lsq_linear
 
     if len(cases) < FIT_POINTS:
@@ -737,7 +735,6 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
 
 def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
     """The least-squares solution without bounds, and half of the interval of each of its numbers."""
-    import numpy as np
     from scipy.stats import t
 
     inverse = np.linalg.inv(rows.T @ rows)

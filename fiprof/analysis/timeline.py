@@ -10,24 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from fiprof.analysis import samples
 from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import thread_keys
 from fiprof.model import tables
-from fiprof.model.arrays import MISSING, Kinds, Quantiles, coded, numbers
+from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import metric
 from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.spans import LONG_AGO, NOTHING, covered, innermost, split, union
-
-if TYPE_CHECKING:
-    from fiprof.analysis.samples import Samples
-    from fiprof.model.arrays import Ints
 
 PHASES = ("measure", "setup", "warmup", "all")
 PIECES = 79
@@ -119,8 +118,6 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
 
     Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
     """
-    import numpy as np
-
     kinds, kind_of, turns = _kinds(run)
     sampled = samples.read(run)
     phased = any(kind["phase"] for kind in kinds)
@@ -219,8 +216,6 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
     Where a run measured its cases in rounds, a group comes several times: a turn ends where another group's kernel
     begins on its GPU.
     """
-    import numpy as np
-
     count, ranks, in_rounds = run.row_count("kernels"), ranks_of(run), run.settings.rounds > 1
     numbered, kinds, kind_of, at = Kinds(), list[Row](), np.empty(count, np.int32), 0
     gaps = Quantiles(count, LEAST_GAP_NS)
@@ -330,8 +325,6 @@ def _levels(sampled: Samples | None, edges: Any) -> Iterable[Track]:
 
 def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
     """Copies by phase, case, rank and GPU: starts and ends; and those of a kind together, the longest time first."""
-    import numpy as np
-
     ranks, kinds = ranks_of(run), Kinds()
     parts: dict[int, list[Any]] = defaultdict(list)
     for piece in run.pieces("copies", ("phase", "case", "device", "kind", "pid", "start_ns", "end_ns", "bytes")):
@@ -355,8 +348,6 @@ def _longest(totals: Iterable[Row]) -> list[Row]:
 
 def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     """CUDA calls by phase, case and rank, in fiprof's ranges of the case; those of a name together."""
-    import numpy as np
-
     rows = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
     ranks = ranks_of(run).of("ranges").tolist() if ranks_of(run).several and rows else [None] * len(rows)
     ours: dict[tuple[Any, ...], int] = {}

@@ -7,7 +7,9 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
@@ -17,15 +19,12 @@ from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, shape,
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
-from fiprof.model.arrays import Kinds, Quantiles, numbers
+from fiprof.model.arrays import Ints, Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, Stretches
 from fiprof.text import functor
-
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Ints
 
 
 class Spent(Worded):
@@ -184,8 +183,6 @@ def _groups(
     """All kernels of a trace by rank, device, name, grid, block and range, a row each (count 0: of those outside the
     steady part); the quantiles of the rows that are shown; and of each device the share of its steps that have other
     kernels than the one before. ``of``: the number of the row that it is shown in; NOTHING where it is not wanted."""
-    import numpy as np
-
     ranks, kinds, at = ranks_of(run), Kinds(), 0
     names = ["device", "kernel", "kernel_full", "grid", "block", *(["case"] if _of_ranges(run) else [])]
     started_by, durations = kernel_calls(run), Quantiles(run.row_count("kernels"))

@@ -13,19 +13,17 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fiprof.model.arrays import Kinds, Quantiles, arrow, coded, numbers
+import numpy as np
+import pyarrow as pa
+
+from fiprof.model.arrays import Ints, Kinds, Quantiles, arrow, coded, numbers
 from fiprof.model.run import Run, once
 from fiprof.model.selection import Weights
 from fiprof.model.spans import NOTHING, Stretches, by_thread
 from fiprof.model.times import Times, measured
 from fiprof.text import kernel_identity
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fiprof.model.arrays import Ints
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
@@ -66,8 +64,6 @@ class Phases:
 @once
 def phases(run: Run) -> Phases:
     """The program's ranges; none without nsys. Raises FiprofError for a table that cannot be read."""
-    import numpy as np
-
     rows = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "kind", "pid", "tid"))
     paths: list[str] = []
     for row in rows:
@@ -132,13 +128,9 @@ class Calls:
         return tuple(self._names) if len(self.name) else ()
 
     def _known(self, found: dict[Any, int], values: Sequence[Any]) -> Ints:
-        import numpy as np
-
         return np.array([found.setdefault(value, len(found)) for value in values])
 
     def _column(self, kind: str, make: Callable[..., Ints], *columns: str) -> Ints:
-        import numpy as np
-
         found, at = np.empty(self._run.row_count("api"), kind), 0
         for piece in self._run.pieces("api", columns):
             found[at : (at := at + piece.num_rows)] = make(*piece.columns)
@@ -151,8 +143,6 @@ class Calls:
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
-        import numpy as np
-
         found = np.full(self._run.row_count(table), NOTHING, np.int32)
         calls = np.empty(self._run.row_count("api"), np.int64)
         if not len(calls):
@@ -175,8 +165,6 @@ class Calls:
 
     def phases_of(self, calls: Ints) -> Ints:
         """The label in :func:`phases` of the range that each call was made in; NOTHING outside all."""
-        import numpy as np
-
         found = np.full(len(calls), NOTHING, np.int32)
         known = np.flatnonzero(calls != NOTHING)
         if phases(self._run).threads and len(known):

@@ -12,14 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fiprof.model.case_quantities import NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD, WALL
 from fiprof.model.catalogue.queries import ResultRow
 from fiprof.model.catalogue.summary import TRACED
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FEWEST = 6
 """Runs of a line in which a change can be found: of fewer, any order is likely enough by accident."""
@@ -107,8 +105,6 @@ def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:
     """Where the level of positive values changes: place, median before and after, and p-value of each change."""
     if len(values) < FEWEST:
         return []
-    import numpy as np
-
     logs = np.log(values)
     padded = np.pad(logs, 1, mode="reflect")
     # Without single runs off the line.
@@ -134,7 +130,6 @@ def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:
 
 def _proposed(logs: np.ndarray, calm: np.ndarray) -> list[int]:
     """By PELT, in units of the runs' noise."""
-    import numpy as np
     import ruptures
 
     # From neighbours, so that a change of level is no noise; 1.4826 of a median deviation is a standard deviation.
@@ -149,8 +144,6 @@ def _steps(values: np.ndarray) -> np.ndarray:
 
     values: the last axis is over the runs.
     """
-    import numpy as np
-
     count = values.shape[-1]
     before = np.arange(1, count)
     return np.abs(values.cumsum(axis=-1)[..., :-1]) / np.sqrt(before * (count - before))  # type: ignore[no-any-return]
@@ -162,8 +155,6 @@ def _p_value(logs: np.ndarray) -> float:
     Of two statistics the more telling, twice its part: of the ranks, which single outliers do not move, and of the
     values, which tells a large step after few runs.
     """
-    import numpy as np
-
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(len(logs)), (ORDERS, 1)), axis=1)
     orders = np.vstack([np.arange(len(logs)), orders])
     found = []

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fiprof.flashinfer import data
-
-if TYPE_CHECKING:
-    from fiprof.model.packs import KernelInfo, ParameterName
+from fiprof.model.packs import KernelInfo, ParameterName
 
 
 def studies() -> Mapping[str, Mapping[str, Any]]:

@@ -18,7 +18,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from fiprof.orchestrator.study import Measured
 
 if not __package__:
     # Makes this file's package importable; the runner's main function is not run under this name.
@@ -26,9 +27,6 @@ if not __package__:
 
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SOURCES, SourceMissing, SourcePlace, SourceResults, data, guide, kernels
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.study import Measured
 
 PACKAGE, MODULE = "flashinfer-python", "flashinfer"
 JIT = "just-in-time compilation"

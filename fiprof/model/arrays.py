@@ -8,17 +8,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-    Floats = npt.NDArray[np.float64]
-
-    Ints = npt.NDArray[Any]
-    """Of integers, as wide as they need to be."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[Any]
+"""Of integers, as wide as they need to be."""
 
 T = TypeVar("T")
 
@@ -34,23 +32,17 @@ KEPT = 4096
 
 def numbers(column: pa.ChunkedArray) -> Ints:
     """A column of integers as int64, MISSING in place of null."""
-    import numpy as np
-
     parts = [_plain(chunk).astype(np.int64, copy=False) for chunk in column.chunks]
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def floats(column: pa.ChunkedArray) -> Floats:
     """A column of floats, NaN in place of null."""
-    import numpy as np
-
     return np.concatenate([np.empty(0), *(_plain(chunk, np.nan, "f") for chunk in column.chunks)])
 
 
 def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
     """The distinct values of a column, None behind them, and the place of each row's."""
-    import pyarrow as pa
-
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if isinstance(column, pa.ChunkedArray):
@@ -61,16 +53,11 @@ def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
 
 def arrow(values: Ints) -> pa.Array:
     """Integers as an Arrow array that shares their memory."""
-    import numpy as np
-    import pyarrow as pa
-
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def _plain(array: pa.Array, missing: float = MISSING, kind: str = "i") -> Any:
-    import numpy as np
-
     valid, values = array.buffers()
     there = slice(array.offset, array.offset + len(array))
     found = np.frombuffer(values or b"", f"{kind}{array.type.bit_width // 8}")[there]
@@ -88,8 +75,6 @@ class Kinds:
 
     def of(self, piece: pa.Table, **added: Ints) -> Ints:
         """The number of each row. added: columns of integers that are not in the table."""
-        import numpy as np
-
         key, size = np.zeros(piece.num_rows, np.int64), 1
         columns = [coded(column)[1] for column in piece.columns]
         for codes in (*columns, *(values - values.min(initial=0) for values in added.values())):
@@ -116,14 +101,10 @@ class Quantiles:
 
     def __init__(self, rows: int, low: int = 0) -> None:
         """rows: values at most."""
-        import numpy as np
-
         self._keys, self._count, self._low = np.empty(rows, np.int64), 0, low
 
     def add(self, groups: Ints, values: Ints) -> None:
         """groups: the number of each value's group, below 2^21."""
-        import numpy as np
-
         keys = self._keys[self._count : self._count + len(values)]
         np.clip(values - self._low, 0, (1 << self.BITS) - 1, out=keys)
         keys += groups.astype(np.int64) << self.BITS
@@ -131,8 +112,6 @@ class Quantiles:
 
     def found(self) -> dict[int, tuple[int, float, float, float]]:
         """Group -> count, p10, median and p90, interpolated between neighbours."""
-        import numpy as np
-
         keys = self._keys[: self._count]
         keys.sort()
         most = int(keys[-1]) >> self.BITS if len(keys) else -1
@@ -158,8 +137,6 @@ class ByLaunch(Mapping[int, tuple[T, ...]]):
     """
 
     def __init__(self, make: Callable[[dict[str, Any]], T], table: pa.Table) -> None:
-        import numpy as np
-
         # Column.to_numpy() imports pandas, which takes half a second.
         column = table["launch"].combine_chunks()
         launches = np.frombuffer(column.buffers()[1] or b"", np.int32, len(column), 4 * column.offset)
@@ -200,8 +177,6 @@ def finite_rows(table: pa.Table, wanted: Sequence[bool] | None = None) -> list[d
 
 def finite(column: pa.ChunkedArray) -> list[Any]:
     """A column's values likewise; a text that occurs often is one object."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(column.type):
         # to_pylist makes a text anew for each row.
         return [value for chunk in column.chunks for value in _decoded(chunk)]

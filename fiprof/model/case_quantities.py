@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from fiprof.model.arrays import Kinds, arrow, coded, numbers
 from fiprof.model.finding import NAMES, RATIO, SUM, Provenance, TracedNumber
 from fiprof.model.manifest import CaseEntry
@@ -44,8 +46,6 @@ def busy_times(run: Run) -> dict[str, Times]:
 
     Raises FiprofError for a table that cannot be read.
     """
-    import numpy as np
-
     ranks, kinds, parts = ranks_of(run), Kinds(), [(np.empty(0, np.int64),) * 3]
     for name in ("kernels", "copies"):
         for piece in run.pieces(name, ("start_ns", "end_ns", "phase", "case", "iteration", "pid", "device")):
@@ -84,8 +84,6 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     Kernels of one stream never count, though a programmatic dependent launch starts one before the other has ended.
     Empty without nsys. Raises FiprofError for a table that cannot be read.
     """
-    import numpy as np
-
     if not run.row_count("kernels"):
         return {}
     table = run.table("kernels", ("start_ns", "end_ns", "device", "stream", "pid", "phase", "case", "kernel"))

@@ -6,16 +6,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fiprof.model import tables
-from fiprof.model.arrays import numbers
+from fiprof.model.arrays import Ints, numbers
 from fiprof.model.run import Run, once
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fiprof.model.arrays import Ints
 
 COLLECTIVE = re.compile(
     r"nccl|nvshmem|mscclpp|cross_device_reduce|all_?(reduce|gather|to_?all)|reduce_?scatter|multimem", re.IGNORECASE
@@ -75,8 +73,6 @@ class Ranks:
 
     def of_rows(self, rows: pa.Table) -> Ints:
         """The same of rows with a column pid, and device where they have it."""
-        import numpy as np
-
         pid = numbers(rows["pid"])
         device = numbers(rows["device"]) if "device" in rows.column_names else None
         found = np.full(rows.num_rows, NOBODY, np.int64)
@@ -111,8 +107,6 @@ def ranks_of(run: Run) -> Ranks:
 
 def nccl_setups(run: Run) -> list[tuple[int, dict[str, int]]]:
     """Process and payload of NCCL's ranges that set up a communicator."""
-    import pyarrow.compute as pc
-
     if not run.has("ranges"):
         return []
     found = run.table("ranges", ["domain", "name", "payload", "pid"])

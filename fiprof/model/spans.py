@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Floats, Ints
+import numpy as np
+
+from fiprof.model.arrays import Floats, Ints
 
 NOTHING = -1
 """The label of a moment that no interval holds."""
@@ -16,8 +17,6 @@ LONG_AGO = -(1 << 62)
 
 def split(values: Ints) -> Iterator[tuple[int, Any]]:
     """Each distinct value with what indexes its rows, in their order."""
-    import numpy as np
-
     if len(values) and (values == values[0]).all():
         yield int(values[0]), slice(None)
         return
@@ -31,8 +30,6 @@ def split(values: Ints) -> Iterator[tuple[int, Any]]:
 
 def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Ints]:
     """What each interval adds to the time after ``since`` that those before it hold: disjoint, by start."""
-    import numpy as np
-
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
@@ -44,8 +41,6 @@ def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Int
 
 def covered(starts: Ints, ends: Ints, moments: Ints | Floats) -> Floats:
     """How much of the time before each moment lies in disjoint intervals, by start, ns."""
-    import numpy as np
-
     if not len(starts):
         return np.zeros(len(moments))
     total = np.repeat(np.cumsum(ends - starts), 2)
@@ -64,8 +59,6 @@ def union_by(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
 
     Ends are not before their starts.
     """
-    import numpy as np
-
     if not len(keys):
         return keys, starts, ends
     order = np.lexsort((starts, keys))
@@ -82,8 +75,6 @@ def union_by(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
 
 def side_by_side(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """When intervals of two keys or more hold at once: disjoint, by start."""
-    import numpy as np
-
     _, starts, ends = union_by(keys, starts, ends)
     moments = np.concatenate([starts, ends])
     order = np.argsort(moments, kind="stable")
@@ -106,8 +97,6 @@ class Stretches:
 
     def at(self, moments: Ints) -> Ints:
         """The label of each moment, NOTHING between stretches."""
-        import numpy as np
-
         if not len(self.starts):
             return np.full(len(moments), NOTHING)
         if len(moments) > 2 * len(self.starts) and (moments[1:] >= moments[:-1]).all():
@@ -119,15 +108,11 @@ class Stretches:
 
     def during(self, begin: int, end: int) -> Stretches:
         """Those that some time meets."""
-        import numpy as np
-
         here = slice(np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.starts, end, side="left"))
         return Stretches(self.starts[here], self.ends[here], self.labels[here])
 
     def overlaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """The stretches that some disjoint intervals meet: which interval, begin and end inside it, and the label."""
-        import numpy as np
-
         first = np.searchsorted(self.ends, starts, side="right")
         count = np.maximum(np.searchsorted(self.starts, ends, side="left") - first, 0)
         of = np.repeat(np.arange(len(starts)), count)
@@ -138,8 +123,6 @@ class Stretches:
 
 def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
     """Nested intervals of one thread, by start, as what is innermost when. Those of no length are left out."""
-    import numpy as np
-
     lasting = ends > starts
     if not lasting.all():
         starts, ends, labels = starts[lasting], ends[lasting], labels[lasting]

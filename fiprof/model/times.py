@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
-from fiprof.model.arrays import Kinds, Quantiles, arrow, coded, numbers
+import numpy as np
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fiprof.model.arrays import Floats, Ints
+from fiprof.model.arrays import Floats, Ints, Kinds, Quantiles, arrow, coded, numbers
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,16 +66,12 @@ def summarize(durations_us: Sequence[float] | Floats) -> Times | None:
     """None for no durations. Percentiles are interpolated between neighbours."""
     if not len(durations_us):
         return None
-    import numpy as np
-
     p10, median, p90 = np.percentile(durations_us, (10, 50, 90)).tolist()
     return Times(len(durations_us), median, p10, p90)
 
 
 def measured(piece: pa.Table) -> Ints:
     """The rows of kernels or copies that belong to a case in the phase ``measure``."""
-    import numpy as np
-
     (phases, phase), (cases, case) = coded(piece["phase"]), coded(piece["case"])
     in_phase = np.array([text == "measure" for text in phases])[phase]
     return np.flatnonzero(in_phase & np.array([text is not None for text in cases])[case])
@@ -89,8 +83,6 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     pieces: of the table ``kernels``, with COLUMNS and those that ``ranks`` needs. rows: of all pieces. ranks: the rank
     of each row of a piece, where there are several; one that is negative is of none.
     """
-    import numpy as np
-
     kernels, iterations, durations_ns = Kinds(), Kinds(), Quantiles(rows)
     totals_ns: Floats = np.zeros(0)  # exact below 2^53 ns
     for piece in pieces:

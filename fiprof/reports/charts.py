@@ -10,13 +10,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from fiprof.analysis.comparison.measured_result import ComparedCase
 from fiprof.reports import colours
 from fiprof.text import escape_control, shorten
-
-if TYPE_CHECKING:
-    from fiprof.analysis.comparison.measured_result import ComparedCase
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]

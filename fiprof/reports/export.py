@@ -9,9 +9,15 @@ import os
 import shlex
 import shutil
 import time
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.types
+import pyarrow.types as pt
 
 from fiprof import confined
 from fiprof.errors import FiprofError
@@ -21,14 +27,8 @@ from fiprof.model.arrays import finite, finite_rows
 from fiprof.model.manifest import BASELINE, FILE_NAME, NCU_REPORT, NSYS_REPORT
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES
+from fiprof.reports.report import Report
 from fiprof.text import csv_cell, escape_control
-
-if TYPE_CHECKING:
-    import zipfile
-
-    import pyarrow as pa
-
-    from fiprof.reports.report import Report
 
 SUFFIXES = {
     "parquet": "-parquet", "csv": "-csv", "json": ".json", "sqlite": ".sqlite", "perfetto": ".trace.json.gz",
@@ -125,9 +125,6 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
 
 def _write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
     """A table as CSV; texts are such that a spreadsheet shows them and computes nothing."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.types
 
     def texts(found: pa.Array) -> pa.Array:
         return pa.array([None if text is None else csv_cell(text) for text in found.to_pylist()], pa.string())
@@ -171,8 +168,6 @@ def _json(run: Run, path: Path, tell: Callable[[str], None]) -> None:
 def _sqlite(run: Run, path: Path, tell: Callable[[str], None]) -> None:
     """A table each, and ``run`` with the manifest as JSON in its one row."""
     import sqlite3
-
-    import pyarrow.types as pt
 
     def affinity(kind: pa.DataType) -> str:
         """What SQLite calls a column's type."""

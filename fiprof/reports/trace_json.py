@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fiprof.analysis import samples
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, file_errors
@@ -158,8 +160,6 @@ def _counters(
     sampled: dict[int, samples.Samples], memory: Sequence[Row]
 ) -> Iterator[tuple[int, str, int, float | int]]:
     """GPU, name, time and value from then on; a value that is the one before is left out."""
-    import numpy as np
-
     for device, metrics in sorted(sampled.items()):
         for key, (name, _) in samples.METRICS.items():
             if key in metrics.series:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, TimeOf, Verdict
+from fiprof.analysis.verdict.ncu_rules import QuotedRule
+from fiprof.analysis.verdict.steps import Step
+from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
-
-if TYPE_CHECKING:
-    from fiprof.analysis.verdict.ncu_rules import QuotedRule
-    from fiprof.analysis.verdict.steps import Step
-    from fiprof.analysis.verdict.verdict import LaunchVerdict
 
 EVIDENCE = {
     "use": "use of {of}",

@@ -13,6 +13,9 @@ from pathlib import PurePath
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fiprof.analysis.frames import Column
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.occupancy import occupancy
@@ -137,8 +140,6 @@ def kernels_of_program(run: Run) -> list[SideKernel]:
 
 def _of_iterations(run: Run) -> dict[str, Traced]:
     """Case -> its kernels in an iteration of the phase ``measure``: mean executions, median time."""
-    import pyarrow.compute as pc
-
     keys = ("case", "pid", "iteration", "kernel", "kernel_full")
     parts = []
     for piece in run.pieces("kernels", (*keys, "phase", "duration_ns")):
@@ -160,8 +161,6 @@ def _of_iterations(run: Run) -> dict[str, Traced]:
 
 
 def _summed(parts: Sequence[Any], keys: Sequence[str]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-
     return sums(pa.concat_tables(parts).unify_dictionaries(), keys).to_pylist() if parts else []
 
 

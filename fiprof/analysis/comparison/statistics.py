@@ -15,16 +15,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, PROCESS_SPREAD, SAME_WITHIN
 from fiprof.model.finding import Worded
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
+Numbers = NDArray[np.float64]
 
 LEAST_PROCESSES = 5
 """A side: four have 70 relabellings, and no difference reaches 2 in 100 of them."""
@@ -92,8 +90,6 @@ def differences(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> t
     of the case's own times, beside which stand the other cases as they are, and those that differ for certain without
     their differences too, whichever is larger.
     """
-    import numpy as np
-
     count = len(a)
     if count != len(b) or count < 2:
         raise ValueError(f"{count} and {len(b)} processes are no comparison")
@@ -135,8 +131,6 @@ def differences(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> t
 def _of_spreads(labels: Numbers, times: Numbers, ratio: Numbers) -> Numbers:
     """p of each case's ratio of spreads, by the same two tests: permutations, and the F test. times: about their side's
     mean. A ratio of two spreads with f degrees of freedom each is a t with f, sqrt(f) (ratio - 1 / ratio) / 2."""
-    import numpy as np
-
     count = len(times) // 2
     of_b = (labels > 0) @ times**2
     of_a = (times**2).sum(axis=0) - of_b
@@ -153,8 +147,6 @@ def _student(t: Numbers, freedom: Numbers) -> tuple[Numbers, Numbers]:
 
     t is sqrt(freedom) times the tangent of an angle, of which the density is cos(angle) ** (freedom - 1).
     """
-    import numpy as np
-
     angles = np.linspace(math.pi / 2, 0, ANGLES)
     density = np.cos(angles) ** (freedom[:, None] - 1)
     tails = np.insert(np.cumsum(density[:, 1:] + density[:, :-1], axis=1), 0, 0.0, axis=1)
@@ -171,8 +163,6 @@ def relabellings(count: int) -> Numbers:
 
     A row is what a column of times is multiplied with for the difference B - A: -1/count or 1/count a process.
     """
-    import numpy as np
-
     total = 2 * count
     if (every := math.comb(total, count)) <= MOST_ENUMERATED:
         labels = np.full((every, total), 1 / count)
@@ -215,8 +205,6 @@ def _difference(
 
 def _statistics(labels: Numbers, times: Numbers) -> Numbers:
     """|t| of each relabelling and case."""
-    import numpy as np
-
     count = len(times) // 2
     moved = np.abs(labels @ times)
     within = np.maximum(((times - times.mean(axis=0)) ** 2).sum(axis=0) - moved**2 * count / 2, 0)
@@ -226,8 +214,6 @@ def _statistics(labels: Numbers, times: Numbers) -> Numbers:
 
 def _largest_of_others(statistics: Numbers) -> Numbers:
     """In place of each case's statistic, the largest of the other cases; 0 without any."""
-    import numpy as np
-
     if statistics.shape[1] == 1:
         return np.zeros_like(statistics)
     second, first = np.partition(statistics, -2, axis=1)[:, -2:].T

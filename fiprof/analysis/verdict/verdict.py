@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
 
 from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
@@ -14,7 +15,9 @@ from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
+from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
+from fiprof.analysis.verdict.steps import Step
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
 from fiprof.model.finding import Finding, finding
@@ -22,10 +25,6 @@ from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
-
-if TYPE_CHECKING:
-    from fiprof.analysis.verdict.ncu_rules import QuotedRule
-    from fiprof.analysis.verdict.steps import Step
 
 _COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
 """Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""
@@ -138,8 +137,6 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
     Of the phase ``measure``; the tables give a call that launched a graph to the first of its nodes alone. Empty
     without nsys. Raises FiprofError for a table that cannot be read.
     """
-    import pyarrow.compute as pc
-
     if not run.has("kernels"):
         return {}
     kernels = run.table("kernels", ["phase", "case", "iteration", "graph_node", "launch_call_ns"])

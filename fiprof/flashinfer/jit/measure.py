@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError, Interrupted
@@ -30,14 +30,12 @@ from fiprof.model.selection import Labels
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor
 from fiprof.orchestrator.run_session import Progress, read_log
+from fiprof.orchestrator.study import Extra, ExtraRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import duration
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.study import Extra, ExtraRequest
 
 LEAST_FREE_BYTES = 2**30
 """A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fiprof.analysis import checks, hotspots, instructions
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.instructions import Listing
@@ -204,9 +207,6 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[tuple[str, str]], dict
     values: dict[int, list[list[Any]]] = defaultdict(list)
     if not run.has("metrics") or not launches:
         return [], values
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     table = run.table("metrics", ["launch", "metric", "unit", "value", "text"])
     kept = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
     for row in kept.to_pylist():

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import numpy as np
 
 from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses
-from fiprof.model.arrays import Kinds, numbers
+from fiprof.model.arrays import Ints, Kinds, numbers
 from fiprof.model.finding import worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import RUN_WARNINGS, Run
 from fiprof.model.spans import split
 from fiprof.reports.run_report.rows import Row
 from fiprof.text import escape_control, short_kernel
-
-if TYPE_CHECKING:
-    from fiprof.model.arrays import Ints
 
 SAID = (*RUN_WARNINGS, "no_trace", "no_ranges", "other_ranges")
 """What a report says at its beginning."""
@@ -154,8 +152,6 @@ class _Track:
 
     def _fold(self) -> None:
         """Sum what is shorter than two bins; what is longer stays."""
-        import numpy as np
-
         starts, ends, who = map(np.concatenate, zip(*self.parts, strict=True))
         width = max((self.end - self.start) / BINS, 1.0)
         long = ends - starts >= 2 * width
@@ -168,8 +164,6 @@ class _Track:
 
     def pieces(self, names: dict[str, int]) -> list[int]:
         """The flat list of :func:`timeline`."""
-        import numpy as np
-
         if self.count > MOST_EXACT:
             self._fold()
         scale, found = TICKS / (self.end - self.start), []
@@ -210,8 +204,6 @@ def _gathered(
     windows: Sequence[Window],
 ) -> list[Tracks]:
     """The pieces of a table within each window, a track a key. label: of what the columns ``said`` say."""
-    import numpy as np
-
     found: list[Tracks] = [{} for _ in windows]
     kinds, places = Kinds(), Kinds()
     labels: list[int | str] = []
@@ -241,8 +233,6 @@ def _gathered(
 
 def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
     """What the hardware did, and the device memory that was allocated: a value a bin, 0 to 100, or -1 for unknown."""
-    import numpy as np
-
     width = (end - start) / LEVEL_BINS
     bins = np.arange(LEVEL_BINS)
     for device, sampled in sorted(samples.read(run).items()):
