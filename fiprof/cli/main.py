@@ -66,6 +66,12 @@ SECTIONS = {
 }
 """The commands as ``fiprof --help`` lists them, without importing any; those that packs bring come last."""
 OWN = {name: words for commands in SECTIONS.values() for name, words in commands.items()}
+JOINT = {
+    "read_runs": ("verdict", "show", "stalls", "hotspots", "roofline", "top", "timeline", "comm", "expected", "export"),
+    "keep_runs": ("tag", "note", "verify", "pack", "prune", "parse", "index"),
+    "know": ("env", "kernels"),
+}
+"""Modules of several commands, each as ``NAME_command``; any other command is in a module of its name."""
 
 
 class Commands(click.Group):
@@ -76,8 +82,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         # A module has ``_`` at its end where Python has the word for itself.
-        own = f"fiprof.cli.commands.{cmd_name}{'_' * keyword.iskeyword(cmd_name)}:command"
-        value = own if cmd_name in OWN else _brought().get(cmd_name)
+        own = f"{cmd_name}{'_' * keyword.iskeyword(cmd_name)}:command"
+        own = next((f"{joint}:{cmd_name}_command" for joint, names in JOINT.items() if cmd_name in names), own)
+        value = f"fiprof.cli.commands.{own}" if cmd_name in OWN else _brought().get(cmd_name)
         if value is None:
             return None
         module, _, attribute = value.partition(":")

@@ -1,4 +1,4 @@
-"""``fiprof kernels``: the workloads and their parameters."""
+"""The commands that say what there is: what works on this machine, and the workloads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import Command, format_option, show
+from fiprof.cli.options import Command, SettingsCommand, format_option, show
 
 if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(cls=Command, epilog="Example: fiprof kernels --workload my_kernels.py:mine")
+@click.command("env", cls=SettingsCommand, settings=("python",), epilog="Example: fiprof env")
+@format_option
+def env_command(python: str, format_: Format) -> None:
+    """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to fix the rest.
+
+    Exit status 1 when something that collect needs is missing.
+    """
+    from fiprof.orchestrator.diagnose import MISSING, diagnose
+    from fiprof.reports.view import view_of
+
+    found = diagnose(python)
+    remedies = tuple(f"{need['what']}: {need['remedy']}" for need in found.rows if need["remedy"])
+    show(view_of(found.columns, found.rows, notes=remedies), format_)
+    if MISSING in found.column("state"):
+        click.get_current_context().exit(1)
+
+
+@click.command("kernels", cls=Command, epilog="Example: fiprof kernels --workload my_kernels.py:mine")
 @click.option("--workload", "files", multiple=True, metavar="FILE:NAME", help="Also this one, from a file of yours.")
 @format_option
-def command(files: tuple[str, ...], format_: Format) -> None:
+def kernels_command(files: tuple[str, ...], format_: Format) -> None:
     """List the workloads with their parameters, defaults and valid ranges."""
     from fiprof.reports.view import Column, Document, view_of
     from fiprof.workloads.base import format_value, parameters

@@ -1,0 +1,196 @@
+"""The commands that keep an archive: tags and notes, packing, tables, the catalogue, and whether runs are as made."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof import clock
+from fiprof.cli import output
+from fiprof.cli.options import (
+    Command,
+    archive_option,
+    catalogue_option,
+    folder_argument,
+    format_option,
+    run_names,
+    show,
+)
+from fiprof.cli.progress import working
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fiprof.orchestrator.run_folder import Archive
+    from fiprof.reports.view import Format
+
+
+@click.command("tag", cls=Command, epilog="Example: fiprof tag latest release")
+@folder_argument
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option("--remove", is_flag=True, help="Take them away.")
+def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
+    """Give a run tags, to find it by with fiprof runs --tag; they stand in annotations.json in its folder."""
+    from fiprof.model import keeping
+    from fiprof.orchestrator.index import share
+
+    for name in names:
+        if not name.strip() or not name.isprintable() or "," in name or len(name) > keeping.LONGEST_TAG:
+            raise FiprofError(
+                f"{name!r} is no tag", f"a tag has up to {keeping.LONGEST_TAG} characters and no comma", exit_code=2
+            )
+    tags = keeping.change(folder, add=() if remove else names, remove=names if remove else ()).tags
+    share(folder)
+    output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")
+
+
+@click.command("note", cls=Command, epilog='Example: fiprof note latest "after the split-kv change"')
+@folder_argument
+@click.argument("text")
+def note_command(folder: Path, text: str) -> None:
+    """Note a sentence about a run, with the time and your name; fiprof runs shows it."""
+    from fiprof.model import keeping
+    from fiprof.orchestrator.index import share
+    from fiprof.orchestrator.locks import user_name
+
+    when = clock.now_text("seconds")
+    keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text))
+    share(folder)
+    output.data(f"{folder.name}: {text}")
+
+
+@click.command("pack", cls=Command, epilog="Example: fiprof pack latest")
+@click.option("--undo", is_flag=True, help="Give plain files back, for ncu-ui and nsys-ui.")
+@folder_argument
+def pack_command(folder: Path, undo: bool) -> None:
+    """Compress a run's raw files in place; every command reads them as before.
+
+    A new run is packed with zstd already. Each file is compared with its checksum before the other goes.
+    """
+    from fiprof.model import packing
+
+    with working("pack"):
+        changed = packing.unpack(folder) if undo else packing.pack(folder)
+    for path in changed:
+        output.data(str(path))
+    if not changed:
+        output.message(f"{folder} is {'plain' if undo else 'packed'} already")
+
+
+@click.command("parse", cls=Command, epilog="Example: fiprof parse latest")
+@folder_argument
+def parse_command(folder: Path) -> None:
+    """Make a run's tables again from its raw files.
+
+    The tables' paths go to standard output. Raw files are never changed; a table is replaced whole or not at all.
+    """
+    from fiprof.orchestrator.parse import base, parse_all
+
+    with working("parse"):
+        parsed = parse_all(folder, at := base(folder))
+    for name in parsed.tables:
+        output.data(str(at / "tables" / f"{name}.parquet"))
+    for sentence in parsed.missing:
+        output.message(f"note: {sentence}")
+    for problem in parsed.problems[1:]:
+        output.message(f"fiprof: {problem}")
+    if parsed.problems:
+        raise FiprofError(parsed.problems[0].message, parsed.problems[0].remedy)
+
+
+@click.command("index", cls=Command, epilog="Example: fiprof index")
+@click.option("--rebuild", is_flag=True, help="Read every run again.")
+@catalogue_option
+def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
+    """Bring the catalogue of the archive up to date; fiprof runs and trend do so by themselves.
+
+    It is derived from the run folders, tags and notes too, and may be deleted at any time.
+    """
+    from fiprof.orchestrator import index
+
+    with working("index"):
+        found = index.opened(archive, catalog)
+        changes = found.refresh(rebuild=rebuild)
+    output.data(f"{found.catalogue.name}: {changes.read} read, {changes.removed} removed, {changes.runs} runs in all")
+
+
+@click.command("verify", cls=Command, epilog="Example: fiprof verify latest --format json")
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=run_names)
+@format_option
+@catalogue_option
+def verify_command(archive: Archive, catalog: str | None, run: str | None, format_: Format) -> None:
+    """Compare every file of a run, or of all runs of the archive, with the checksums in its run.json.
+
+    Missing, changed, damaged and planted files, and tables that can neither be read nor made again, are wrong: exit
+    status 1. What was pruned or left out on purpose is said. Without RUN the catalogue is compared with the runs too.
+    """
+    from fiprof.orchestrator.verify import verify, verify_catalogue
+    from fiprof.reports.runs import verified
+
+    folders = [archive.find(run)] if run else [archive.root / name for name in archive.by_time()]
+    found = []
+    with working("verify") as told:
+        for number, folder in enumerate(folders, 1):
+            told(f"{number:,} of {len(folders):,}: {folder.name}")
+            found.append(verify(folder))
+        differing = () if run else verify_catalogue(archive, found, catalog)
+    show(verified(found, differing), format_)
+    if wrong := [each for each in found if not each.intact]:
+        names = ", ".join(each.name for each in wrong[:3]) + (f" and {len(wrong) - 3} more" if wrong[3:] else "")
+        raise FiprofError(f"not as made: {names}", "restore what is wrong from a copy, if there is one")
+    if differing:
+        raise FiprofError("the catalogue differs from the runs", "fiprof index --rebuild makes it again")
+
+
+HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
+    """``90d``, ``12h`` or ``8w``."""
+    found = re.fullmatch(r"(\d{1,5})([hdw])", text)
+    if not found:
+        raise click.BadParameter(f"{text} is no age: 90d, 12h or 8w")
+    return timedelta(hours=int(found[1]) * HOURS[found[2]])
+
+
+@click.command("prune", cls=Command, epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run")
+@click.option(
+    "--older-than", metavar="AGE", required=True, callback=age, help="Of runs that began before: 90d, 12h, 8w."
+)
+@click.option(
+    "--keep-baselines/--no-keep-baselines", default=True, show_default=True, help="Leave the runs of baselines whole."
+)
+@click.option(
+    "--keep-tag", "keep_tags", metavar="NAME", multiple=True, help="Leave runs with this tag whole; repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go.")
+@format_option
+@archive_option
+def prune_command(
+    archive: Archive,
+    older_than: timedelta,
+    keep_baselines: bool,
+    keep_tags: tuple[str, ...],
+    dry_run: bool,
+    format_: Format,
+) -> None:
+    """Remove the raw files of old runs, nine tenths of an archive.
+
+    Tables, report, logs and run.json stay, so that every command reads such a run as before; run.json says what went
+    and when. Its tables cannot be made again. Runs whose tables are not made, runs under way and those in
+    artifacts/recorded keep their raw files.
+    """
+    from fiprof.orchestrator.verify import prune
+    from fiprof.reports.runs import pruned
+
+    found = []
+    with working("prune") as tell:
+        for run in prune(archive, older_than, keep_baselines=keep_baselines, keep_tags=keep_tags, dry_run=dry_run):
+            tell(run.name)
+            found.append(run)
+    show(pruned(found, dry_run=dry_run), format_)

@@ -1,0 +1,262 @@
+"""The commands that read a run: each opens it, asks one analysis, and prints its document; or exports it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli import output
+from fiprof.cli.options import Chosen, Command, format_option, reading_options, run_argument, show, width
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.comm import By
+    from fiprof.reports.view import Format
+TABLES = ("kernels", "ranges", "idle", "program")
+PHASES = ("measure", "setup", "warmup", "all")
+
+
+@click.command("verdict", cls=Command, epilog="Example: fiprof verdict latest")
+@reading_options
+def verdict_command(run: Run, chosen: Chosen, format_: Format) -> None:
+    """What takes a program's time; what limits each launch, how sure that is, and what to try next."""
+    from fiprof.analysis.top import program_of
+    from fiprof.analysis.verdict.verdict import verdicts
+    from fiprof.model.selection import EVERYTHING
+    from fiprof.reports.verdict_tables import MOST_ROWS, MOST_STEPS, document
+
+    program = program_of(run) if chosen.wanted == EVERYTHING else None
+    found = verdicts(
+        run, wanted=chosen.wanted, medians=format_ in ("table", "md") and not chosen.every, program=bool(program)
+    )
+    show(
+        document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS), program=program),
+        format_,
+        run=run,
+    )
+
+
+@click.command("show", cls=Command, epilog="Example: fiprof show latest --kernel decode --occupancy")
+@click.option("--times", is_flag=True, help="Time by ncu and nsys, spread, grid, block; the least work and bytes.")
+@click.option("--compute", is_flag=True, help="Operations a second, share of the roof, tensor cores, threads.")
+@click.option("--memory", is_flag=True, help="SM, L1, L2, DRAM; hit rates; sectors a request, bank conflicts, spills.")
+@click.option("--occupancy", is_flag=True, help="Achieved and theoretical occupancy, its limits, and what lifts it.")
+@click.option("--waves", is_flag=True, help="How the grid fills the GPU, and what the last wave costs.")
+@reading_options
+def show_command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None:
+    """The time of each kernel, how much of the hardware it uses, and what limits it."""
+    from fiprof.analysis import show as figures
+    from fiprof.analysis.verdict.verdict import limits
+    from fiprof.reports.show import MOST_ROWS, SECTIONS, document
+    from fiprof.reports.verdict_words import short_title
+
+    def limits_of(launches: tuple[int, ...]) -> dict[int, str]:
+        judged = [launch for launch in run.launches if launch.launch in launches]
+        return {launch.launch: short_title(found) for launch, found in zip(judged, limits(run, judged), strict=True)}
+
+    named = [section for section in SECTIONS if chosen.every or sections[section]]
+    made = document(
+        figures.show(run, wanted=chosen.wanted),
+        limits=limits_of,
+        overview=chosen.every or not named,
+        sections=named,
+        most=chosen.most(MOST_ROWS),
+    )
+    show(made, format_, run=run)
+
+
+@click.command("stalls", cls=Command, epilog="Example: fiprof stalls latest --kernel decode --reasons 5")
+@click.option("--reasons", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
+@reading_options
+def stalls_command(run: Run, chosen: Chosen, reasons: int | None, format_: Format) -> None:
+    """What the warps of each launch wait for: share of each stall reason, what it means and what helps."""
+    from fiprof.analysis.stalls import stalls
+    from fiprof.reports.stalls import MOST_LAUNCHES, document
+
+    found = stalls(run, wanted=chosen.wanted)
+    show(document(found, reasons=reasons, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
+
+
+@click.command("hotspots", cls=Command, epilog="Example: fiprof hotspots latest --kernel decode --instructions 3")
+@click.option(
+    "--instructions",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="The N hottest of each launch.",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="N instructions before and after each.",
+)
+@reading_options
+def hotspots_command(run: Run, chosen: Chosen, instructions: int, context: int, format_: Format) -> None:
+    """The SASS instructions of each launch that hold most warp samples, their stall, and what they wait for."""
+    from fiprof.analysis.hotspots import hotspots
+    from fiprof.reports.hotspots import MOST_LAUNCHES, document
+
+    found = hotspots(run, wanted=chosen.wanted, top=instructions, context=context)
+    show(document(found, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
+
+
+@click.command("roofline", cls=Command, epilog="Example: fiprof roofline latest")
+@reading_options
+def roofline_command(run: Run, chosen: Chosen, format_: Format) -> None:
+    """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that limits it."""
+    from fiprof.analysis import roofline
+    from fiprof.reports.roofline import MOST_ROWS, chart, document
+
+    rooflines = roofline.roofline(run, wanted=chosen.wanted)
+    show(document(rooflines, most=chosen.most(MOST_ROWS)), format_, run=run)
+    if format_ == "table" and (drawn := chart(rooflines, width=width())):
+        output.data(f"\n{drawn}")
+
+
+@click.command("top", cls=Command, epilog="Example: fiprof top latest --table idle --format csv")
+@click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
+@click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
+@click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")
+@click.option("--by", type=click.Choice(["range"]), help="Split each kernel by the NVTX range that launched it.")
+@click.option("--whole", is_flag=True, help="The whole trace, with start-up, not its steady part.")
+@click.option("--top", "most", type=click.IntRange(1), default=15, show_default=True, help="Rows of each table.")
+@click.option("--all", "every", is_flag=True, help="All rows.")
+@click.option(
+    "--table",
+    type=click.Choice(("kernels", "ranges", "idle", "program")),
+    default="kernels",
+    show_default=True,
+    help="Which as JSON and CSV.",
+)
+@format_option
+@run_argument
+def top_command(
+    run: Run,
+    range_: str,
+    kernel: str,
+    rank: int | None,
+    by: str | None,
+    whole: bool,
+    most: int,
+    every: bool,
+    table: str,
+    format_: Format,
+) -> None:
+    """What takes a program's time and what to do about it; its kernels, ranges, and why the GPU was idle."""
+    from fiprof.analysis.top import top
+    from fiprof.reports.top import document
+
+    found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None, within_steady=not whole)
+    show(document(found, table=table, most=None if every else most), format_, run=run)
+
+
+@click.command("timeline", cls=Command, epilog="Example: fiprof timeline latest --perfetto trace.json.gz")
+@click.option(
+    "--phase",
+    type=click.Choice(("measure", "setup", "warmup", "all")),
+    help="Only kernels launched in it [default: measure; all without cases].",
+)
+@click.option(
+    "--perfetto",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Also write the whole trace, every phase, for ui.perfetto.dev.",
+)
+@reading_options
+def timeline_command(run: Run, chosen: Chosen, phase: str | None, perfetto: str | None, format_: Format) -> None:
+    """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did at that time."""
+    from fiprof.analysis.timeline import timeline
+    from fiprof.reports.timeline_text import PLAIN_WIDTH, chart_cells, document
+
+    if perfetto:
+        from fiprof.reports.trace_json import write
+
+        output.message(write(run, Path(perfetto)))
+    phase = phase or ("measure" if run.cases else "all")
+    what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(width(PLAIN_WIDTH)))
+    show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)
+
+
+@click.command("comm", cls=Command, epilog="Example: fiprof comm latest --top 20")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N collectives with the longest waits.")
+@click.option("--all", "every", is_flag=True, help="Leave out nothing: every collective, every cause.")
+@click.option(
+    "--by",
+    type=click.Choice(("collective", "rank", "cause")),
+    default="collective",
+    show_default=True,
+    help="Of what JSON and CSV have a row.",
+)
+@format_option
+@run_argument
+def comm_command(run: Run, top: int | None, every: bool, by: By, format_: Format) -> None:
+    """Collectives of several ranks: who waits for whom and how long, what the late rank was doing, bandwidth."""
+    from fiprof.analysis.comm import comm
+    from fiprof.reports.comm import MOST_COLLECTIVES, chart_cells, document
+
+    found = comm(run, cells=chart_cells(width()))
+    most = None if every else top or MOST_COLLECTIVES
+    show(document(found, by=by, most=most), format_, run=run)
+
+
+@click.command("expected", cls=Command, epilog="Example: fiprof expected latest --kernel prefill")
+@click.option(
+    "--expectations",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
+)
+@reading_options
+def expected_command(run: Run, chosen: Chosen, expectations: Path | None, format_: Format) -> None:
+    """Stall mix, share of the roof and bandwidth of each case compared with what is expected of its kernel family."""
+    from fiprof.analysis.expected import check_workloads, combined, expected, read_expectations
+    from fiprof.reports.expected import MOST_CASES, document
+    from fiprof.workloads import registry
+
+    own = read_expectations(expectations) if expectations else None
+    if own is not None:
+        check_workloads(own, {*registry.available(), *(case.workload for case in run.manifest.cases)})
+    report = expected(run, families=combined(own), wanted=chosen.wanted)
+    show(document(report, most=chosen.most(MOST_CASES)), format_, run=run)
+
+
+@click.command("export", cls=Command, epilog="Example: fiprof export latest --to sqlite")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(("parquet", "csv", "json", "sqlite", "perfetto", "zip")),
+    required=True,
+    help="parquet and csv: a folder with a file a table; json: manifest and tables; sqlite: a database; perfetto: the "
+    "trace for ui.perfetto.dev; zip: report, tables and raw reports, to hand over.",
+)
+@click.option(
+    "--out",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Where to write it [default: the run's name here, e.g. 20261121-120959-all.sqlite].",
+)
+@click.option("--force", is_flag=True, help="Replace what an earlier export wrote there.")
+@click.option(
+    "--with-private",
+    is_flag=True,
+    help="Into a zip, put raw reports that hold an environment too: nsys writes your shell's, with its tokens.",
+)
+@run_argument
+def export_command(run: Run, target: str, out: Path | None, force: bool, with_private: bool) -> None:
+    """Write a run for other programs; it appears whole or not at all. The path goes to standard output."""
+    from fiprof.cli.progress import working
+    from fiprof.reports.export import SUFFIXES, export
+
+    if with_private and target != "zip":
+        raise FiprofError("only a zip has raw reports", "--with-private goes with --to zip", exit_code=2)
+    path = out or Path(run.path.resolve().name + SUFFIXES[target])
+    with working("export") as tell:
+        made = export(run, target, path, force=force, with_private=with_private, tell=tell)
+    output.data(str(made))
