@@ -78,7 +78,8 @@ def item(mended: bool) -> Program:
             change = matrix @ residual
             x.add_(change, alpha=0.1)
             residual = residual.sub(change, alpha=0.1)
-            if not mended and residual.norm().item() < 1e-9:
+            norm = residual.norm()
+            if not mended and norm.item() < 1e-9:
                 break
         return float(residual.norm().item())
 

@@ -89,6 +89,7 @@ STEPS = {
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
 
+FIRST_STEPS = "first steps"
 OUTSIDE = "outside every range"
 """Name of host work that no range holds and no sample names: perhaps there was nothing to do."""
 
@@ -164,8 +165,10 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
 
 
 def _order(row: Row) -> tuple[float, float]:
-    """What saves most first; what has no step, or saves next to nothing, by its share."""
+    """What saves most first; what has no step, or saves next to nothing, by its share. What leaves the GPU idle counts
+    by its share: its bound may hold idle time of other causes."""
     saves = min((each for each in (row["bound_pct"], row["estimate_pct"]) if each is not None), default=0.0)
+    saves = saves if row["cause"] in OF_GPU else min(saves, 100 * row["share"])
     return -(saves if saves >= 100 * NOTICED else 0.0), -row["share"]
 
 
@@ -415,7 +418,8 @@ class _Gpu:
             "early", "the first {count:step|steps}, which load code, beyond their usual time", count=steps
         )
         saves = excess + begin - first - self.at.step_ns
-        self.add(Waste.LOADING, saves * scale, "first steps", self.at.name, because=because)
+        self.add(Waste.LOADING, saves * scale, FIRST_STEPS, self.at.name, because=because)
+        self.rows[-1] |= {"total_ns": saves, "total_ms": saves / 1e6}
 
     # Kernels and streams
 
@@ -570,7 +574,9 @@ class _Gpu:
         words += " First: {cause}"
         words += " ({name})" if row["name"] else ""
         words += " in {range}" if row["range"] and row["range"] != row["name"] else ""
-        words += ", {share:.0%}" if row["cause"] in OF_GPU else ", idle for {share:.0%}"
+        idle = "" if row["cause"] in OF_GPU or row["name"] == FIRST_STEPS else "idle for "
+        words += f", {idle}{{share:.0%}}"
+        words += " of the time of all steps" if row["name"] == FIRST_STEPS else ""
         if made is None:
             return finding("no_step", words + ".", **values)
         values |= {"step": made.id, "action": made.action, "basis": made.basis}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Steady:
     steps: Ints = field(default_factory=list)  # type: ignore[arg-type]
     """When each of its steps begins on the GPU."""
     early: tuple[int, ...] = ()
-    """When the steps before it begin, which are start-up."""
+    """When the steps before it begin, which are start-up; the first of ranges, on the host."""
     odd: int = 0
     """Steps among them that are left out: they take far longer, once or twice."""
 
@@ -175,17 +175,24 @@ def _of_ranges(run: Run, device: int, by: By, name: str | None, edges: list[tupl
         return Steady(by, np.maximum(first[places], since), last[places]) if len(places) else None
     if len(places) < FEWEST_STEPS or inside_ns < COVERED * all_ns:
         return None
-    return _of_steps(by, name, first[places], int(last[places].max()))
+    found = _of_steps(by, name, first[places], int(last[places].max()))
+    if found and found.early:  # The first step also prepares its first kernel: nothing before it did.
+        found = replace(found, early=(min(int(begins[places[0] - 1]), found.early[0]), *found.early[1:]))
+    return found
 
 
 def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
-    """The steps from the first one on that is not much longer than the median. steps: when each begins on the GPU."""
+    """The steps after those at the beginning that take much longer than the median. steps: when each begins on the
+    GPU."""
     steps = np.unique(steps)
     lengths = np.diff(steps, append=end)
-    usual = np.flatnonzero(lengths <= LONGER * np.median(lengths))
-    if len(steps) - usual[0] < 2:
+    median = np.median(lengths)
+    count = int(np.flatnonzero(lengths <= LONGER * median)[0])
+    while len(late := np.flatnonzero(lengths[count : 2 * count] > ODD * median)):  # with usual ones between them
+        count += int(late[-1]) + 1
+    if len(steps) - count < 2:
         return None
-    early, steps, lengths = tuple(steps[: usual[0]].tolist()), steps[usual[0] :], lengths[usual[0] :]
+    early, steps, lengths = tuple(steps[:count].tolist()), steps[count:], lengths[count:]
     longest = np.sort(lengths)[::-1]
     few = range(1, 1 + (FEW_ODD if len(steps) >= MANY_STEPS else 0))
     odd = lengths > min((longest[n] for n in few if longest[n - 1] > ODD * longest[n]), default=longest[0])
