@@ -18,8 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-from fiprof.orchestrator.study import Measured
+from typing import TYPE_CHECKING
 
 if not __package__:
     # Makes this file's package importable; the runner's main function is not run under this name.
@@ -27,6 +26,9 @@ if not __package__:
 
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SOURCES, SourceMissing, SourcePlace, SourceResults, data, guide, kernels
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.study import Measured
 
 PACKAGE, MODULE = "flashinfer-python", "flashinfer"
 JIT = "just-in-time compilation"
