@@ -5,8 +5,6 @@ cores, a backend, the page size). Packs declare which, once: ``options`` and ``p
 :class:`~fiprof.model.packs.KernelInfo`. A parameter that nobody declares defines the problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

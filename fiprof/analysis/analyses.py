@@ -1,7 +1,5 @@
 """The analyses of a run, each made once; and its launches, alike ones folded."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property

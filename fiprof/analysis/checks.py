@@ -3,8 +3,6 @@
 The thresholds are fiprof's own choice, wide enough for what healthy runs on an H200 show.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import dataclasses

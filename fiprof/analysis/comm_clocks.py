@@ -6,8 +6,6 @@ residuals: collectives that were matched wrongly hardly move it. A send may end 
 point is left out, and so are broadcast and reduce, which need the data of one rank or give them to one.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

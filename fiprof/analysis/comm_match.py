@@ -7,8 +7,6 @@ communicator, and ranks whose kernels do not overlap are taken apart: a collecti
 everywhere.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

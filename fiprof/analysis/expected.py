@@ -1,7 +1,5 @@
 """What is expected of each kernel family (a TOML file, see docs/packs.md), compared with what was measured."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """The instructions of each launch that hold most warp samples, what is around them, and what they wait for."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ of it at the instruction that needs a result, not at the one that makes it. With
 listing, and nothing is said of its instructions.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

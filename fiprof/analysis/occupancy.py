@@ -4,8 +4,6 @@ The limits are ncu's (``launch__occupancy_limit_*``); what would change them fol
 (``cuda_occupancy.h`` of the CUDA toolkit), which reproduces ncu's limits on every recorded launch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -2,8 +2,6 @@
 about it, and the most that this saves of the program. It is about the steady part; the start-up is told beside it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Times measured in several rounds: their median and how sure it is, and ratios of two of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The formulas are those of Nsight Compute's roofline sections (SpeedOfLight_Roofl
 double, single, half and tensor operations): work and traffic a second, and peaks a cycle times the measured clock.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass

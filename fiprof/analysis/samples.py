@@ -5,8 +5,6 @@ recorded runs show it: where a kernel begins or ends inside that window, «SMs A
 which a kernel ran, and it is not that of the window before (``tests/test_traces.py``).
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -4,8 +4,6 @@ NVIDIA documents no grammar of SASS: this reads what nvdisasm and ncu print for 
 it is needed here, and takes nothing for granted. Any text is allowed; one that is no instruction has no registers.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Its other numbers are quantities of the launch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What the warps of each launch wait for."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 the program's NVTX ranges that come again and again, or by a kernel that comes once in each repetition of the others.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 What is said of a threshold (``ncu's rule SOLBottleneck``) is the wording of its origin.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 from fiprof.text import Worded

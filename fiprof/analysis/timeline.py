@@ -1,7 +1,5 @@
 """Kernels and what the hardware did while they ran, in order of time."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from bisect import bisect_right

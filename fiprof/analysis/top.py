@@ -1,7 +1,5 @@
 """Where a whole program's GPU time goes: by kernel, by range, by what binds the profiled launches, and idle."""
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections import defaultdict

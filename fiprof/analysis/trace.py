@@ -6,8 +6,6 @@ what a thread was in) goes over sorted arrays: a third of the processor time of 
 its quantiles.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import defaultdict

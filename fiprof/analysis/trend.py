@@ -5,8 +5,6 @@ differs in these is never compared. PELT (ruptures) proposes where the level of 
 change is then tested against the chance that the runs around it came in this order by accident.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

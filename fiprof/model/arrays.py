@@ -3,8 +3,6 @@
 ``ChunkedArray.to_numpy`` and ``pa.array`` import pandas, which takes half a second: buffers go over as they are.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Baselines: runs of an archive that later trees are compared with, ``baselines/NAME.json`` each."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,8 +3,6 @@
 Each is a function of a run and a case id that gives a traced number, or None where the run does not have it.
 """
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 ``annotations.json``: tags and notes that people give a run afterwards; its manifest stays as it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl

@@ -6,8 +6,6 @@ was linked is read where it lies, and only while it has the checksum that ``run.
 can make nobody read a file that he did not have.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import lzma

@@ -9,8 +9,6 @@ It has any of the functions that docs/packs.md lists, e.g. ``studies()``, ``kern
 when it is wanted and only then.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ None where something that it needs was not collected, or a divisor is 0; what it
 so that anybody can compute the number again from ncu's raw page.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import functools

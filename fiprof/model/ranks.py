@@ -1,7 +1,5 @@
 """The ranks of a run: processes on GPUs that work together, and which rows of its tables are whose."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A profiled program keeps its whole environment; what is masked is what was written down of it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import mmap

@@ -5,8 +5,6 @@ They make the option of ``fiprof collect``, the key of a study's ``[settings]``,
 tool names the tool's option there, and no other file knows of it.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import math

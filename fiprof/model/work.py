@@ -4,8 +4,6 @@ Amounts are operations, a multiply-add being two; peaks are operations a second 
 Kinds of work are ``tensor fp16``, ``tensor fp16 mma`` (by a warp's instructions), ``fp32``, ``fp16`` and ``fp64``.
 """
 
-from __future__ import annotations
-
 from fiprof.model.quantities import TENSOR_KINDS, Formula, Quantity, Row, number
 
 TENSOR_OPS = Formula("tensor_ops")

@@ -1,7 +1,5 @@
 """A program that goes on running, and is traced for a while whenever somebody asks: sessions of nsys."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

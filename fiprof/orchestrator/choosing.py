@@ -1,7 +1,5 @@
 """What ncu is to profile of a program: few launches that stand for most of the GPU's time."""
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_left, bisect_right

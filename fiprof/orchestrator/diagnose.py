@@ -1,7 +1,5 @@
 """What works on this machine, what does not, and how to fix it: ``fiprof env``."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

@@ -7,8 +7,6 @@ REPORT, a pipe too, takes one JSON object: ``status`` (negative for a signal), `
 command left running), or ``error`` (an errno) where it could not be started.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """Importing: a run folder of files that nsys and ncu left elsewhere, read as a collected run's are."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -3,8 +3,6 @@
 And one session at a time in a study's folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

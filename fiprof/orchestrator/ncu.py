@@ -1,7 +1,5 @@
 """Nsight Compute: the command lines, and what to make of what it says (it lies with exit status 0)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

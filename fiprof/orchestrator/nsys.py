@@ -1,7 +1,5 @@
 """Nsight Systems: the command lines, and what to make of what it says."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The profilers and GPUs of this machine: where nsys and ncu are, what they may read, and how a GPU is (NVML)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,8 +3,6 @@
 And ``prune``: the raw files of old runs whose tables are whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """Kernel names as people say them, and NVTX ranges that are declared to be cases by their names."""
 
-from __future__ import annotations
-
 import codecs
 import functools
 import re

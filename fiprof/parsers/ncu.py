@@ -1,7 +1,5 @@
 """What ncu wrote, as the tables launches, metrics, stalls, rules and hotspots."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

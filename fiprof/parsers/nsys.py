@@ -2,8 +2,6 @@
 diagnostics; and the tables of several traces -> those of one run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import html
 import itertools

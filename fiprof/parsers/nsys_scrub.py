@@ -6,8 +6,6 @@ masked. Of the processes that used CUDA, name, host and rank stay (see ``nsys.py
 and 2025.3.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sqlite3

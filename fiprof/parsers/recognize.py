@@ -1,7 +1,5 @@
 """Which file of nsys or ncu a file is, by what stands in it and never by its name; who wrote it, and on which GPU."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import re

@@ -4,8 +4,6 @@ Text and lines take the colour of the page's text (``currentColor``), so that a 
 stand beside the layers, which name them; a row's ``tip`` stands beside the mouse, its ``title`` as the heading.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

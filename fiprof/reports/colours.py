@@ -5,8 +5,6 @@ colour blindness (CIE76 distance above 22 in the simulations of Machado et al. 2
 holds both.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Tables of launches: columns with what stands in them, which make a table for people and the flat rows for programs,
 headings, and what is said of launches that are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """``fiprof comm``: the ranks, what made them late, the worst collectives, and the ranks on one axis of time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

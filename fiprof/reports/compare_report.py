@@ -1,7 +1,5 @@
 """``fiprof compare`` for people: the answer in sentences, what changed, where, and what explains it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

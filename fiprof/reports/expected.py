@@ -1,7 +1,5 @@
 """``fiprof expected`` as tables: one a case for people, with the deviations below it; one flat table for programs."""
 
-from __future__ import annotations
-
 from fiprof.analysis.expected import TOLERANCE_POINTS, Expected, deviation_text
 from fiprof.model.finding import say
 from fiprof.reports import verdict_words

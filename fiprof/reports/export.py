@@ -2,8 +2,6 @@
 the report's files. Each appears whole or not at all. Tables are read and written in pieces.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

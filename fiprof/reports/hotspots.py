@@ -1,7 +1,5 @@
 """``fiprof hotspots`` as tables: a listing a launch for people, one flat table for programs."""
 
-from __future__ import annotations
-
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.hotspots import LaunchHotspots, Line
 from fiprof.analysis.sass import brief

@@ -1,8 +1,6 @@
 """Sides measured in turns: ``fiprof compare --measure`` a row a case, ``fiprof gate`` against what is allowed, with
 JUnit XML and annotations of GitHub; and the baselines that gates compare with."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

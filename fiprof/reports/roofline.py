@@ -1,7 +1,5 @@
 """``fiprof roofline``: launches and cases under the roofs as tables, and the roofs drawn in characters."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

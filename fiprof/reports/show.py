@@ -4,8 +4,6 @@ A column without a title is for programs alone, one without a key for people. A 
 ``model/quantities.csv``, and one here where people are to see it.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

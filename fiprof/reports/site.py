@@ -3,8 +3,6 @@
 It is read from a disk as from a server. ``site.json`` says what was published of each run, and in which state it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Mapping, Sequence

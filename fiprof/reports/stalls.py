@@ -1,7 +1,5 @@
 """``fiprof stalls`` as tables: one a launch for people, one flat for programs."""
 
-from __future__ import annotations
-
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.stalls import LaunchStalls, Stall, disagreements, findings
 from fiprof.model.finding import say, worded

@@ -1,7 +1,5 @@
 """The documents of a study, from its results: Jinja templates of Markdown (``templates/study``), and HTML of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """``fiprof timeline`` as text: strips of characters, and a table of what ran."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """``fiprof top`` as tables: where the GPU's time went, why it was idle, kernels and ranges by time."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence

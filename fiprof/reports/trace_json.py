@@ -3,8 +3,6 @@
 The format is Google's: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

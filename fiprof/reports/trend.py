@@ -1,7 +1,5 @@
 """``fiprof trend`` as tables and as a page: a line for each case or kernel on a GPU, and where its level changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """The verdicts of a run as tables."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fiprof.analysis.program import Program

@@ -1,7 +1,5 @@
 """Verdicts in words: one sentence a fact, for the terminal, reports and studies alike."""
 
-from __future__ import annotations
-
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.steps import Step

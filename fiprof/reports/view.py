@@ -3,8 +3,6 @@
 Names of kernels and cases are other people's data: whatever is in them is shown as text, never obeyed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Whatever both sides have is a :class:`Change`; all of them together are the one table of a comparison.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What ``fiprof compare --measure`` measured, ``result.json`` of its run folder, and what ``fiprof gate`` decides."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

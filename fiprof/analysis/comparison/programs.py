@@ -5,8 +5,6 @@ equal work: of the kernels that both have the executions are counted, and each s
 mean of the two, side A's times the root of the ratio, side B's divided by it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Two archived runs compared: under which conditions, which case is which, what changed, the answer in sentences."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import Counter, defaultdict

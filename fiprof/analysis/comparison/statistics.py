@@ -9,8 +9,6 @@ The unit is the process: what its rounds share (memory it got, clocks) makes the
 So the whole comparison has at most FALSE_ALARMS. benchmarks/compare_simulation.py measures that and the power.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What ncu's own rules say about a launch, and which of it is about what binds."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping

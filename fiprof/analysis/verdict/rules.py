@@ -18,8 +18,6 @@ A cause is a pattern that a use of hardware alone does not name. Each of these w
 tensor cores are saturated.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What binds each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ falls below 420 runs a second at 12,000 runs and keeps falling.) Any other chang
 the databases that teams share.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 It is made with the tables and like them from the raw files; the catalogue takes a run's numbers from it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """A report's values as the page's data: names as text, every number with its source, each source once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

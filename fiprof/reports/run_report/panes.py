@@ -1,7 +1,5 @@
 """What the page shows of a launch: why, source, roofline, stalls, occupancy, counters."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """What takes a run's time, a row each: kernels, and of a program also why its GPU was idle, copies and collectives."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a report has below its answer: what parameters do, times of cases, checks, environment, settings, commands."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The page's timeline: what ran when, exact where that is little, else in bins, so that any trace takes little room."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
