@@ -22,7 +22,7 @@ from fiprof.analysis.comparison.statistics import Outcome, differences, processe
 from fiprof.analysis.ratio import by_rounds, interval, ratio, times
 from fiprof.analysis.study import Study
 from fiprof.analysis.thresholds import Threshold
-from fiprof.flashinfer.study import CLAIMS
+from fiprof.flashinfer.study import claims
 from fiprof.model.results import CaseResult, KernelResults, Times
 from tests import study_fixture as fixture
 
@@ -108,7 +108,7 @@ def test_what_does_not_grow_is_possible(times_us: list[float], intercept: float)
 # fiprof/analysis/claims.py with FlashInfer's claims: each verdict is a test on the recorded numbers.
 
 
-BY_NAME = {claim.name: claim for claim in CLAIMS}
+BY_NAME = {claim.name: claim for claim in claims()}
 
 
 def study_of(*cases: CaseResult) -> Study:
