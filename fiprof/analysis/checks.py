@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fiprof.analysis.comm_match import trace_clocks
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
@@ -368,8 +369,6 @@ def trace_gap(run: Run) -> Check:
 
 def trace_hosts(run: Run) -> Check:
     """Machines whose clocks no collective ties together. hosts: all machines."""
-    from fiprof.analysis.comm_match import trace_clocks
-
     tied = {traces(run)[0]["file"], *(clock.file for clock in trace_clocks(run))}
     hosts = {trace["host"] for trace in traces(run)}
     together = {trace["host"] for trace in traces(run) if trace["file"] in tied}
@@ -379,8 +378,6 @@ def trace_hosts(run: Run) -> Check:
 
 def trace_clocks_agree(run: Run) -> Check:
     """How far the times of the traces may be off one another, by their collectives."""
-    from fiprof.analysis.comm_match import trace_clocks
-
     off_ns = [abs(clock.furthest_ns) + clock.error_ns for clock in trace_clocks(run)]
     if not off_ns:
         return unknown(CheckName.TRACE_CLOCKS, "no_collectives")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fiprof.analysis import checks
+from fiprof.analysis.instructions import ACCESSES, by_launch
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.analysis.trace import weights
@@ -60,8 +61,6 @@ class LaunchFigures:
 
     def ideal_sectors(self, kind: str) -> tuple[float, float] | None:
         """The least and the most sectors a request that the widths of its accesses need. kind: loads or stores."""
-        from fiprof.analysis.instructions import ACCESSES, by_launch
-
         listing = by_launch(self.run).get(self.launch) if self.run is not None and self.launch is not None else None
         return listing.ideal_sectors(*ACCESSES[kind]) if listing else None
 

@@ -15,6 +15,7 @@ from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.spans import LONG_AGO, NOTHING, split
+from fiprof.text import functor
 
 FOREVER = -LONG_AGO
 FEWEST_STEPS, FEWEST_PATTERNS = 3, 5
@@ -245,7 +246,6 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
         at = until
     times = np.concatenate(starts)
     full = next(itertools.islice(numbered, int(gram % count) if size == 2 else gram, None))
-    from fiprof.text import functor
 
     short = full.partition("<")[0].partition("(")[0].rpartition("::")[2].removeprefix("void ")
     title = f"{short} ({detail})" if (detail := functor(full)) else short

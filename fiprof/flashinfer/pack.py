@@ -30,8 +30,6 @@ def expectations() -> Mapping[str, Any]:
 
 def kernels() -> Mapping[str, KernelInfo]:
     """What is known of each workload."""
-    from fiprof.model.packs import KernelInfo
-
     as_they_are = ("title", "family", "parameters", "problem", "traffic", "growth")
     return {
         workload: KernelInfo(
@@ -47,8 +45,6 @@ def kernels() -> Mapping[str, KernelInfo]:
 
 def parameters() -> Mapping[str, ParameterName]:
     """How the workloads' parameters are called."""
-    from fiprof.model.packs import ParameterName
-
     return {name: ParameterName(**words) for name, words in data.data()["names"].items()}
 
 

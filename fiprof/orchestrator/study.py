@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 import fiprof
 from fiprof import clock, confined, files
+from fiprof.analysis.study import case_results, unmeasured
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors, write_whole
 from fiprof.model import json_file, packs, results
@@ -43,15 +44,13 @@ from fiprof.model.settings import StudySettings, settings_of, shared
 from fiprof.orchestrator import collect
 from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.locks import folder_lock
+from fiprof.orchestrator.parse import parse_all, whole
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.run_folder import Archive, recover
-from fiprof.orchestrator.run_session import Bench
+from fiprof.orchestrator.run_session import Bench, Progress, Result
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_session import Progress, Result
 
 SET_ASIDE = "set-aside"
 FIXED_BYTES = 2 << 30
@@ -402,9 +401,6 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
 
     Raises FiprofError for a cost model that fails, a run whose tables cannot be read, or files that cannot be written.
     """
-    from fiprof.analysis.study import case_results, unmeasured
-    from fiprof.orchestrator.parse import parse_all, whole
-
     manifest, runs, costs = folder.manifest, folder.runs(), entries(definition)
     why = {**manifest.skipped, **{case: f"failed: {text}" for case, text in manifest.failed.items()}}
     cases = {case: unmeasured(costs[case], text) for case, text in why.items() if case in costs}

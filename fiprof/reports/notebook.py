@@ -19,6 +19,7 @@ from fiprof.reports import roofline as roofline_report
 from fiprof.reports import show as show_report
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.charts import SCHEMA
+from fiprof.reports.run_report.rows import rows_of
 from fiprof.reports.view import Document, View
 from fiprof.text import escape_control, short_kernel, shorten
 
@@ -155,8 +156,6 @@ class OpenedRun(Run):
 
     def gpu_time(self) -> Figure:
         """What takes the time, of a run of one case or of a program."""
-        from fiprof.reports.run_report.rows import rows_of
-
         if len(self.cases) > 1:
             raise FiprofError(
                 f"{self.manifest.name} has {len(self.cases)} cases, no pipeline: shares over them mean nothing",

@@ -28,6 +28,7 @@ from fiprof.reports.run_report.ink import Ink, Section
 from fiprof.reports.run_report.rows import Rows, headline, rows_of
 from fiprof.reports.run_report.timeline_bins import timeline
 from fiprof.reports.view import View
+from fiprof.reports.writers import markdown_text, view_blocks
 from fiprof.text import escape_control, join_words, short_kernel, shorten
 
 if TYPE_CHECKING:
@@ -202,8 +203,6 @@ def environment() -> jinja2.Environment:
     """The templates of the reports."""
     import jinja2
     from markupsafe import Markup
-
-    from fiprof.reports.writers import markdown_text, view_blocks
 
     def file(*names: str) -> Markup:
         folder = importlib.resources.files("fiprof.reports").joinpath("templates")

@@ -47,6 +47,8 @@ from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
 from fiprof.model.manifest import read_manifest
 from fiprof.model.results import ENVIRONMENT, CaseResult, Kernel
+from fiprof.reports import colours
+from fiprof.reports.charts import Point, Series, scaling_chart
 from fiprof.reports.markdown_html import (
     Markdown,
     code_span,
@@ -373,8 +375,6 @@ class StudyTables:
 
     def _chart(self, title: str, fits: Sequence[Fit], axis: str) -> Markdown:
         """Time against an axis, a line for each way to solve it."""
-        from fiprof.reports.charts import Point, Series, scaling_chart
-
         series = [
             Series(
                 short(self.study, item.cases[0], without=self.study.axes(item.workload)),
@@ -393,9 +393,6 @@ class StudyTables:
     @property
     def roofline(self) -> Markdown:
         """Each model shape's largest case under the roofs that follow from its shares of them; empty without any."""
-        from fiprof.reports import colours
-        from fiprof.reports.charts import Point, Series, scaling_chart
-
         placed = [(case, self.row(case)["intensity"], case.tflops) for case in self.study.largest]
         series, bandwidths, xs = [], [], []
         roofs: dict[str, list[float]] = {}
