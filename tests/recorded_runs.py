@@ -28,15 +28,11 @@ RUNS = {
 """What a run is called here -> its folder in the repository, without tables."""
 
 PROGRAMS = {
-    "llama": RECORDED / "20261122-111810-llama",
-    "ranks": RECORDED / "20261122-114933-ranks",
-    "tworanks": RECORDED / "20261122-115032-tworanks",
-    "vectors": RECORDED / "20261122-115037-vectors",
-    "graph": RECORDED / "20261122-115055-graph",
-    "server": RECORDED / "20261122-115145-server",
-    "server again": RECORDED / "20261122-115151-server",
-    "window": RECORDED / "20261122-141525-window",
-}
+    "llama": RECORDED / "20261122-111810-llama", "ranks": RECORDED / "20261122-114933-ranks",
+    "tworanks": RECORDED / "20261122-115032-tworanks", "vectors": RECORDED / "20261122-115037-vectors",
+    "graph": RECORDED / "20261122-115055-graph", "server": RECORDED / "20261122-115145-server",
+    "server again": RECORDED / "20261122-115151-server", "window": RECORDED / "20261122-141525-window",
+}  # fmt: skip
 """Runs of ``fiprof profile``, ``capture`` and (tworanks) ``import`` on H200s: tests/programs."""
 
 ON_H100 = {

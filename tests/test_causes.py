@@ -18,15 +18,12 @@ TIMES = json.loads((DATA / "timings.json").read_text(encoding="utf-8"))
 """Program -> ms of its 40 steps with and without the cause: ten pairs, and the two that nsys recorded."""
 CAUSES = {
     "host-loop": ("host", "positions (causes.py:", "less_host_work"),
-    "item": ("synchronization", "cudaStreamSynchronize", "fewer_waits"),
-    "lazy-loading": ("loading", "", "load_before"),
+    "item": ("synchronization", "cudaStreamSynchronize", "fewer_waits"), "lazy-loading": ("loading", "", "load_before"),
     "pageable-copies": ("pageable_copies", "Host-to-Device", "pin_memory"),
-    "streams": ("streams", "2 streams", "overlap_streams"),
-    "small-kernels": ("launches", "", "capture_step"),
-    "allocation": ("allocation", "", "keep_memory"),
-    "gil": ("gil", "burn (two.py:", "free_lock"),
+    "streams": ("streams", "2 streams", "overlap_streams"), "small-kernels": ("launches", "", "capture_step"),
+    "allocation": ("allocation", "", "keep_memory"), "gil": ("gil", "burn (two.py:", "free_lock"),
     "loader": ("input", "dataloader.py", "faster_input"),
-}
+}  # fmt: skip
 """Program -> its cause, what its name contains, and the step."""
 RECORDED_TWICE, OF_PROCESSES = 2.0, 6.0
 """Points that a saving may exceed its bound: of the recordings, for ten pairs of one process differ by that; of other

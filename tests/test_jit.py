@@ -31,13 +31,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
     (own / "rope.so").write_text("the user's")
     (tmp_path / "scratch").mkdir()
     return {
-        "FIPROF_PYTHON": str(program),
-        "FLASHINFER_WORKSPACE_BASE": str(tmp_path / "own"),
-        "FLASHINFER_CUBIN_DIR": str(tmp_path / "own" / "cubins"),
-        "HOME": str(tmp_path / "own"),
-        "TMPDIR": str(tmp_path / "scratch"),
-        "PYTHONPATH": python_path(),
-    }
+        "FIPROF_PYTHON": str(program), "FLASHINFER_WORKSPACE_BASE": str(tmp_path / "own"),
+        "FLASHINFER_CUBIN_DIR": str(tmp_path / "own" / "cubins"), "HOME": str(tmp_path / "own"),
+        "TMPDIR": str(tmp_path / "scratch"), "PYTHONPATH": python_path(),
+    }  # fmt: skip
 
 
 def measured(fiprof: Fiprof, tmp_path: Path, environment: Env, *words: str) -> JitResults:
@@ -177,13 +174,10 @@ class Mine(RMSNorm):
 def test_the_probe_times_calls_and_refuses_a_cache_elsewhere(tmp_path: Path) -> None:
     """The probe is started by path, by an interpreter without fiprof; a cache elsewhere before anything is compiled."""
     files = {
-        "flashinfer/__init__.py": "",
-        "flashinfer/jit/__init__.py": "",
+        "flashinfer/__init__.py": "", "flashinfer/jit/__init__.py": "",
         "flashinfer/jit/env.py": "import os\nFLASHINFER_WORKSPACE_DIR = os.environ['CACHE']\n",
-        "flashinfer_jit_cache.py": "",
-        "torch.py": TORCH,
-        "mine.py": WORKLOAD,
-    }
+        "flashinfer_jit_cache.py": "", "torch.py": TORCH, "mine.py": WORKLOAD,
+    }  # fmt: skip
     for name, text in files.items():
         (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "site" / name).write_text(text)

@@ -87,16 +87,11 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
     assert causes(run) == {
         (Cause.SYNCHRONIZATION, "cudaDeviceSynchronize", "a"): 5,
         (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a"): 2,
-        (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35,
-        (Cause.CALL, "cudaMalloc", "a > b"): 30,
-        (Cause.LAUNCH, None, "a"): 7,
-        (Cause.GPU, None, "a"): 1,
-        (Cause.OUTSIDE_RANGES, None, None): 40,
-        (Cause.LAUNCH, None, None): 15,
-        (Cause.GPU, None, None): 5,
-        (Cause.CALL, "cuLibraryLoadData", None): 30,
+        (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35, (Cause.CALL, "cudaMalloc", "a > b"): 30,
+        (Cause.LAUNCH, None, "a"): 7, (Cause.GPU, None, "a"): 1, (Cause.OUTSIDE_RANGES, None, None): 40,
+        (Cause.LAUNCH, None, None): 15, (Cause.GPU, None, None): 5, (Cause.CALL, "cuLibraryLoadData", None): 30,
         (Cause.UNKNOWN, None, None): 90,
-    }
+    }  # fmt: skip
     (activity,) = activities(run)
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
 

@@ -203,13 +203,9 @@ def test_a_plan_of_prefill() -> None:
 def test_a_plan_of_fa3() -> None:
     """PrefillPlanSM90Info: [6] work_indptr, [8] same_schedule_for_all_heads; three blocks with 5, 4 and 4 parts."""
     assert plan_facts(wrapper([0, 0, 0, 0, 0, 0, 4, 0, 0], 99, 0, 5, 9, 13), multiprocessors=3) == {
-        "planner": "prefill sm90",
-        "split_kv": False,
-        "work_items": 13,
-        "blocks": 3,
-        "most_work_items_of_a_block": 5,
+        "planner": "prefill sm90", "split_kv": False, "work_items": 13, "blocks": 3, "most_work_items_of_a_block": 5,
         "same_schedule_for_all_heads": False,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("info", [None, [], [1, 2, 3], "plan", [1] * 9])
