@@ -125,12 +125,12 @@ def test_a_click_on_a_heading_sorts_by_the_number(show: Show) -> None:
 
     heading = table.get_by_role("button", name="ncu")
     heading.click()
-    expect(column(4)).to_have_text(["22.50", "94.62", "307.87", "1093.50"])
-    expect(column(1)).to_have_text(["2", "1", "0", "10"])
-    heading.click()
     expect(column(4)).to_have_text(["1093.50", "307.87", "94.62", "22.50"])
+    expect(column(1)).to_have_text(["10", "0", "1", "2"])
+    heading.click()
+    expect(column(4)).to_have_text(["22.50", "94.62", "307.87", "1093.50"])
     table.get_by_role("button", name="DRAM").click()
-    expect(column(7)).to_have_text(["487.3", "1,490.2", "2,957.0", "–"])
+    expect(column(7)).to_have_text(["2,957.0", "1,490.2", "487.3", "–"])
 
 
 def test_the_slash_leads_to_the_search_which_leaves_what_has_the_words(show: Show) -> None:
@@ -154,7 +154,7 @@ def test_a_folded_section_opens_by_its_anchor_and_a_long_table_can_be_sorted(sho
     page.evaluate("location.hash = '#folded-3'")
     expect(page.locator("#folded-3 p")).to_be_visible()
     heading = page.locator("#every-launch").get_by_role("button", name="#")
-    for first in ("0", "1203"):
+    for first in ("1203", "0"):
         heading.click()
         expect(page.locator("#every-launch tbody td").first).to_have_text(first)
 

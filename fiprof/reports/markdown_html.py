@@ -252,7 +252,7 @@ def document_html(markdown: str, title: str, *, library: str = "") -> str:
         contents=[each for each in headings if each[0] <= CONTENTS_LEVEL],
         body=body,
         css=Markup("".join(folder.joinpath(name).read_text("utf-8") for name in ("base.css", "page.css"))),
-        js=Markup(folder.joinpath("page.js").read_text("utf-8")),
+        js=Markup("".join(folder.joinpath(name).read_text("utf-8") for name in ("base.js", "page.js"))),
         vega_js=script if script and not library else "",
         library=library if script else "",
         missing=missing,

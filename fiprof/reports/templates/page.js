@@ -1,6 +1,4 @@
-// Charts, number sources, sorting, search, colour scheme, contents, copying. Without it the page can still be read.
-const all = (selector, within = document) => [...within.querySelectorAll(selector)];
-const get = (id) => document.getElementById(id);
+// Charts, number sources, search, contents. Without it the page can still be read.
 
 // Charts: drawn by Vega when they come near the screen. The library is text, or a file, until the first one's turn.
 const waiting = new Set(all(".plot"));
@@ -79,32 +77,13 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// Sorting: numbers by their full value, what was not measured last.
-function sort(heading, table) {
-  const down = heading.ariaSort === "ascending";
-  const sign = down ? -1 : 1;
-  const index = heading.cellIndex;
-  const numeric = heading.matches(".n");
-  const key = (row) => {
-    const cell = row.cells[index];
-    const value = cell.dataset.o ?? cell.textContent;
-    return numeric ? (value === "" || isNaN(value) ? null : Number(value)) : value;
-  };
-  const rows = all("tr", table.tBodies[0]).map((row) => [key(row), row]);
-  rows.sort(([a], [b]) =>
-    a === null || b === null ? (a === null) - (b === null) : sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true })));
-  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-  heading.ariaSort = down ? "descending" : "ascending";
-  table.tBodies[0].append(...rows.map(([, row]) => row));
-}
-
 for (const table of all(".scroll table")) {
   if (table.tBodies[0].rows.length < 2) continue;
   for (const heading of table.tHead.rows[0].cells) {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...heading.childNodes);
-    button.onclick = () => sort(heading, table);
+    button.onclick = () => sortBody(heading, heading.cellIndex);
     heading.append(button);
   }
 }
@@ -146,23 +125,6 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Colour scheme: the system's, or the reader's choice, kept where the browser allows it.
-const scheme = get("scheme");
-function paint(value) {
-  if (value) document.documentElement.dataset.scheme = value;
-  else delete document.documentElement.dataset.scheme;
-}
-try {
-  scheme.value = localStorage.getItem("fiprof-scheme") ?? "";
-} catch {}
-paint(scheme.value);
-scheme.addEventListener("change", () => {
-  paint(scheme.value);
-  try {
-    localStorage.setItem("fiprof-scheme", scheme.value);
-  } catch {}
-});
-
 // Contents: the section on the screen is marked.
 const links = new Map(all("nav.side a").map((link) => [link.hash.slice(1), link]));
 const reading = new IntersectionObserver((seen) => {
@@ -189,11 +151,7 @@ for (const code of all(".code")) {
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "Copy";
-  button.onclick = async () => {
-    await navigator.clipboard.writeText(code.querySelector("code").textContent.trimEnd());
-    button.textContent = "Copied";
-    setTimeout(() => (button.textContent = "Copy"), 1500);
-  };
+  button.onclick = copy;
   code.append(button);
 }
 

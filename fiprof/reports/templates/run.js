@@ -1,6 +1,4 @@
 // The page's data is unpacked once; tables and panes are made from it when they are asked for.
-const get = (id) => document.getElementById(id);
-const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const SVG = new Set(["svg", "svg:a", "line", "path", "circle", "text"]);
 
 function el(name, attributes = {}, ...children) {
@@ -83,27 +81,6 @@ function table(view) {
 function block(found) {
   if (found.k === "table") return table(found);
   return [el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, found.t)), el("button", { type: "button", onclick: copy }, "Copy"))];
-}
-
-async function copy(event) {
-  const button = event.currentTarget;
-  await navigator.clipboard.writeText(button.previousElementSibling.textContent.trimEnd());
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = "Copy"), 1500);
-}
-
-// Sorting: numbers by their full value, the largest first; what was not measured last.
-function sortBody(head, index, order = null) {
-  const body = head.closest("table").tBodies[0];
-  const numeric = head.matches(".n");
-  const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
-  head.ariaSort = order ?? orders[head.ariaSort === orders[0] ? 1 : 0];
-  const sign = head.ariaSort === "ascending" ? 1 : -1;
-  const value = ({ dataset, textContent }) => (!numeric ? textContent : ["–", ""].includes(textContent) ? null : Number(dataset.o ?? textContent.replaceAll(",", "")));
-  const sorted = [...body.rows].map((row) => [value(row.cells[index]), row]);
-  sorted.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }))));
-  for (const other of head.parentElement.cells) if (other !== head) other.removeAttribute("aria-sort");
-  body.append(...sorted.map(([, row]) => row));
 }
 
 // The table of what takes the time
@@ -673,16 +650,8 @@ addEventListener("pointerover", (event) => { const at = tipped(event); if (at) s
 addEventListener("focusin", (event) => { const at = tipped(event); if (!at) return; const box = at.getBoundingClientRect(); showTip(at.dataset.tip, box.left, box.bottom - 14); at.setAttribute("aria-describedby", "tip"); });
 addEventListener("focusout", hideTip);
 
-// Colour scheme: the system's, or the reader's choice, kept where the browser allows it
-
-const scheme = get("scheme");
-const paint = (value) => {
-  document.documentElement.dataset.scheme = value;
-  drawTimeline();
-};
 const probe = document.body.appendChild(el("span", { hidden: true }));
-try { scheme.value = localStorage.getItem("fiprof-scheme") ?? ""; } catch {}
-scheme.addEventListener("change", () => { paint(scheme.value); try { localStorage.setItem("fiprof-scheme", scheme.value); } catch {} });
+addEventListener("painted", () => drawTimeline());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawTimeline());
 
 get("headline").replaceChildren(...words(data.headline));
@@ -691,7 +660,7 @@ drawChips();
 drawRows();
 makeTimeline();
 drawParts();
-paint(scheme.value);
+drawTimeline();
 const asked = decodeURIComponent(location.hash.slice(1));
 if (rows.length) choose(find(asked) ? asked : rows[0].id, { quiet: true });
 else document.querySelector(".work").hidden = true;

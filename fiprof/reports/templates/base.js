@@ -1,0 +1,35 @@
+// What every page of fiprof has: tables that sort, copying, a colour scheme.
+const get = (id) => document.getElementById(id);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+// Sorting: numbers by their full value, the largest first; what was not measured last.
+function sortBody(head, index, order = null) {
+  const body = head.closest("table").tBodies[0];
+  const numeric = head.matches(".n");
+  const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+  head.ariaSort = order ?? orders[head.ariaSort === orders[0] ? 1 : 0];
+  const sign = head.ariaSort === "ascending" ? 1 : -1;
+  const number = (text) => (text === "" || isNaN(text) ? null : Number(text));
+  const value = ({ dataset, textContent }) => (!numeric ? textContent : ["–", ""].includes(textContent) ? null : number(dataset.o ?? textContent.replaceAll(",", "")));
+  const sorted = [...body.rows].map((row) => [value(row.cells[index]), row]);
+  sorted.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }))));
+  for (const other of head.parentElement.cells) if (other !== head) other.removeAttribute("aria-sort");
+  body.append(...sorted.map(([, row]) => row));
+}
+
+async function copy({ currentTarget: button }) {
+  await navigator.clipboard.writeText(button.previousElementSibling.textContent.trimEnd());
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), 1500);
+}
+
+// Colour scheme: the system's, or the reader's choice, kept where the browser allows it.
+const scheme = get("scheme");
+function paint() {
+  if (scheme.value) document.documentElement.dataset.scheme = scheme.value;
+  else delete document.documentElement.dataset.scheme;
+  dispatchEvent(new Event("painted"));
+}
+try { scheme.value = localStorage.getItem("fiprof-scheme") ?? ""; } catch {}
+scheme.addEventListener("change", () => { paint(); try { localStorage.setItem("fiprof-scheme", scheme.value); } catch {} });
+paint();
