@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fiprof.analysis import alternatives, checks
-from fiprof.analysis.frames import Column, Frame
+from fiprof.analysis.frames import Column
 from fiprof.analysis.roofline import mma_remark
 from fiprof.analysis.stalls import REASONS
 from fiprof.analysis.verdict.steps import Step, measured
@@ -221,13 +221,13 @@ class Expected(NamedTuple):
     """Findings about the run."""
 
     @property
-    def frame(self) -> Frame:
+    def rows(self) -> list[Row]:
         """A row a faster case, a comparison and a figure that is not compared."""
         faster = [
             {**EMPTY, "case": case, "label": label, "steps": (step.fields(),)}
             for case, (label, step) in self.faster.items()
         ]
-        return Frame(COLUMNS, (*faster, *(row for case in self.cases for row in case.rows), *self.not_compared))
+        return [*faster, *(row for case in self.cases for row in case.rows), *self.not_compared]
 
 
 def expected(

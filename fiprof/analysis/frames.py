@@ -1,15 +1,12 @@
-"""Tables with declared columns: what an analysis gives, and what terminal, JSON, CSV, Markdown and HTML print."""
+"""Columns, declared once for terminal, JSON, CSV, Markdown and HTML; and what is found about a run's launches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fiprof.model.finding import Finding
     from fiprof.model.run import Launch
     from fiprof.model.selection import Weights
@@ -53,24 +50,6 @@ class Column:
     wrap: bool = False
     """Prose: HTML shows it whole, where it shortens a name."""
     narrow: Narrow = Narrow.WRAP
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A table: its columns, each declared once, and a mapping from key to value for each row."""
-
-    columns: tuple[Column, ...]
-    rows: Sequence[Mapping[str, Any]]
-
-    def column(self, key: str) -> list[Any]:
-        """The values of a column."""
-        return [row[key] for row in self.rows]
-
-    def pandas(self) -> pd.DataFrame:
-        """The same as a DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame([dict(row) for row in self.rows], columns=[each.key for each in self.columns])
 
 
 def _of_row(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one frame."""
+"""A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fiprof import confined
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Alternative, timed
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.frames import Column, Frame
+from fiprof.analysis.frames import Column
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
@@ -388,7 +388,7 @@ def half_width(case: CaseResult) -> float:
     return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
 
 
-# The frame
+# The table of cases
 
 COLUMNS = (
     Column("workload", "kernel", meaning="the workload"),
@@ -427,14 +427,14 @@ COLUMNS = (
 )
 
 
-def frame(study: Study) -> Frame:
+def rows(study: Study) -> list[dict[str, Any]]:
     """Every case of a study, a row each: times, rates and the figures of its main kernel; its parameters too."""
     cases = [case for cases in study.by_workload.values() for case in cases]
-    return Frame(COLUMNS, [{**case.params, **row(study, case)} for case in cases])
+    return [{**case.params, **row(study, case)} for case in cases]
 
 
 def row(study: Study, case: CaseResult) -> dict[str, Any]:
-    """A case's row of that frame, without its parameters."""
+    """COLUMNS of a case."""
 
     def percent(share: float | None) -> float | None:
         return None if share is None else 100 * share

@@ -5,7 +5,7 @@ import subprocess
 from typing import Any
 
 import fiprof
-from fiprof.analysis.frames import Column, Frame
+from fiprof.analysis.frames import Column
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.commands import runner_argv
 from fiprof.orchestrator.nsys import NVTX_REMEDY, last_line
@@ -28,7 +28,7 @@ COLUMNS = (
 )
 
 
-def diagnose(python: str) -> Frame:
+def diagnose(python: str) -> list[dict[str, str]]:
     """Everything that a collect needs, in the order in which to fix it. python: the workload's interpreter."""
     rows: list[dict[str, str]] = []
 
@@ -97,7 +97,7 @@ def diagnose(python: str) -> Frame:
         text = f"{len(cache['modules'])} modules, {cache['bytes'] / 2**20:.0f} MiB ({cache['path']})"
         slow = "a kernel's first run compiles it, half a minute to a minute a module"
         need(what, *((OK, text) if cache["modules"] else (WARNING, text, slow)))
-    return Frame(COLUMNS, rows)
+    return rows
 
 
 def probe_workload_python(python: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """``fiprof expected`` as tables: one a case for people, with the deviations below it; one flat table for programs."""
 
-from fiprof.analysis.expected import TOLERANCE_POINTS, Expected, deviation_text
+from fiprof.analysis.expected import COLUMNS, TOLERANCE_POINTS, Expected, deviation_text
 from fiprof.model.finding import say
 from fiprof.reports import verdict_words
 from fiprof.reports.columns import heading
@@ -54,7 +54,7 @@ def document(report: Expected, *, most: int | None = None) -> Document:
     )
     aside = view_of(NOT_COMPARED, report.not_compared, title="Said of other GPUs or shapes, not compared")
     return Document(
-        programs=view_of(report.frame.columns, report.frame.rows),
+        programs=view_of(COLUMNS, report.rows),
         shown=(
             View((), (), title="Expected against measured", summary=(*faster, *report.summary)),
             *cases,

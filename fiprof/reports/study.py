@@ -117,7 +117,7 @@ def documents(folder: Path) -> list[Path]:
 
 def cases_csv(found: Study) -> str:
     """The study's frame: every case with its parameters and figures, units in the columns' names."""
-    rows = study.frame(found).rows
+    rows = study.rows(found)
     keys = list(dict.fromkeys(key for each in rows for key in each))
 
     def cell(value: Any) -> str:

@@ -10,11 +10,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
 
-from fiprof.analysis.frames import Column, Frame, Narrow
+from fiprof.analysis.frames import Column, Narrow
 from fiprof.model.finding import Finding, TracedNumber, worded
 from fiprof.text import escape_control
 
-__all__ = ["Chart", "Column", "Document", "Frame", "Narrow", "View", "view_of"]
+__all__ = ["Chart", "Column", "Document", "Narrow", "View", "view_of"]
 
 Format = Literal["table", "json", "csv", "md"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")

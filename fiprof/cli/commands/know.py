@@ -19,13 +19,13 @@ def env_command(python: str, format_: Format) -> None:
 
     Exit status 1 when something that collect needs is missing.
     """
-    from fiprof.orchestrator.diagnose import MISSING, diagnose
+    from fiprof.orchestrator.diagnose import COLUMNS, MISSING, diagnose
     from fiprof.reports.view import view_of
 
     found = diagnose(python)
-    remedies = tuple(f"{need['what']}: {need['remedy']}" for need in found.rows if need["remedy"])
-    show(view_of(found.columns, found.rows, notes=remedies), format_)
-    if MISSING in found.column("state"):
+    remedies = tuple(f"{need['what']}: {need['remedy']}" for need in found if need["remedy"])
+    show(view_of(COLUMNS, found, notes=remedies), format_)
+    if any(need["state"] == MISSING for need in found):
         click.get_current_context().exit(1)
 
 
