@@ -1,7 +1,5 @@
 """A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one table."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence

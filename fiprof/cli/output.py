@@ -1,7 +1,5 @@
 """The one place that prints: whatever stands in a run, a log or a name, a terminal gets text and never obeys it."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

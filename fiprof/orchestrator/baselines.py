@@ -1,7 +1,5 @@
 """How a run becomes a baseline, and what a gate measures of it."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

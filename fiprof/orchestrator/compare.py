@@ -1,8 +1,6 @@
 """Two sides measured beside each other: what is typed (``git:HEAD~1``, ``env:NAME=VALUE``, …), the files and processes
 of both, which are kept warm and measured in turns, and a profile of each that explains the difference."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

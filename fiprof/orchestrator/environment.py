@@ -1,7 +1,5 @@
 """What a run was made with, for its manifest: tools, host, and the program with its files and its commit."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import inspect

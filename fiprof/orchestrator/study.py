@@ -3,8 +3,6 @@
 Its folder has its runs, its results, which can be made again, and ``study.json``: how it came about.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -1,8 +1,6 @@
 """Questions to the catalogue in words (``batch>=64``, ``30d``, ``-dram_share``), answered by the database: only what is
 shown leaves it."""
 
-from __future__ import annotations
-
 import json
 import operator
 import re
