@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,7 @@ from hypothesis import settings
 from fiprof import clock
 from fiprof.model.run import Run
 from tests import postgres
+from tests.browser import Show, launched, showing
 from tests.recorded_runs import RUNS, session_folder
 from tests.reports_fixture import record_run
 
@@ -96,6 +98,19 @@ def five_kernels(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return record_run(tmp_path_factory.mktemp("five-kernels") / "recorded")
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
+    """Opens one of the module's files."""
+    with showing(browser, files) as show:
+        yield show
+
+
 @pytest.fixture
 def fakes(tmp_path: Path, recorded: Path) -> dict[str, str]:
     """Environment in which fiprof finds the fakes for nsys, ncu and the workload's interpreter."""
@@ -134,17 +149,14 @@ def faked(fiprof: Fiprof, fakes: Env) -> Fiprof:
     return lambda *words, **env: fiprof(*words, env={**fakes, **env})
 
 
+def ran(*argv: str, **more: Any) -> Completed:
+    """A command's exit status and what it printed, as text."""
+    return subprocess.run(argv, capture_output=True, text=True, check=False, **more)
+
+
 def run_fiprof(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Completed:
-    return subprocess.run(
-        [sys.executable, "-m", "fiprof", *arguments],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})},
-        timeout=120,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})}
+    return ran(sys.executable, "-m", "fiprof", *arguments, errors="replace", cwd=cwd, env=env, timeout=120)
 
 
 def catches(pid: int, number: int) -> bool:

@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +13,7 @@ from fiprof.analysis.study import load
 from fiprof.reports import study
 from fiprof.reports.markdown_html import document_html
 from tests import pages
-from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show, launched, showing
+from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show
 from tests.recorded_runs import STUDY, invoke, parsed, profiled
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
@@ -28,12 +27,6 @@ pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     of_study = study.pages(load(STUDY))
@@ -41,12 +34,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}
-
-
-@pytest.fixture
-def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
-    with showing(browser, files) as show:
-        yield show
 
 
 def draw_all(page: Any) -> None:

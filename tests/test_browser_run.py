@@ -1,13 +1,12 @@
 """The page of a run in a real browser: a choice moves every pane, keys, search, sources, schemes, a phone, print, axe."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fiprof.reports.report import report
-from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show, launched, showing
+from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show
 from tests.recorded_runs import parsed, profiled
 from tests.reports_fixture import case, execution, make_run
 from tests.test_reports_report import HOSTILE
@@ -17,12 +16,6 @@ expect: Any = pytest.importorskip("playwright.sync_api").expect
 PAGES = ("all", "llama", "ranks", "decode", "several")
 
 pytestmark = NEEDED
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +33,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, of in runs.items():
         (folder / f"{name}.html").write_text(report(of).html(), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in runs}
-
-
-@pytest.fixture
-def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
-    with showing(browser, files) as show:
-        yield show
 
 
 def chosen(page: Any) -> str:

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from fiprof.cli.main import cli
-from tests.conftest import Fiprof, python_path
+from tests.conftest import Fiprof, python_path, ran
 from tests.recorded_runs import RUNS, copied, invoke, parsed
 from tests.test_workloads import USERS_OWN
 
@@ -90,13 +90,7 @@ def test_wrong_use(fiprof: Fiprof, arguments: list[str], status: int, words: str
 def test_a_reader_that_goes_away_is_no_error() -> None:
     run = shlex.quote(str(parsed("all").path))
     shell = f"{shlex.quote(sys.executable)} -m fiprof stalls {run} --format json | head -n 1"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", shell],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"},
-        check=False,
-    )
+    done = ran("bash", "-o", "pipefail", "-c", shell, env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"})
     assert "BrokenPipe" not in done.stderr
     assert done.stdout == "{\n"
 
@@ -143,12 +137,6 @@ def test_heavy_packages_are_imported_where_they_are_used(arguments: list[str], a
         "try: main()\n"
         f"finally: sys.stderr.write('imported:' + ','.join(m for m in {HEAVY!r} if m in sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"},
-        check=False,
-    )
+    done = ran(sys.executable, "-c", code, *words, env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"})
     imported = done.stderr.rpartition("imported:")[2].split(",")
     assert set(filter(None, imported)) <= set(allowed), done.stderr

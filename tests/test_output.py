@@ -25,7 +25,7 @@ import pytest
 from fiprof import interrupts
 from fiprof.cli.main import cli, main
 from fiprof.text import cell_width, csv_cell
-from tests.conftest import Fiprof, python_path
+from tests.conftest import Fiprof, python_path, ran
 from tests.recorded_runs import PROGRAMS, RUNS, copied, invoke, parsed, profiled, session_folder
 
 # What is printed: a run full of escapes, formulas and markup is text on the terminal and in CSV, whatever the command.
@@ -187,13 +187,7 @@ def test_an_encoding_without_the_characters(fiprof: Fiprof) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_closed_streams(closed: str) -> None:
     shell = f'"{sys.executable}" -m fiprof runs --artifacts "{RUNS["all"].parent}" {closed}'
-    done = subprocess.run(
-        ["sh", "-c", shell],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": python_path()},
-        check=False,
-    )
+    done = ran("sh", "-c", shell, env={**os.environ, "PYTHONPATH": python_path()})
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (closed == "2>&-")
 

@@ -22,7 +22,7 @@ from fiprof.workloads.attention import plan_facts
 from fiprof.workloads.case import make_cases, parse_case
 from fiprof.workloads.registry import builtin, find
 from fiprof.workloads.runner import RunnerRequest, turn_order
-from tests.conftest import REPOSITORY, Fiprof
+from tests.conftest import REPOSITORY, Completed, Fiprof, ran
 
 # fiprof.workloads.case and base: the notation of cases, and what is refused.
 
@@ -231,17 +231,10 @@ def test_the_two_operations_have_the_fused_kernels_reference() -> None:
 RUNNER = Path(fiprof.workloads.__path__[0]) / "__main__.py"
 
 
-def start(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def start(*arguments: str, env: dict[str, str] | None = None) -> Completed:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # -I: nothing of this checkout is on the path, as for an interpreter of its own.
-    return subprocess.run(
-        [sys.executable, "-I", str(RUNNER), *arguments],
-        capture_output=True,
-        text=True,
-        env={**clean, **(env or {})},
-        cwd="/",
-        check=False,
-    )
+    return ran(sys.executable, "-I", str(RUNNER), *arguments, env={**clean, **(env or {})}, cwd="/")
 
 
 def test_env_by_path() -> None:
