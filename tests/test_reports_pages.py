@@ -269,7 +269,7 @@ def test_numbers_sort_by_their_value_and_a_missing_one_by_nothing(demo: Elements
 def test_links_go_to_the_page_in_the_same_form_and_a_number_to_its_source(demo: Elements) -> None:
     assert [a["href"] for a in demo.all("a") if not (a["href"] or "").startswith("#")] == ["analysis.html#x"]
     facts = [each for each in demo.all("span") if each.get("class") == "fact"]
-    assert facts == [{"class": "fact", "data-s": 'ncu, launch 3: a | b / "c"'}] * len(pages.HOSTILE)
+    assert facts == [{"class": "fact", "data-tip": 'ncu, launch 3: a | b / "c"'}] * len(pages.HOSTILE)
     assert demo.text.count("at 52.8% of <b>") == len(pages.HOSTILE)
 
 

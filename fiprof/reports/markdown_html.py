@@ -279,7 +279,7 @@ def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
         for each in token.children or ():
             href = str(each.attrGet("href") or "")
             if href == SOURCE:
-                each.tag, each.attrs, number = "span", {"class": "fact", "data-s": str(each.attrGet("title"))}, True
+                each.tag, each.attrs, number = "span", {"class": "fact", "data-tip": str(each.attrGet("title"))}, True
             elif each.type == "link_close" and number:
                 each.tag, number = "span", False
             elif each.type == "link_open" and not re.match(r"[\w+.-]+:", href):

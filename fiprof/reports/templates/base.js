@@ -1,4 +1,4 @@
-// What every page of fiprof has: tables that sort, copying, a colour scheme.
+// What every page of fiprof has: tables that sort, copying, where a number comes from, a colour scheme.
 const get = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
@@ -22,6 +22,23 @@ async function copy({ currentTarget: button }) {
   button.textContent = "Copied";
   setTimeout(() => (button.textContent = "Copy"), 1500);
 }
+
+// What the pointer, the keyboard or a finger rests on says where it comes from.
+function showTip(text, x, y) {
+  const tip = get("tip");
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(Math.min(x + 8, innerWidth - box.width - 8), 4)}px`;
+  tip.style.top = `${y + 18 + box.height > innerHeight ? Math.max(y - box.height - 10, 4) : y + 18}px`;
+}
+
+const hideTip = () => (get("tip").hidden = true);
+const tipped = (event) => event.target instanceof Element && event.target.closest("[data-tip]");
+addEventListener("pointerover", (event) => { const at = tipped(event); if (at) showTip(at.dataset.tip, event.clientX, event.clientY); else if (!event.target.matches?.("canvas")) hideTip(); });
+addEventListener("focusin", (event) => { const at = tipped(event); if (!at) return; const box = at.getBoundingClientRect(); showTip(at.dataset.tip, box.left, box.bottom - 14); at.setAttribute("aria-describedby", "tip"); });
+addEventListener("focusout", hideTip);
 
 // Colour scheme: the system's, or the reader's choice, kept where the browser allows it.
 const scheme = get("scheme");

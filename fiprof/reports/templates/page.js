@@ -38,32 +38,12 @@ addEventListener("beforeprint", () => {
   for (const folded of all("section > details")) folded.open = true;
 });
 
-// Where a number comes from: under the mouse, at the focus, at a touch. Arrow keys go from number to number.
-const box = get("source");
-let told = null;
-
-function tell(element) {
-  told?.removeAttribute("aria-describedby");
-  told = element;
-  box.hidden = !element;
-  if (!element) return;
-  box.textContent = element.dataset.s;
-  element.setAttribute("aria-describedby", "source");
-  const at = element.getBoundingClientRect();
-  const { offsetWidth: wide, offsetHeight: high } = box;
-  box.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - wide - 8))}px`;
-  box.style.top = `${at.bottom + high + 12 < innerHeight ? at.bottom + 6 : at.top - high - 6}px`;
-}
-
-const number = (event) => event.target.closest?.("[data-s]");
-for (const kind of ["mouseover", "focusin", "click"]) document.addEventListener(kind, (event) => tell(number(event)));
-addEventListener("scroll", () => told !== document.activeElement && tell(null), { passive: true, capture: true });
-
+// Arrow keys go from number to number.
 for (const group of all("p, li, .scroll")) {
   all(".fact", group).forEach((fact, i) => (fact.tabIndex = i ? -1 : 0));
 }
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") return tell(null);
+  if (event.key === "Escape") return hideTip();
   const here = document.activeElement;
   const group = here.closest(".scroll, p, li");
   const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
