@@ -1,19 +1,13 @@
 """``fiprof baseline``: name runs that later trees are compared with."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import click
 
 from fiprof.cli import options, output
 from fiprof.cli.options import Command, archive_option, format_option, run_names
-
-if TYPE_CHECKING:
-    from fiprof.model.baselines import NamedBaseline
-    from fiprof.model.manifest import CaseEntry
-    from fiprof.orchestrator.run_folder import Archive
-    from fiprof.reports.view import Format
+from fiprof.model.baselines import NamedBaseline
+from fiprof.model.manifest import CaseEntry
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.reports.view import Format
 
 
 def baseline_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

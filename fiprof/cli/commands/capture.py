@@ -1,15 +1,11 @@
 """``fiprof capture``: trace a program that goes on running."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import click
 
+from fiprof.cli.commands.collect import conclude
 from fiprof.cli.options import Command, FiniteRange, archive_option, quiet_option
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
+from fiprof.cli.progress import measuring
+from fiprof.orchestrator.run_folder import Archive
 
 
 @click.command(cls=Command, epilog="Example: fiprof capture server --duration 5")
@@ -30,8 +26,6 @@ def command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None
 
     The program goes on, and can be captured again. The folder's path goes to standard output.
     """
-    from fiprof.cli.commands.collect import conclude
-    from fiprof.cli.progress import measuring
     from fiprof.orchestrator.capture import capture
 
     with measuring(archive, quiet=quiet) as bench:

@@ -11,6 +11,7 @@ import click
 from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.cli.options import Option, SettingsCommand, archive_option, split, supervision_options
+from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -91,7 +92,6 @@ def command(
     The folder's path goes to standard output, progress to standard error. The parameters of the workloads take comma
     lists; every combination becomes a case, and all cases share one process per tool.
     """
-    from fiprof.cli.progress import measuring
     from fiprof.model.settings import settings_of
     from fiprof.orchestrator import collect
     from fiprof.orchestrator.commands import CollectCommands, CollectRequest

@@ -13,7 +13,10 @@ from fiprof import interrupts
 from fiprof.cli import options, output
 from fiprof.cli.commands.collect import WORKLOAD_FLAG, CollectCommand, choose_cases, conclude, print_commands
 from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
+from fiprof.cli.progress import measuring, working
 from fiprof.errors import FiprofError
+from fiprof.files import write_whole
+from fiprof.model.manifest import read_manifest
 
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.runs import ArchivedSide
@@ -93,7 +96,6 @@ def command(
     if sides:
         if a or b:
             raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
-        from fiprof.cli.progress import measuring
         from fiprof.orchestrator import compare as comparing
         from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
@@ -138,7 +140,6 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
     if Path(text).is_file():
         import tempfile
 
-        from fiprof.cli.progress import measuring
         from fiprof.orchestrator.importing import ImportRequest, import_files
         from fiprof.orchestrator.run_folder import Archive
 
@@ -164,7 +165,6 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
     """
     from fiprof.analysis.comparison.measured_result import read_comparison
     from fiprof.analysis.comparison.runs import ArchivedSide, compare
-    from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.compare_report import explained
     from fiprof.reports.measured_table import document
@@ -187,8 +187,6 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
 
 def _write_page(report: Document, out: Path) -> None:
     """Write a page, whole or not at all, and say where."""
-    from fiprof.cli.progress import working
-    from fiprof.files import write_whole
     from fiprof.reports.compare_report import TITLE
     from fiprof.reports.markdown_html import report_html
 
@@ -225,7 +223,6 @@ def print_processes(request: CompareRequest, archive: Archive) -> None:
 
 def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Result:
     """Measure; the progress goes to standard error. Raises as ``orchestrator.compare.compare``."""
-    from fiprof.cli.progress import measuring
     from fiprof.orchestrator.compare import compare
 
     with measuring(archive, quiet=quiet, wait=wait) as bench:

@@ -16,6 +16,7 @@ from fiprof.cli.commands.compare import measure, print_processes, settings_and_c
 from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
+from fiprof.model.baselines import read_baseline
 
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.measured_result import GatedCase
@@ -154,7 +155,6 @@ def _request(
     asked: tuple[dict[str, Any], list[Case]],
 ) -> tuple[CompareRequest, list[GatedCase]]:
     """What is to be measured, and the cases that only one side has. asked: settings and cases."""
-    from fiprof.model.baselines import read_baseline
     from fiprof.orchestrator.baselines import pairs_against
     from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 

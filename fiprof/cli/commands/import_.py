@@ -1,18 +1,14 @@
 """``fiprof import``: a run of files that nsys and ncu left elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fiprof.cli.commands.collect import conclude
 from fiprof.cli.options import Command, archive_option, quiet_option
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
-
+from fiprof.cli.progress import measuring
+from fiprof.model.manifest import read_manifest
+from fiprof.orchestrator.run_folder import Archive
 
 NEXT = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
 """Tool -> the command that reads what it left."""
@@ -42,8 +38,6 @@ def command(
 
     The copy of an SQLite is cleared of environments, and secrets in it are masked. With --link nothing is.
     """
-    from fiprof.cli.progress import measuring
-    from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.importing import ImportRequest, import_files
 
     with measuring(archive, quiet=quiet) as bench:

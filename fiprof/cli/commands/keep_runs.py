@@ -1,11 +1,9 @@
 """The commands that keep an archive: tags and notes, packing, tables, the catalogue, and whether runs are as made."""
 
-from __future__ import annotations
-
 import os
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -22,12 +20,8 @@ from fiprof.cli.options import (
 )
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fiprof.orchestrator.run_folder import Archive
-    from fiprof.reports.view import Format
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.reports.view import Format
 
 
 @click.command("tag", cls=Command, epilog="Example: fiprof tag latest release")

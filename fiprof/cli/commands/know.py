@@ -1,15 +1,9 @@
 """The commands that say what there is: what works on this machine, and the workloads."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import click
 
 from fiprof.cli.options import Command, SettingsCommand, format_option, show
-
-if TYPE_CHECKING:
-    from fiprof.reports.view import Format
+from fiprof.reports.view import Format
 
 
 @click.command("env", cls=SettingsCommand, settings=("python",), epilog="Example: fiprof env")

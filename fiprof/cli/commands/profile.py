@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fiprof.cli.commands.collect import conclude, print_commands, tools_for_show
 from fiprof.cli.options import SettingsCommand, archive_option, supervision_options
+from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ def command(
     The program is run twice; its output and exit status are those of the run under nsys. The run folder's path goes
     to standard error.
     """
-    from fiprof.cli.commands.collect import conclude
-    from fiprof.cli.progress import measuring
     from fiprof.orchestrator.capture import serve
     from fiprof.orchestrator.commands import ProfileRequest
     from fiprof.orchestrator.profile import profile
@@ -79,7 +79,6 @@ def command(
 
 
 def _dry_run(request: ProfileRequest, archive: Archive) -> int:
-    from fiprof.cli.commands.collect import print_commands, tools_for_show
     from fiprof.orchestrator.choosing import Filter
     from fiprof.orchestrator.commands import ProgramCommands
 
@@ -110,7 +109,6 @@ def _check(request: ProfileRequest) -> None:
 
 def _keep_running(request: ProfileRequest, bench: Bench) -> int:
     """Trace one window of a program, and let it go on to its end."""
-    from fiprof.cli.commands.collect import conclude
     from fiprof.orchestrator.capture import capture, serve
 
     name, begin = f"fiprof-{os.getpid()}", time.monotonic()

@@ -1,19 +1,16 @@
 """``fiprof publish``: the archive as a static site."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fiprof.cli import output
 from fiprof.cli.options import Command, catalogue_option, open_run
+from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
+from fiprof.model.manifest import read_manifest
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.text import escape_control
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
 
 
 @click.command(cls=Command, epilog="Example: fiprof publish site --only-new")
@@ -25,8 +22,6 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
 
     It needs no server and no network. The index's path goes to standard output.
     """
-    from fiprof.cli.progress import working
-    from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run
     from fiprof.orchestrator.parse import state
     from fiprof.reports import site

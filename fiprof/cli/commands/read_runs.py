@@ -9,6 +9,7 @@ import click
 
 from fiprof.cli import output
 from fiprof.cli.options import Chosen, Command, format_option, reading_options, run_argument, show, width
+from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -251,7 +252,6 @@ def expected_command(run: Run, chosen: Chosen, expectations: Path | None, format
 @run_argument
 def export_command(run: Run, target: str, out: Path | None, force: bool, with_private: bool) -> None:
     """Write a run for other programs; it appears whole or not at all. The path goes to standard output."""
-    from fiprof.cli.progress import working
     from fiprof.reports.export import SUFFIXES, export
 
     if with_private and target != "zip":

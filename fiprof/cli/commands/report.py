@@ -1,18 +1,14 @@
 """``fiprof report``: everything about one run or several, to hand over."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fiprof.cli import output
 from fiprof.cli.options import Command, archive_option, open_run
+from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_folder import Archive
 
 FORMATS = ("both", "md", "html")
 FOLDER = "report"
@@ -57,7 +53,6 @@ def command(
 
     The paths go to standard output.
     """
-    from fiprof.cli.progress import working
     from fiprof.reports.export import write_bundle, write_report
     from fiprof.reports.report import report
 

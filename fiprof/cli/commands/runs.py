@@ -1,17 +1,15 @@
 """``fiprof runs``: the runs of the archive, and what was measured in them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fiprof.cli import output
 from fiprof.cli.options import Command, catalogue_option, format_option, question_options, show
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
-    from fiprof.reports.view import Format
+from fiprof.cli.progress import working
+from fiprof.model.baselines import names_by_run
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.reports.view import Format
 
 
 @click.command(
@@ -43,8 +41,6 @@ def command(archive: Archive, catalog: str | None, every: bool, format_: Format,
 
     Run folders are the truth: new, changed and removed ones are noticed first.
     """
-    from fiprof.cli.progress import working
-    from fiprof.model.baselines import names_by_run
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import runs

@@ -1,17 +1,13 @@
 """``fiprof study``: a declared matrix of cases, measured and written down."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import click
 
 from fiprof.cli import output
 from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
+from fiprof.cli.progress import supervised
 from fiprof.errors import FiprofError, Interrupted
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
+from fiprof.model.manifest import STUDY_FILE
+from fiprof.orchestrator.run_folder import Archive
 
 
 @click.command(
@@ -49,8 +45,6 @@ def command(
     """
     from pathlib import Path
 
-    from fiprof.cli.progress import supervised
-    from fiprof.model.manifest import STUDY_FILE
     from fiprof.orchestrator import study
     from fiprof.orchestrator.locks import folder_lock
     from fiprof.orchestrator.tools import visible_gpu

@@ -1,20 +1,18 @@
 """``fiprof trend``: a quantity over the runs of the archive."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from fiprof.cli import output
 from fiprof.cli.options import Command, catalogue_option, format_option, question_options, show
-
-if TYPE_CHECKING:
-    from fiprof.orchestrator.run_folder import Archive
-    from fiprof.reports.view import Format
+from fiprof.cli.progress import working
+from fiprof.files import write_whole
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.reports.view import Format
 
 
 @click.command(cls=Command, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration")
@@ -36,7 +34,6 @@ def command(
 
     GPUs, drivers and ways of measuring are never compared with each other: each has a line of its own.
     """
-    from fiprof.cli.progress import working
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import trend
@@ -45,8 +42,6 @@ def command(
     with working("index"):
         found = index.trend(archive, asked, catalog)
     if out is not None:
-        from fiprof.files import write_whole
-
         page = trend.page(found, asked.metrics[0], shlex.join(["fiprof", *sys.argv[1:]]))
         write_whole(out, page.encode(), "--out names another")
         output.message(str(out))
