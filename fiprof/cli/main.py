@@ -68,7 +68,7 @@ SECTIONS = {
 OWN = {name: words for commands in SECTIONS.values() for name, words in commands.items()}
 JOINT = {
     "read_runs": ("verdict", "show", "stalls", "hotspots", "roofline", "top", "timeline", "comm", "expected", "export"),
-    "keep_runs": ("tag", "note", "verify", "pack", "prune", "parse", "index"),
+    "keep_runs": ("runs", "trend", "tag", "note", "verify", "pack", "prune", "parse", "index"),
     "know": ("env", "kernels"),
 }
 """Modules of several commands, each as ``NAME_command``; any other command is in a module of its name."""

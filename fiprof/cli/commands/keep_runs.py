@@ -1,9 +1,12 @@
-"""The commands that keep an archive: tags and notes, packing, tables, the catalogue, and whether runs are as made."""
+"""The commands that keep an archive: list, trends, tags, notes, packing, tables, catalogue, checksums, what goes."""
 
 import os
 import re
+import shlex
+import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,11 +18,14 @@ from fiprof.cli.options import (
     catalogue_option,
     folder_argument,
     format_option,
+    question_options,
     run_names,
     show,
 )
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
+from fiprof.files import write_whole
+from fiprof.model.baselines import names_by_run
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.reports.view import Format
 
@@ -188,3 +194,81 @@ def prune_command(
             tell(run.name)
             found.append(run)
     show(pruned(found, dry_run=dry_run), format_)
+
+
+@click.command(
+    "runs",
+    cls=Command,
+    epilog="Example: fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share",
+)
+@question_options
+@click.option(
+    "--metric",
+    "metrics",
+    metavar="KEY",
+    multiple=True,
+    help="Show this quantity of each kernel or case, a row each; may be repeated. duration is an iteration without a "
+    "profiler; docs/archive.md has the others.",
+)
+@click.option(
+    "--sort",
+    metavar="KEY",
+    default="",
+    help="started (default), name, duration_s, bytes or a metric; -KEY: largest first.",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N rows, the newest or the first.")
+@click.option("--all", "every", is_flag=True, help="Every row, not the newest 50 only; JSON and CSV have every row.")
+@click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
+@format_option
+@catalogue_option
+def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Format, **words: Any) -> None:
+    """List the runs of the archive, the newest last; with filters those that fit, with --metric what was measured.
+
+    Run folders are the truth: new, changed and removed ones are noticed first.
+    """
+    from fiprof.model.catalogue.queries import question
+    from fiprof.orchestrator import index
+    from fiprof.reports import runs
+
+    if words["limit"] is None and format_ in ("table", "md") and not every:
+        words["limit"] = runs.MOST_ROWS
+    asked = question(**words)
+    with working("index"):
+        answer = index.answer(archive, asked, catalog)
+    named = {str(archive.root.resolve() / run): names for run, names in names_by_run(archive.root).items()}
+    show(runs.document(answer, asked.metrics, named), format_)
+    for path in archive.unfinished():
+        output.message(f"note: {path} is still being collected")
+
+
+@click.command("trend", cls=Command, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration")
+@question_options
+@click.option(
+    "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."
+)
+@click.option(
+    "--out", metavar="FILE.html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page with charts."
+)
+@click.option("--all", "every", is_flag=True, help="Every line, not those alone that changed most.")
+@click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
+@format_option
+@catalogue_option
+def trend_command(
+    archive: Archive, catalog: str | None, metric: str, out: Path | None, every: bool, format_: Format, **words: Any
+) -> None:
+    """Show a quantity of each case or kernel over time, and where its level changed, with commit and packages.
+
+    GPUs, drivers and ways of measuring are never compared with each other: each has a line of its own.
+    """
+    from fiprof.model.catalogue.queries import question
+    from fiprof.orchestrator import index
+    from fiprof.reports import trend
+
+    asked = question(**words, metrics=(metric,))
+    with working("index"):
+        found = index.trend(archive, asked, catalog)
+    if out is not None:
+        page = trend.page(found, asked.metrics[0], shlex.join(["fiprof", *sys.argv[1:]]))
+        write_whole(out, page.encode(), "--out names another")
+        output.message(str(out))
+    show(trend.document(found, asked.metrics[0], most=None if every else trend.MOST_ROWS), format_)
