@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fiprof.analysis.comm import KERNEL, Comm, comm
-from fiprof.analysis.idle import Cause, activities, idle
+from fiprof.analysis.idle import Cause, idle, parts
 from fiprof.analysis.top import Spent, top
 from fiprof.errors import FiprofError
 from fiprof.model import tables
@@ -92,7 +92,7 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
         (Cause.LAUNCH, None, None): 15, (Cause.GPU, None, None): 5, (Cause.CALL, "cuLibraryLoadData", None): 30,
         (Cause.UNKNOWN, None, None): 90,
     }  # fmt: skip
-    (activity,) = activities(run)
+    (activity,) = (part.activity for part in parts(run, within_steady=False).values())
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
 
 
@@ -102,12 +102,12 @@ def test_copies_and_streams(tmp_path: Path) -> None:
         kernels=[kernel(0, 10, 1), kernel(5, 20, 2, stream=8), kernel(50, 60, 3)],
         copies=[{"us": (15, 40), "kind": "Host-to-Device"}],
     )
-    (activity,) = activities(run)
+    (activity,) = (part.activity for part in parts(run, within_steady=False).values())
     assert activity.side_by_side_ns == 5_000
     assert (activity.copies_ns, activity.only_copies_ns) == (25_000, 20_000)
     assert (activity.kernels_ns, activity.idle_ns) == (30_000, 10_000)
-    parts = {row["what"]: row["total_ns"] for row in top(run).parts}
-    assert parts == {Spent.NOT_PROFILED: 30_000, Spent.COPIES: 20_000, Spent.IDLE: 10_000}
+    spent = {row["what"]: row["total_ns"] for row in top(run).parts}
+    assert spent == {Spent.NOT_PROFILED: 30_000, Spent.COPIES: 20_000, Spent.IDLE: 10_000}
 
 
 def test_kernels_and_ranges_by_time(tmp_path: Path) -> None:

@@ -138,11 +138,6 @@ class Part:
     """How often a kernel was on another stream than the one before."""
 
 
-def activities(run: Run) -> tuple[Activity, ...]:
-    """What each GPU did; none without nsys. Raises FiprofError for a table that cannot be read."""
-    return tuple(part.activity for part in parts(run, within_steady=False).values())
-
-
 def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
     """Why each GPU did nothing, the most time first: rows of IDLE, with their time as ``total_ns`` too.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model.manifest import (
@@ -40,10 +40,8 @@ from fiprof.orchestrator.run_session import (
     require_success,
 )
 from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, gpu_state, visible_gpu
+from fiprof.parsers.nsys import NsysSummary
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
-
-if TYPE_CHECKING:
-    from fiprof.parsers.nsys import NsysSummary
 
 
 def collect(request: CollectRequest, bench: Bench) -> Result:

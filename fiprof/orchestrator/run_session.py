@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
@@ -32,10 +32,9 @@ from fiprof.orchestrator.nsys import last_line
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, end_orphans
 from fiprof.orchestrator.run_folder import Archive, RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
+from fiprof.parsers.nsys import NsysSummary
+from fiprof.parsers.nsys_scrub import scrub
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
-
-if TYPE_CHECKING:
-    from fiprof.parsers.nsys import NsysSummary
 
 EXPORTS_AT_ONCE = 4
 LOG_END_BYTES = 1 << 20
@@ -307,8 +306,6 @@ class RunSession:
             if not file.exists() or not file.stat().st_size:
                 raise FiprofError(f"{file.name} was not exported: {last_line(log)}", "is the disk full?")
             if file.suffix == ".sqlite":
-                from fiprof.parsers.nsys_scrub import scrub
-
                 try:
                     scrub(file, secrets(os.environ))
                 except FiprofError:
