@@ -10,31 +10,38 @@ HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup collect test soak lint types check size bench docs reports pictures clean
+# What to install, e.g. `$(call install,.[docs])`.
+install = uv pip install --quiet --python $(BIN)/python --editable '$(1)' 2>/dev/null || \
+  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed ## Install fiprof and its tools into .venv (no torch)
+setup: $(VENV)/.installed ## Install fiprof and what its tests need into .venv (1.1 GB, no torch)
 
-$(VENV)/.installed: pyproject.toml
+# fiprof alone, 0.4 GB.
+$(BIN)/fiprof: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fiprof needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	uv pip install --quiet --python $(BIN)/python --editable '.[dev]' 2>/dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(call install,.)
 	@touch $@
 
+$(VENV)/.installed: pyproject.toml | $(BIN)/fiprof
+	$(call install,.[dev])
+	@touch $(BIN)/fiprof $@
+
 ifeq ($(HAS_GPU),0)
-collect: setup ## Profile the prefill kernel, then show it; without a GPU, replay the recorded run
+collect: $(BIN)/fiprof ## Profile the prefill kernel and say what limits it; without a GPU, replay the recorded run
 	@echo "No NVIDIA GPU here: replaying the recorded run $(RECORDED) through the same pipeline." >&2
 	$(BIN)/fiprof collect --replay $(RECORDED)
 	$(BIN)/fiprof stalls latest
-	$(BIN)/fiprof show latest
+	$(BIN)/fiprof verdict latest
 else
-collect: setup
-	@$(if $(WORKLOAD_PYTHON),true,$(BIN)/python -c 'import torch, flashinfer, nvtx' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gpu]')
+collect: $(BIN)/fiprof
+	@$(if $(WORKLOAD_PYTHON),true,$(BIN)/python -c 'import torch, flashinfer, nvtx' 2>/dev/null || { $(call install,.[gpu]); })
 	$(BIN)/fiprof collect --kernel prefill $(if $(WORKLOAD_PYTHON),--python $(WORKLOAD_PYTHON))
 	$(BIN)/fiprof stalls latest
-	$(BIN)/fiprof show latest
+	$(BIN)/fiprof verdict latest
 endif
 
 test: setup ## Run the tests, side by side
