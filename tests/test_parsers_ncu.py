@@ -687,7 +687,7 @@ def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: py
     with pytest.raises(FiprofError) as caught:
         ncu.parse(None, tmp_path, report=tmp_path / "profile.ncu-rep")
     assert caught.value.message == "the package ncu-report is not installed"
-    assert caught.value.remedy == "pip install 'fiprof[ncu-rep]'"
+    assert caught.value.remedy == "pip install ncu-report"
 
 
 @pytest.mark.fault("other bytes in place of the .ncu-rep", "one line; no table is written")

@@ -276,7 +276,7 @@ def test_links_go_to_the_page_in_the_same_form_and_a_number_to_its_source(demo: 
 def test_without_the_charts_library_a_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     markdown_html.vega_js.cache_clear()
-    assert pages.demo().count("pip install &#39;fiprof[report]&#39;") == 1
+    assert pages.demo().count("pip install vl-convert-python") == 1
 
 
 def test_the_stylesheet_has_both_schemes_and_print() -> None:

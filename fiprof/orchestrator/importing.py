@@ -144,7 +144,7 @@ def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
             if importlib.util.find_spec("ncu_report") is None:
                 raise FiprofError(
                     f"{source} is a report of ncu; {error.message}, nor is the package ncu-report installed",
-                    "pip install 'fiprof[ncu-rep]'; or import its page: ncu --import REPORT --csv --page raw",
+                    "pip install ncu-report; or import its page: ncu --import REPORT --csv --page raw",
                 ) from error
     return tools
 

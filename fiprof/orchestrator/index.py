@@ -145,7 +145,7 @@ def trend(archive: Archive, question: Question, url: str | None = None) -> list[
     try:
         return trend_of(answer(archive, question, url).results, question.metrics[0])
     except ImportError as error:
-        raise FiprofError("changes are found with ruptures, which is missing", "pip install 'fiprof[trend]'") from error
+        raise FiprofError("changes are found with ruptures, which is missing", "pip install ruptures") from error
 
 
 def share(folder: Path) -> None:

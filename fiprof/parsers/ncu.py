@@ -258,7 +258,7 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
     try:
         import ncu_report
     except ImportError as error:
-        raise FiprofError("the package ncu-report is not installed", "pip install 'fiprof[ncu-rep]'") from error
+        raise FiprofError("the package ncu-report is not installed", "pip install ncu-report") from error
     if not report.is_file():
         raise FiprofError(f"{report} cannot be read: there is no such file", "check the path")
     try:

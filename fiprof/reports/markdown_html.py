@@ -242,7 +242,7 @@ def document_html(markdown: str, title: str, *, library: str = "") -> str:
         try:
             script = vega_js()
         except ImportError:
-            missing = "Charts are left out: vl-convert is not installed. pip install 'fiprof[report]' draws them."
+            missing = "Charts are left out: vl-convert is not installed. pip install vl-convert-python draws them."
     folder = resources.files("fiprof.reports").joinpath("templates")
     template = jinja2.Environment(loader=jinja2.PackageLoader("fiprof.reports"), autoescape=True).get_template(
         "document.html.j2"

@@ -45,7 +45,7 @@ class Figure(dict[str, Any]):
             import vl_convert
         except ImportError as error:
             raise FiprofError(
-                f"a chart needs {error.name}, which is not installed", "pip install 'fiprof[report]'"
+                f"a chart needs {error.name}, which is not installed", "pip install vl-convert-python"
             ) from error
         picture = vl_convert.vegalite_to_svg(dict(self))
         shown = {VEGALITE: dict(self), "image/svg+xml": picture, "text/plain": self.text}

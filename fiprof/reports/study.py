@@ -100,7 +100,7 @@ class StudySection:
 def documents(folder: Path) -> list[Path]:
     """Write ``reports/`` of a study folder anew; the files written, Markdown and HTML of each document.
 
-    Raises FiprofError where results are missing or damaged, or a library of ``fiprof[study]`` is missing.
+    Raises FiprofError where results are missing or damaged, or scipy is missing.
     """
     reports = folder / "reports"
     found = load(folder)

@@ -326,7 +326,7 @@ class Catalogue:
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise FiprofError(
                 f"the catalogue {url} cannot be opened: {next(iter(str(error).splitlines()), '')}",
-                "a catalogue is sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'fiprof[postgres]')",
+                "a catalogue is sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')",
                 exit_code=2,
             ) from error
         sa.event.listen(self.engine, "connect", _prepare_sqlite if self.is_sqlite else _prepare_postgresql)
