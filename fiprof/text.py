@@ -57,12 +57,16 @@ def cell_width(text: str) -> int:
 
 _BREAKS = re.compile(r"(\s+|(?<=,)(?=[^\s\d]))")
 """Where a line may end: at spaces, and between the parameters of a case."""
+_COMMAND = ": fiprof compare --measure "
 INDENT = "  "
 """Before the second and every further line of what is wrapped."""
 
 
 def wrap(text: str, width: int, indent: str = INDENT) -> list[str]:
-    """The text in lines of at most so many cells, those after the first indented."""
+    """The text in lines of at most so many cells, those after the first indented; a command at its end is one line."""
+    before, command, words = text.partition(_COMMAND)
+    if words:
+        return [*wrap(before + ":", width, indent), indent + command.removeprefix(": ") + words]
     if cell_width(text) == len(text):
         import textwrap
 

@@ -106,11 +106,7 @@ def hotspots(
     doubts = checks.by_launch(check for check in checks.failed(run) if check.check in checks.SAMPLING)
     found = {
         launch: LaunchHotspots(
-            rows[launch],
-            len(listing.code.lines),
-            listing.total,
-            _blocks(listing, top, context),
-            doubts.get(launch, ()),
+            rows[launch], len(listing.code.lines), listing.total, _blocks(listing, top, context), doubts.get(launch, ())
         )
         for launch, listing in listings(table, rows)
     }

@@ -91,12 +91,7 @@ def parse(line: str) -> Sass:
         (writes if place < written else reads).update(_registers(operand, width))
     target = _TARGET.search(rest) if opcode in _TAKES_TARGET else None
     return Sass(
-        opcode,
-        modifiers,
-        bool(guard),
-        frozenset(reads),
-        frozenset(writes),
-        int(target[1], 16) if target else None,
+        opcode, modifiers, bool(guard), frozenset(reads), frozenset(writes), int(target[1], 16) if target else None
     )
 
 

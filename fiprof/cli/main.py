@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import keyword
 import os
 import signal
 import sys
@@ -59,17 +58,15 @@ SECTIONS = {
         "parse": "Make a run's tables again from its raw files.",
         "index": "Bring the catalogue of the archive up to date.",
     },
-    "More": {
-        "env": "What works here, and how to fix the rest.",
-        "kernels": "The workloads and their parameters.",
-    },
+    "More": {"env": "What works here, and how to fix the rest.", "kernels": "The workloads and their parameters."},
 }
 """The commands as ``fiprof --help`` lists them, without importing any; those that packs bring come last."""
 OWN = {name: words for commands in SECTIONS.values() for name, words in commands.items()}
 JOINT = {
-    "read_runs": ("verdict", "show", "stalls", "hotspots", "roofline", "top", "timeline", "comm", "expected", "export"),
-    "keep_runs": ("runs", "trend", "tag", "note", "verify", "pack", "prune", "parse", "index"),
-    "know": ("env", "kernels"),
+    "collect": ("collect", "capture", "import"),
+    "read_runs": (*SECTIONS["Read"], "export"),
+    "keep_runs": ("runs", "trend", "tag", "note", "publish", "verify", "pack", "prune", "parse", "index"),
+    "know": tuple(SECTIONS["More"]),
 }
 """Modules of several commands, each as ``NAME_command``; any other command is in a module of its name."""
 
@@ -81,9 +78,8 @@ class Commands(click.Group):
         return sorted({*OWN, *_brought()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        # A module has ``_`` at its end where Python has the word for itself.
-        own = f"{cmd_name}{'_' * keyword.iskeyword(cmd_name)}:command"
-        own = next((f"{joint}:{cmd_name}_command" for joint, names in JOINT.items() if cmd_name in names), own)
+        joint = (f"{module}:{cmd_name}_command" for module, names in JOINT.items() if cmd_name in names)
+        own = next(joint, f"{cmd_name}:command")
         value = f"fiprof.cli.commands.{own}" if cmd_name in OWN else _brought().get(cmd_name)
         if value is None:
             return None
@@ -158,9 +154,7 @@ Example: fiprof collect --kernel prefill && fiprof verdict latest
 
 
 @click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog=EPILOG,
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=EPILOG
 )
 @click.version_option(fiprof.__version__, prog_name="fiprof")
 def cli() -> None:

@@ -14,12 +14,13 @@ import click
 
 from fiprof.cli import output
 from fiprof.errors import FiprofError
-from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, clear
+from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, clear, write_whole
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from fiprof.model.manifest import RunKind
     from fiprof.model.run import Run
     from fiprof.model.selection import Selection
     from fiprof.model.settings import Setting
@@ -95,17 +96,15 @@ def question_options(function: F) -> F:
     where = "batch=128, batch>=64, dtype!=fp16: a parameter, quantity, package, git, user …; may be repeated."
     status = click.Choice(("complete", "failed", "interrupted", "damaged"))
 
-    @filters("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name.")
-    @filters("--where", metavar="CONDITION", multiple=True, help=where)
-    @filters("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID.")
-    @filters("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date.")
-    @filters("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated.")
-    @filters("--status", type=status, help="Ended so.")
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return wrapped  # type: ignore[return-value]
+    options = (
+        filters("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name."),
+        filters("--where", metavar="CONDITION", multiple=True, help=where),
+        filters("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID."),
+        filters("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date."),
+        filters("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated."),
+        filters("--status", type=status, help="Ended so."),
+    )
+    return functools.reduce(lambda made, option: option(made), reversed(options), function)
 
 
 def archive_folder(ctx: click.Context) -> str:
@@ -121,16 +120,22 @@ def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 
-def folder_argument(function: F) -> F:
-    """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along."""
+def folder_argument(function: F, kinds: Sequence[RunKind] = ("run",)) -> F:
+    """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along. kinds: that latest may be."""
 
     @click.argument("run", metavar="RUN", shell_complete=run_names)
     @archive_option
     @functools.wraps(function)
     def wrapped(*args: Any, archive: Archive, run: str, **kwargs: Any) -> Any:
-        return function(*args, folder=archive.find(run), **kwargs)
+        folder = archive.find(run, lambda manifest: manifest.kind in kinds)
+        if run == "latest" and folder.name != (newest := archive.names()[-1]):
+            output.message(f"note: latest is {folder.name}; {newest} is no complete run that this command reads")
+        return function(*args, folder=folder, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+any_folder_argument = functools.partial(folder_argument, kinds=("run", "comparison"))
 
 
 def run_argument(function: F) -> F:
@@ -364,6 +369,15 @@ def _numbers(text: str) -> tuple[int, ...]:
             raise click.BadParameter(f"{word} is no number of a launch", param_hint="--launch")
         found += range(int(first), int(last or first) + 1)
     return tuple(found)
+
+
+def write_page(out: Path, page: Callable[[], str]) -> None:
+    """Write the page that ``--out`` names, whole or not at all, and say where."""
+    from fiprof.cli.progress import working
+
+    with working("page"):
+        write_whole(out, page().encode(), "--out names another")
+    output.message(str(out))
 
 
 def width(plain: int = PLAIN_WIDTH) -> int:

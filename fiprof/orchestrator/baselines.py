@@ -1,7 +1,5 @@
 """How a run becomes a baseline, and what a gate measures of it."""
 
-import contextlib
-import getpass
 import os
 import platform
 from collections.abc import Collection
@@ -14,6 +12,7 @@ from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.orchestrator.compare import SideSpec
 from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
+from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases
@@ -52,11 +51,10 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
             )
         # In full where this checkout has it.
         stands_for = stands_for and (full_commit(Path.cwd(), stands_for) or stands_for)
-    user = str(os.getuid())
-    with contextlib.suppress(OSError, KeyError):
-        user = getpass.getuser()
     run = folder.resolve().name
-    baseline = NamedBaseline(name, run, stands_for, clock.now_text("seconds"), f"{user}@{platform.node()}")
+    baseline = NamedBaseline(
+        name, run, stands_for, clock.now_text("seconds"), f"{user_name(os.getuid())}@{platform.node()}"
+    )
     return write_baseline(archive.root, baseline), baseline
 
 

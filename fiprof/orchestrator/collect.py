@@ -29,16 +29,7 @@ from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.environment import collect_facts, run_environment, workload_environment
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
-from fiprof.orchestrator.run_session import (
-    Bench,
-    Gate,
-    Replay,
-    Result,
-    RunSession,
-    Started,
-    read_log,
-    require_success,
-)
+from fiprof.orchestrator.run_session import Bench, Gate, Replay, Result, RunSession, Started, read_log, require_success
 from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, gpu_state, visible_gpu
 from fiprof.parsers.nsys import NsysSummary
 from fiprof.workloads.nvtx import DOMAIN, MEASURE

@@ -14,10 +14,10 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import fiprof
 from fiprof import clock, confined, files
@@ -46,6 +46,13 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
 OWNER = ".owner"
 """Locked by the process that fills the folder."""
+FURTHEST_WEST = timedelta(hours=12)
+"""The most that a local time is behind UTC."""
+
+
+def profiled(manifest: Manifest) -> bool:
+    """Whether a run is of profilers' output, and no measured comparison."""
+    return manifest.kind == "run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,20 +76,41 @@ class Archive:
         found = self.root.glob(f"{PARTIAL_PREFIX}*/") if self.root.is_dir() else ()
         return sorted(path for path in found if not path.is_symlink())
 
-    def find(self, text: str) -> Path:
+    def latest(self, reads: Callable[[Manifest], bool]) -> Path:
+        """The newest complete run that is read; where there is none the newest one, and the newest of all.
+
+        Raises FiprofError (exit status 2) where there is no run.
+        """
+        names = self.names()
+        if not names:
+            raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
+        dated = sorted((((_date(name) or datetime.max).replace(tzinfo=UTC), name) for name in names), reverse=True)
+        for statuses in (("complete",), get_args(Status)):
+            found: tuple[datetime, str] | None = None
+            for local, name in dated:
+                if found and found[0] - local > FURTHEST_WEST:
+                    break
+                at = started(self.root / name), name
+                with contextlib.suppress(FiprofError):
+                    if not found or at > found:
+                        manifest = read_manifest(self.root / name)
+                        found = at if manifest.status in statuses and reads(manifest) else found
+            if found:
+                return self.root / found[1]
+        return self.root / self.by_time()[-1]
+
+    def find(self, text: str, reads: Callable[[Manifest], bool] = profiled) -> Path:
         """The run folder that a path, a name, a prefix of either, or ``latest`` means.
 
+        reads: which runs ``latest`` may be.
         Raises FiprofError (exit status 2) when there is none or a prefix fits several.
         """
         path = Path(text)
         if (path / FILE_NAME).exists():
             return path
-        names = self.names()
         if text == "latest":
-            if not names:
-                raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
-            return self.root / self.by_time()[-1]
-        if text in names:
+            return self.latest(reads)
+        if text in self.names():
             return self.root / text
         folder = Archive(path.parent) if len(path.parts) > 1 else self
         prefix = path.name.removesuffix("…").rstrip("*")
@@ -155,8 +183,15 @@ def started(folder: Path) -> datetime:
         found = decode(confined.read_bytes(folder, FILE_NAME), _Start).started
         return found if found.tzinfo else found.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
-        return datetime.strptime(folder.name[:15], "%Y%m%d-%H%M%S").astimezone()
+        return (_date(folder.name) or datetime.fromtimestamp(0, UTC)).astimezone()
     return datetime.fromtimestamp(0, UTC)
+
+
+def _date(name: str) -> datetime | None:
+    """The local time that the name of a run begins with; None where it has none."""
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(name[:15], "%Y%m%d-%H%M%S")
+    return None
 
 
 class RunFolder:

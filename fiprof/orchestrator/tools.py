@@ -62,12 +62,7 @@ def find_tool(name: str) -> Tool:
         raise FiprofError(f"{name} was not found", REMEDIES[name])
     try:
         done = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_TIMEOUT_S,
-            check=False,
+            [path, "--version"], capture_output=True, errors="replace", timeout=VERSION_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FiprofError(f"{path} --version does not run: {error}", REMEDIES[name]) from error

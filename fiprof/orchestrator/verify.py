@@ -181,18 +181,15 @@ def prune(
     First the manifest says what goes, then it goes: at whatever moment this ends, the manifest is right, and what is
     left goes the next time. Raises FiprofError where a baseline cannot be read, or nothing can be removed.
     """
-    kept = (
-        {baselines.read_baseline(archive.root, name).run for name in baselines.names(archive.root)}
-        if keep_baselines
-        else set()
-    )
+    names = baselines.names(archive.root) if keep_baselines else ()
+    kept = {baselines.read_baseline(archive.root, name).run for name in names}
     before = clock.now() - older_than
     for folder in [archive.root / name for name in archive.by_time()]:
         try:
             manifest = read_manifest(folder)
-            names = [name for name in manifest.files if name.partition("/")[0] in RAW_FOLDERS]
+            raw = [name for name in manifest.files if name.partition("/")[0] in RAW_FOLDERS]
             # Raw files that the run made and still has -> the names under which they lie.
-            there = {name: at for name in names if (at := packing.stored(folder, name)) is not None}
+            there = {name: at for name in raw if (at := packing.stored(folder, name)) is not None}
             tags = set(read_annotations(folder).tags)
         except FiprofError:
             yield Pruned(folder.name, str(folder), None, Kept.DAMAGED)

@@ -212,9 +212,6 @@ def environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
     )  # fmt: skip
-    made.filters.update(
-        md=lambda text: markdown_text(str(text)),
-        view=lambda view: "\n\n".join(view_blocks(view)),
-    )
+    made.filters.update(md=lambda text: markdown_text(str(text)), view=lambda view: "\n\n".join(view_blocks(view)))
     made.globals.update(file=file, escape_control=escape_control)
     return made

@@ -17,18 +17,7 @@ from typing import Any
 
 import fiprof
 from fiprof.model.finding import Finding, plain, worded
-from fiprof.reports.view import (
-    Column,
-    Document,
-    Format,
-    Narrow,
-    Sayable,
-    Value,
-    View,
-    is_number,
-    shown_columns,
-    word,
-)
+from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
 
 NARROWEST = 20

@@ -85,12 +85,7 @@ class Parameter:
 
 
 def param(
-    default: Value,
-    help: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: Sequence[str] = (),
+    default: Value, help: str, *, low: float | None = None, high: float | None = None, choices: Sequence[str] = ()
 ) -> Any:
     """A field of a workload's parameter dataclass."""
     return dataclasses.field(
@@ -156,8 +151,8 @@ class Cost:
 class Workload(ABC, Generic[P]):
     """One kernel with one set of parameters: set it up, launch it, know what it costs and what it must give.
 
-    A subclass names itself (``name``, ``summary``), sets ``Params`` to a frozen dataclass whose fields are
-    made by :func:`param`, and imports torch and the kernel's library inside its methods only.
+    A subclass names itself (``name``, ``summary``), and sets ``Params`` to a frozen dataclass whose fields are
+    made by :func:`param`. One of a package imports torch and the kernel's library inside its methods only.
     """
 
     name: ClassVar[str]
@@ -178,9 +173,9 @@ class Workload(ABC, Generic[P]):
         The callable returns the tensors that it wrote, in the order of :meth:`reference`.
         """
 
-    @abstractmethod
     def cost(self) -> Cost:
-        """FLOPs and least bytes of one iteration, from the parameters alone."""
+        """FLOPs and least bytes of one iteration, from the parameters alone; zeros where they are not modelled."""
+        return Cost(0, 0, 0)
 
     def reference(self) -> Sequence[Tensor] | None:
         """The float32 result for the inputs as they are now, or None where there is no reference.

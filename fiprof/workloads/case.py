@@ -9,7 +9,7 @@ from typing import Any
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.base import Value, Workload, format_value, parameters
-from fiprof.workloads.registry import find
+from fiprof.workloads.registry import canonical, find
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def parse_case(text: str) -> Case:
                 exit_code=2,
             )
         given[key] = [value]
-    return make_cases(name, given)[0]
+    return make_cases(canonical(name), given)[0]
 
 
 def make_cases(workload: str, given: Mapping[str, Sequence[str]]) -> list[Case]:

@@ -87,8 +87,7 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
 
     if not request.timing and not visible():
         raise FiprofError(
-            "the package nvtx is missing: a profiler would see no ranges",
-            "pip install nvtx in this interpreter",
+            "the package nvtx is missing: a profiler would see no ranges", "pip install nvtx in this interpreter"
         )
     emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
     # What the imports made stays: looking through it again after every case would take longer than the case.
@@ -330,9 +329,10 @@ def import_modules(cases: Sequence[Case]) -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
+            ours = f"{sys.executable} -m pip install torch flashinfer-python nvtx"
+            way = ours if name in ("torch", "flashinfer") else "install it there"
             raise FiprofError(
-                f"{name} cannot be imported by {sys.executable}: {error}",
-                f"{sys.executable} -m pip install torch flashinfer-python nvtx, or name another with --python PATH",
+                f"{name} cannot be imported by {sys.executable}: {error}", f"{way}, or name another with --python PATH"
             ) from error
 
 

@@ -353,8 +353,8 @@ def summary(found: RunComparison) -> Iterator[str]:
     elif found.program:
         yield from program_summary(found.program)
     yield worded(found.confidence)
-    if not found.same_run:
-        yield say("To decide: {command}", command=suggest_measure(found))
+    if not found.same_run and (command := suggest_measure(found)):
+        yield say("To decide: {command}", command=command)
 
 
 def case_change(case: CaseChange) -> str:
@@ -413,33 +413,35 @@ def reasons(case: CaseChange) -> Iterator[str]:
 
 def suggest_measure(found: RunComparison) -> str:
     """``fiprof compare --measure …`` of the case that changed most, or of the program: it tells noise from change where
-    one process a side cannot. The sides are what differs between them; A and B where the runs do not tell."""
+    one process a side cannot. The sides are what differs between them; empty where the runs do not tell that, or name
+    nothing that could be measured again."""
     runs = found.a.run, found.b.run
     options: list[str] = []
-    if not found.cases:
-        commands = [run.environment("program", "command") for run in runs]
-        sides = [f"program:{shlex.join(map(escape_control, command))}" for command in commands if command]
-    else:
+    items: list[list[str]] = [[], []]
+    for kind, values in (
+        ("git", [run.environment("git") for run in runs]),
+        ("python", [run.manifest.settings.get("python") for run in runs]),
+    ):
+        if values[0] != values[1] and all(isinstance(each, str) for each in values):
+            for side, value in zip(items, values, strict=True):
+                # What was in no commit is, at best, what is here.
+                side += [] if value.endswith("-dirty") else [f"{kind}:{escape_control(value)}"]
+    commands = [run.environment("program", "command") for run in runs]
+    if found.cases and not any(run.imported for run in runs):
         pair = found.cases[0].pair
-        items: list[list[str]] = [[], []]
-        for kind, values in (
-            ("git", [run.environment("git") for run in runs]),
-            ("python", [run.manifest.settings.get("python") for run in runs]),
-        ):
-            if values[0] != values[1] and all(isinstance(each, str) and not each.endswith("-dirty") for each in values):
-                for side, value in zip(items, values, strict=True):
-                    side.append(f"{kind}:{escape_control(value)}")
         makes = different(pair)
-        if makes:
-            for side, case in zip(items, pair, strict=True):
-                side.append("params:" + ",".join(f"{name}={written(case)[name]}" for name in makes))
-        sides = [",".join(side) for side in items]
-        # Of an import the cases are ranges that nobody can measure by their names.
-        if not any(run.imported for run in runs):
-            name = pair[1].workload
-            options = ["--workload" if ".py:" in name else "--kernel", escape_control(name)]
-            for key, value in written(pair[1]).items():
-                if key not in makes:
-                    options += [f"--{key.replace('_', '-')}", escape_control(value)]
-    distinct = len(sides) == 2 and len({*sides}) > 1
-    return shlex.join(["fiprof", "compare", "--measure", *(sides if distinct else ["A", "B"]), *options])
+        for side, case in zip(items, pair, strict=True):
+            side += ["params:" + ",".join(f"{name}={written(case)[name]}" for name in makes)] if makes else []
+        options = ["--workload" if ".py:" in pair[1].workload else "--kernel", escape_control(pair[1].workload)]
+        for key, value in written(pair[1]).items():
+            if key not in makes:
+                options += [f"--{key.replace('_', '-')}", escape_control(value)]
+    elif not found.cases and all(commands):
+        for side, command in zip(items, commands, strict=True):
+            side.append(f"program:{shlex.join(map(escape_control, command))}")
+    else:
+        return ""
+    sides = [",".join(side) or "here" for side in items]
+    if sides[0] == sides[1] or sides[0] == "here":
+        return ""
+    return shlex.join(["fiprof", "compare", "--measure", *sides, *options])

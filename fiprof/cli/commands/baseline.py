@@ -36,7 +36,7 @@ def set_(archive: Archive, name: str, run: str, commit: str | None) -> None:
     """
     from fiprof.orchestrator.baselines import set_baseline
 
-    path, baseline = set_baseline(archive, name, archive.find(run), commit)
+    path, baseline = set_baseline(archive, name, archive.find(run, lambda manifest: bool(manifest.cases)), commit)
     output.data(str(path))
     if baseline.commit is None:
         output.message("note: the run names no commit; fiprof gate needs --base, or set it with --commit REV")

@@ -1,16 +1,16 @@
-"""``fiprof collect``: profile kernels, or re-read an archived run."""
+"""The commands that make a run of kernels, of a program that goes on running, of files, or of an archived run."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fiprof import interrupts
-from fiprof.cli import output
-from fiprof.cli.options import Option, SettingsCommand, archive_option, split, supervision_options
+from fiprof.cli import options, output
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 HEADING = "Parameters of the workloads"
 WORKLOAD_FLAG = "--workload"
-ENDED = {"failed": "failed", "interrupted": "was interrupted"}
-"""How a run that is not complete ended."""
-NEXT = ("fiprof show", "fiprof stalls")
+workload_option = click.option(
+    WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE[:NAME]", help="A workload from a file of yours."
+)
 
 
-class CollectCommand(SettingsCommand):
-    """The parameters of the workloads are options too, those of ``--workload FILE:NAME`` as well."""
+class CollectCommand(options.SettingsCommand):
+    """The parameters of the workloads are options too, those of ``--workload FILE`` as well."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORKLOAD_FLAG] = [
@@ -61,7 +61,7 @@ class CollectCommand(SettingsCommand):
                 )
             about = f"{first.help} ({first.valid}; {format_value(first.default)})"
             words = f"{about}. For {', '.join(owner for owner, _ in uses)}."
-            own.append(Option([first.option, name], heading=HEADING, metavar="LIST", help=words))
+            own.append(options.Option([first.option, name], heading=HEADING, metavar="LIST", help=words))
         return own
 
 
@@ -72,12 +72,12 @@ class CollectCommand(SettingsCommand):
     epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run",
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
-@click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@workload_option
 @click.option("--replay", metavar="RUN", help="Re-read this run's raw files instead of starting the tools.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
-@supervision_options
-@archive_option
-def command(
+@options.supervision_options
+@options.archive_option
+def collect_command(
     archive: Archive,
     kernels: str | None,
     workloads: tuple[str, ...],
@@ -100,19 +100,19 @@ def command(
     if replay is not None:
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
-        source = archive.find(replay)
+        source = archive.find(replay, lambda each: each.kind == "run" and not each.imported)
         with measuring(archive, quiet=quiet) as bench:
             result = collect.replay(source, bench)
-        return conclude(result, NEXT)
+        return conclude(result, ("fiprof verdict", "fiprof report"))
     given = {key: word for key, word in words.items() if word is not None}
-    request = CollectRequest(cases=tuple(choose_cases([*split(kernels or ""), *workloads], given)), **own)
+    request = CollectRequest(cases=tuple(choose_cases([*options.split(kernels or ""), *workloads], given)), **own)
     if dry_run:
         folder = archive.root / f"DATE-{request.label}"
         commands = CollectCommands(folder, tools_for_show(request.tools), request.timeout_s, request)
         return print_commands(commands.all())
     with measuring(archive, quiet=quiet, wait=wait) as bench:
         result = collect.collect(request, bench)
-    return conclude(result, NEXT)
+    return conclude(result, ("fiprof verdict", "fiprof report"))
 
 
 def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
@@ -139,14 +139,12 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
     return [
         case
         for name, has in known.items()
-        for case in make_cases(name, {word: split(text) for word, text in words.items() if word in has})
+        for case in make_cases(name, {word: options.split(text) for word, text in words.items() if word in has})
     ]
 
 
 def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:
     """The tools for ``--dry-run``; a missing one is told of, and stands by its name."""
-    from pathlib import Path
-
     from fiprof.orchestrator.tools import Tool, find_tool
 
     found = {}
@@ -176,9 +174,70 @@ def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, p
     interrupts.settle()
     (output.message if to_stderr else output.data)(str(result.path))
     if result.problem is not None:
+        ended = {"failed": "failed", "interrupted": "was interrupted"}[result.status]
         raise FiprofError(
-            f"the run {ENDED[result.status]}: {result.problem.message}",
+            f"the run {ended}: {result.problem.message}",
             result.problem.remedy,
             exit_code=program_status if program_status > 0 else result.problem.exit_code,
         )
     output.message("complete; next: " + "; ".join(f"{command} {result.path}" for command in next_))
+
+
+@click.command("capture", cls=options.Command, epilog="Example: fiprof capture server --duration 5")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--duration",
+    "duration_s",
+    type=options.FiniteRange(0, None, True, unit="s"),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that are traced.",
+)
+@options.quiet_option
+@options.archive_option
+def capture_command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None:
+    """Trace some seconds of a program that ``fiprof profile --session NAME`` runs, into a run folder.
+
+    The program goes on, and can be captured again. The folder's path goes to standard output.
+    """
+    from fiprof.orchestrator.capture import capture
+
+    with measuring(archive, quiet=quiet) as bench:
+        result = capture(name, duration_s, bench)
+    conclude(result, ("fiprof top",))
+
+
+@click.command("import", cls=options.Command, epilog="Example: fiprof import trace.sqlite raw.csv --range decode")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--range",
+    "ranges",
+    multiple=True,
+    metavar="NAME",
+    help="An NVTX range that is a case, each time an iteration; DOMAIN@NAME, * for any text.",
+)
+@click.option("--name", default="", metavar="TEXT", help="What the folder's name ends in [default: the first file's].")
+@click.option("--link", is_flag=True, help="Read the files where they lie instead of copying them.")
+@options.quiet_option
+@options.archive_option
+def import_command(
+    archive: Archive, files: tuple[Path, ...], ranges: tuple[str, ...], name: str, link: bool, quiet: bool
+) -> None:
+    """Make a run of files of nsys and ncu, for all commands that read runs; the files are left as they are.
+
+    A FILE is a .nsys-rep (read by nsys), the SQLite that nsys makes of it, a .ncu-rep, or a CSV page of ncu: raw,
+    details, source, or the viewer's export. What it is is told by its content. Several go into one run: a trace beside
+    a profile, a trace a rank, the pages of a report.
+
+    The copy of an SQLite is cleared of environments, and secrets in it are masked. With --link nothing is.
+    """
+    from fiprof.model.manifest import read_manifest
+    from fiprof.orchestrator.importing import ImportRequest, import_files
+
+    with measuring(archive, quiet=quiet) as bench:
+        result = import_files(ImportRequest(files, ranges, name, link), bench)
+    tools = {file.tool_name for file in read_manifest(result.path).imported}
+    # What reads what each tool left.
+    readers = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
+    conclude(result, [command for tool, command in readers.items() if tool in tools])

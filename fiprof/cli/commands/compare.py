@@ -11,11 +11,10 @@ import click
 
 from fiprof import interrupts
 from fiprof.cli import options, output
-from fiprof.cli.commands.collect import WORKLOAD_FLAG, CollectCommand, choose_cases, conclude, print_commands
+from fiprof.cli.commands.collect import CollectCommand, choose_cases, conclude, print_commands, workload_option
 from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
-from fiprof.cli.progress import measuring, working
+from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
-from fiprof.files import write_whole
 from fiprof.model.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 @click.argument("b", metavar="RUN_B]", required=False, shell_complete=run_names)
 @click.option("--measure", "sides", nargs=2, metavar="A B", help="Measure two sides now, in processes that take turns.")
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure, or all; fiprof kernels lists them.")
-@click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@workload_option
 @click.option("--explain", is_flag=True, help="Then profile each side once, and show what explains the difference.")
 @click.option("--dry-run", is_flag=True, help="Print the processes to measure and start nothing.")
 @click.option("--range", "ranges", multiple=True, metavar="NAME", help="Of files: as fiprof import takes it.")
@@ -120,7 +119,7 @@ def command(
     elif not a:
         raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
     elif not b:
-        _show_measured(archive.find(a), format_, out)
+        _show_measured(archive.find(a, lambda manifest: manifest.kind == "comparison"), format_, out)
     else:
         from fiprof.analysis.comparison.runs import compare
         from fiprof.reports.compare_report import MOST_DETAILED_ON_PAGE, document
@@ -186,13 +185,10 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
 
 
 def _write_page(report: Document, out: Path) -> None:
-    """Write a page, whole or not at all, and say where."""
     from fiprof.reports.compare_report import TITLE
     from fiprof.reports.markdown_html import report_html
 
-    with working("page"):
-        write_whole(out, report_html(report, TITLE).encode(), "--out names another")
-    output.message(str(out))
+    options.write_page(out, lambda: report_html(report, TITLE))
 
 
 # What fiprof gate measures too

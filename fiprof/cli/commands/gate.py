@@ -11,7 +11,7 @@ import click
 from fiprof.analysis.thresholds import LEAST_CHANGE
 from fiprof.cli import options, output
 from fiprof.cli.commands.baseline import baseline_names
-from fiprof.cli.commands.collect import ENDED, WORKLOAD_FLAG, CollectCommand
+from fiprof.cli.commands.collect import CollectCommand, conclude, workload_option
 from fiprof.cli.commands.compare import measure, print_processes, settings_and_cases
 from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
 from fiprof.errors import FiprofError
@@ -60,7 +60,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--strict", is_flag=True, help="Fail too (exit status 1) where a case cannot be told, or is gone.")
 @click.option("--kernel", "kernels", metavar="LIST", help="Only these workloads; without --against those to measure.")
-@click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@workload_option
 @click.option("--junit", metavar="FILE", type=OUTPUT, help="Also write JUnit XML, a test a case.")
 @click.option("--comment", metavar="FILE", type=OUTPUT, help="Also write Markdown for a pull request's comment.")
 @click.option(
@@ -115,10 +115,9 @@ def command(
                 file.parent.mkdir(parents=True, exist_ok=True)
     try:
         result = measure(request, archive, wait=wait, quiet=quiet)
-        output.message(str(result.path))
         if result.problem is not None:
-            ended = f"the run {ENDED[result.status]}: {result.problem.message}"
-            raise FiprofError(ended, result.problem.remedy, exit_code=result.problem.exit_code)
+            conclude(result, (), to_stderr=True)
+        output.message(str(result.path))
     except FiprofError as error:
         if junit is not None:
             write_whole(junit, measured_table.junit_error(name, error.message), ELSEWHERE.format("--junit"))

@@ -1,4 +1,4 @@
-"""The commands that keep an archive: list, trends, tags, notes, packing, tables, catalogue, checksums, what goes."""
+"""The commands that keep an archive: list, trends, tags, notes, the site, packing, tables, catalogue, checksums."""
 
 import os
 import re
@@ -11,27 +11,18 @@ from typing import Any
 import click
 
 from fiprof import clock
-from fiprof.cli import output
-from fiprof.cli.options import (
-    Command,
-    archive_option,
-    catalogue_option,
-    folder_argument,
-    format_option,
-    question_options,
-    run_names,
-    show,
-)
+from fiprof.cli import options, output
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
-from fiprof.files import write_whole
 from fiprof.model.baselines import names_by_run
+from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.reports.view import Format
+from fiprof.text import escape_control
 
 
-@click.command("tag", cls=Command, epilog="Example: fiprof tag latest release")
-@folder_argument
+@click.command("tag", cls=options.Command, epilog="Example: fiprof tag latest release")
+@options.any_folder_argument
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take them away.")
 def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
@@ -49,8 +40,8 @@ def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")
 
 
-@click.command("note", cls=Command, epilog='Example: fiprof note latest "after the split-kv change"')
-@folder_argument
+@click.command("note", cls=options.Command, epilog='Example: fiprof note latest "after the split-kv change"')
+@options.any_folder_argument
 @click.argument("text")
 def note_command(folder: Path, text: str) -> None:
     """Note a sentence about a run, with the time and your name; fiprof runs shows it."""
@@ -64,9 +55,9 @@ def note_command(folder: Path, text: str) -> None:
     output.data(f"{folder.name}: {text}")
 
 
-@click.command("pack", cls=Command, epilog="Example: fiprof pack latest")
+@click.command("pack", cls=options.Command, epilog="Example: fiprof pack latest")
 @click.option("--undo", is_flag=True, help="Give plain files back, for ncu-ui and nsys-ui.")
-@folder_argument
+@options.folder_argument
 def pack_command(folder: Path, undo: bool) -> None:
     """Compress a run's raw files in place; every command reads them as before.
 
@@ -82,8 +73,8 @@ def pack_command(folder: Path, undo: bool) -> None:
         output.message(f"{folder} is {'plain' if undo else 'packed'} already")
 
 
-@click.command("parse", cls=Command, epilog="Example: fiprof parse latest")
-@folder_argument
+@click.command("parse", cls=options.Command, epilog="Example: fiprof parse latest")
+@options.folder_argument
 def parse_command(folder: Path) -> None:
     """Make a run's tables again from its raw files.
 
@@ -103,9 +94,9 @@ def parse_command(folder: Path) -> None:
         raise FiprofError(parsed.problems[0].message, parsed.problems[0].remedy)
 
 
-@click.command("index", cls=Command, epilog="Example: fiprof index")
+@click.command("index", cls=options.Command, epilog="Example: fiprof index")
 @click.option("--rebuild", is_flag=True, help="Read every run again.")
-@catalogue_option
+@options.catalogue_option
 def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
     """Bring the catalogue of the archive up to date; fiprof runs and trend do so by themselves.
 
@@ -119,10 +110,10 @@ def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
     output.data(f"{found.catalogue.name}: {changes.read} read, {changes.removed} removed, {changes.runs} runs in all")
 
 
-@click.command("verify", cls=Command, epilog="Example: fiprof verify latest --format json")
-@click.argument("run", metavar="[RUN]", required=False, shell_complete=run_names)
-@format_option
-@catalogue_option
+@click.command("verify", cls=options.Command, epilog="Example: fiprof verify latest --format json")
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=options.run_names)
+@options.format_option
+@options.catalogue_option
 def verify_command(archive: Archive, catalog: str | None, run: str | None, format_: Format) -> None:
     """Compare every file of a run, or of all runs of the archive, with the checksums in its run.json.
 
@@ -132,14 +123,17 @@ def verify_command(archive: Archive, catalog: str | None, run: str | None, forma
     from fiprof.orchestrator.verify import verify, verify_catalogue
     from fiprof.reports.runs import verified
 
-    folders = [archive.find(run)] if run else [archive.root / name for name in archive.by_time()]
+    folders = [archive.root / name for name in archive.by_time()]
+    if run:
+        # The newest, however it is.
+        folders = folders[-1:] if run == "latest" and folders else [archive.find(run)]
     found = []
     with working("verify") as told:
         for number, folder in enumerate(folders, 1):
             told(f"{number:,} of {len(folders):,}: {folder.name}")
             found.append(verify(folder))
         differing = () if run else verify_catalogue(archive, found, catalog)
-    show(verified(found, differing), format_)
+    options.show(verified(found, differing), format_)
     if wrong := [each for each in found if not each.intact]:
         names = ", ".join(each.name for each in wrong[:3]) + (f" and {len(wrong) - 3} more" if wrong[3:] else "")
         raise FiprofError(f"not as made: {names}", "restore what is wrong from a copy, if there is one")
@@ -158,7 +152,7 @@ def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     return timedelta(hours=int(found[1]) * HOURS[found[2]])
 
 
-@click.command("prune", cls=Command, epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run")
+@click.command("prune", cls=options.Command, epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run")
 @click.option(
     "--older-than", metavar="AGE", required=True, callback=age, help="Of runs that began before: 90d, 12h, 8w."
 )
@@ -169,8 +163,8 @@ def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     "--keep-tag", "keep_tags", metavar="NAME", multiple=True, help="Leave runs with this tag whole; repeatable."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go.")
-@format_option
-@archive_option
+@options.format_option
+@options.archive_option
 def prune_command(
     archive: Archive,
     older_than: timedelta,
@@ -193,15 +187,15 @@ def prune_command(
         for run in prune(archive, older_than, keep_baselines=keep_baselines, keep_tags=keep_tags, dry_run=dry_run):
             tell(run.name)
             found.append(run)
-    show(pruned(found, dry_run=dry_run), format_)
+    options.show(pruned(found, dry_run=dry_run), format_)
 
 
 @click.command(
     "runs",
-    cls=Command,
+    cls=options.Command,
     epilog="Example: fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share",
 )
-@question_options
+@options.question_options
 @click.option(
     "--metric",
     "metrics",
@@ -219,8 +213,8 @@ def prune_command(
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N rows, the newest or the first.")
 @click.option("--all", "every", is_flag=True, help="Every row, not the newest 50 only; JSON and CSV have every row.")
 @click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
-@format_option
-@catalogue_option
+@options.format_option
+@options.catalogue_option
 def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Format, **words: Any) -> None:
     """List the runs of the archive, the newest last; with filters those that fit, with --metric what was measured.
 
@@ -236,13 +230,15 @@ def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Fo
     with working("index"):
         answer = index.answer(archive, asked, catalog)
     named = {str(archive.root.resolve() / run): names for run, names in names_by_run(archive.root).items()}
-    show(runs.document(answer, asked.metrics, named), format_)
+    options.show(runs.document(answer, asked.metrics, named), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")
 
 
-@click.command("trend", cls=Command, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration")
-@question_options
+@click.command(
+    "trend", cls=options.Command, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration"
+)
+@options.question_options
 @click.option(
     "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."
 )
@@ -251,8 +247,8 @@ def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Fo
 )
 @click.option("--all", "every", is_flag=True, help="Every line, not those alone that changed most.")
 @click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
-@format_option
-@catalogue_option
+@options.format_option
+@options.catalogue_option
 def trend_command(
     archive: Archive, catalog: str | None, metric: str, out: Path | None, every: bool, format_: Format, **words: Any
 ) -> None:
@@ -268,7 +264,65 @@ def trend_command(
     with working("index"):
         found = index.trend(archive, asked, catalog)
     if out is not None:
-        page = trend.page(found, asked.metrics[0], shlex.join(["fiprof", *sys.argv[1:]]))
-        write_whole(out, page.encode(), "--out names another")
-        output.message(str(out))
-    show(trend.document(found, asked.metrics[0], most=None if every else trend.MOST_ROWS), format_)
+        options.write_page(out, lambda: trend.page(found, asked.metrics[0], shlex.join(["fiprof", *sys.argv[1:]])))
+    options.show(trend.document(found, asked.metrics[0], most=None if every else trend.MOST_ROWS), format_)
+
+
+@click.command("publish", cls=options.Command, epilog="Example: fiprof publish site --only-new")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--only-new", is_flag=True, help="Make only reports of runs that are new or have changed.")
+@options.catalogue_option
+def publish_command(archive: Archive, catalog: str | None, folder: Path, only_new: bool) -> None:
+    """Write the archive into DIR as a static site: an index to filter, trends, and every run's report.
+
+    It needs no server and no network. The index's path goes to standard output.
+    """
+    from fiprof.model.run import Run
+    from fiprof.orchestrator.parse import state
+    from fiprof.reports import site
+
+    before, names = site.begin(folder), archive.by_time()[::-1]
+    now, failed, made = {}, [], 0
+    with working("publish") as tell:
+        try:
+            for number, name in enumerate(names, 1):
+                tell(f"{number:,} of {len(names):,}: {name}")
+                try:
+                    run = archive.root / name
+                    old = before.get(name) if only_new else None
+                    if old and old.state == state(run):
+                        now[name] = old
+                        continue
+                    opened = Run(run) if read_manifest(run).kind == "comparison" else options.open_run(run)[0]
+                    published, text = site.rendered(opened, state(run))
+                except FiprofError as error:
+                    failed.append(name)
+                    output.message(f"fiprof: {escape_control(name)} is left out: {error}")
+                    continue
+                site.add(folder, published, text)
+                now[name] = published
+                made += 1
+            for page, metric in site.TRENDS.items():
+                tell(page)
+                _trend(archive, catalog, folder, page, metric)
+        finally:
+            # What is made counts, also where this is interrupted: the next --only-new goes on from there.
+            kept = {**before, **now} if len(now) + len(failed) < len(names) else now
+            index = site.finish(folder, archive.root, [kept[name] for name in names if name in kept], before)
+    output.message(f"{made} of {len(names)} reports made")
+    output.data(str(index))
+    if failed:
+        raise FiprofError(f"{len(failed)} of {len(names)} runs could not be read", "fiprof verify says what is wrong")
+
+
+def _trend(archive: Archive, catalog: str | None, folder: Path, page: str, metric: str) -> None:
+    """A page of a quantity over the runs; without a catalogue or the library for changes it says so."""
+    from fiprof.model.catalogue.queries import question
+    from fiprof.orchestrator import index
+    from fiprof.reports import site
+
+    try:
+        found = index.trend(archive, question(metrics=(metric,)), catalog)
+        site.publish_trend(folder, page, found)
+    except FiprofError as error:
+        output.message(f"fiprof: {page} is left as it was: {error}")

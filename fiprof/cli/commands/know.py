@@ -24,7 +24,7 @@ def env_command(python: str, format_: Format) -> None:
 
 
 @click.command("kernels", cls=Command, epilog="Example: fiprof kernels --workload my_kernels.py:mine")
-@click.option("--workload", "files", multiple=True, metavar="FILE:NAME", help="Also this one, from a file of yours.")
+@click.option("--workload", "files", multiple=True, metavar="FILE[:NAME]", help="Also this one, from a file of yours.")
 @format_option
 def kernels_command(files: tuple[str, ...], format_: Format) -> None:
     """List the workloads with their parameters, defaults and valid ranges."""

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli import output
-from fiprof.cli.options import Chosen, Command, format_option, reading_options, run_argument, show, width
+from fiprof.cli import options, output
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.comm import By
     from fiprof.reports.view import Format
 TABLES = ("kernels", "ranges", "idle", "program")
 PHASES = ("measure", "setup", "warmup", "all")
 
 
-@click.command("verdict", cls=Command, epilog="Example: fiprof verdict latest")
-@reading_options
-def verdict_command(run: Run, chosen: Chosen, format_: Format) -> None:
+@click.command("verdict", cls=options.Command, epilog="Example: fiprof verdict latest")
+@options.reading_options
+def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
     """What takes a program's time; what limits each launch, how sure that is, and what to try next."""
     from fiprof.analysis.top import program_of
     from fiprof.analysis.verdict.verdict import verdicts
@@ -33,21 +33,21 @@ def verdict_command(run: Run, chosen: Chosen, format_: Format) -> None:
     found = verdicts(
         run, wanted=chosen.wanted, medians=format_ in ("table", "md") and not chosen.every, program=bool(program)
     )
-    show(
+    options.show(
         document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS), program=program),
         format_,
         run=run,
     )
 
 
-@click.command("show", cls=Command, epilog="Example: fiprof show latest --kernel decode --occupancy")
+@click.command("show", cls=options.Command, epilog="Example: fiprof show latest --kernel decode --occupancy")
 @click.option("--times", is_flag=True, help="Time by ncu and nsys, spread, grid, block; the least work and bytes.")
 @click.option("--compute", is_flag=True, help="Operations a second, share of the roof, tensor cores, threads.")
 @click.option("--memory", is_flag=True, help="SM, L1, L2, DRAM; hit rates; sectors a request, bank conflicts, spills.")
 @click.option("--occupancy", is_flag=True, help="Achieved and theoretical occupancy, its limits, and what lifts it.")
 @click.option("--waves", is_flag=True, help="How the grid fills the GPU, and what the last wave costs.")
-@reading_options
-def show_command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None:
+@options.reading_options
+def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: bool) -> None:
     """The time of each kernel, how much of the hardware it uses, and what limits it."""
     from fiprof.analysis import show as figures
     from fiprof.analysis.verdict.verdict import limits
@@ -66,22 +66,24 @@ def show_command(run: Run, chosen: Chosen, format_: Format, **sections: bool) ->
         sections=named,
         most=chosen.most(MOST_ROWS),
     )
-    show(made, format_, run=run)
+    options.show(made, format_, run=run)
 
 
-@click.command("stalls", cls=Command, epilog="Example: fiprof stalls latest --kernel decode --reasons 5")
+@click.command("stalls", cls=options.Command, epilog="Example: fiprof stalls latest --kernel decode --reasons 5")
 @click.option("--reasons", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
-@reading_options
-def stalls_command(run: Run, chosen: Chosen, reasons: int | None, format_: Format) -> None:
+@options.reading_options
+def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format_: Format) -> None:
     """What the warps of each launch wait for: share of each stall reason, what it means and what helps."""
     from fiprof.analysis.stalls import stalls
     from fiprof.reports.stalls import MOST_LAUNCHES, document
 
     found = stalls(run, wanted=chosen.wanted)
-    show(document(found, reasons=reasons, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
+    options.show(document(found, reasons=reasons, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
 
 
-@click.command("hotspots", cls=Command, epilog="Example: fiprof hotspots latest --kernel decode --instructions 3")
+@click.command(
+    "hotspots", cls=options.Command, epilog="Example: fiprof hotspots latest --kernel decode --instructions 3"
+)
 @click.option(
     "--instructions",
     type=click.IntRange(1),
@@ -98,30 +100,30 @@ def stalls_command(run: Run, chosen: Chosen, reasons: int | None, format_: Forma
     metavar="N",
     help="N instructions before and after each.",
 )
-@reading_options
-def hotspots_command(run: Run, chosen: Chosen, instructions: int, context: int, format_: Format) -> None:
+@options.reading_options
+def hotspots_command(run: Run, chosen: options.Chosen, instructions: int, context: int, format_: Format) -> None:
     """The SASS instructions of each launch that hold most warp samples, their stall, and what they wait for."""
     from fiprof.analysis.hotspots import hotspots
     from fiprof.reports.hotspots import MOST_LAUNCHES, document
 
     found = hotspots(run, wanted=chosen.wanted, top=instructions, context=context)
-    show(document(found, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
+    options.show(document(found, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
 
 
-@click.command("roofline", cls=Command, epilog="Example: fiprof roofline latest")
-@reading_options
-def roofline_command(run: Run, chosen: Chosen, format_: Format) -> None:
+@click.command("roofline", cls=options.Command, epilog="Example: fiprof roofline latest")
+@options.reading_options
+def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that limits it."""
     from fiprof.analysis import roofline
     from fiprof.reports.roofline import MOST_ROWS, chart, document
 
     rooflines = roofline.roofline(run, wanted=chosen.wanted)
-    show(document(rooflines, most=chosen.most(MOST_ROWS)), format_, run=run)
-    if format_ == "table" and (drawn := chart(rooflines, width=width())):
+    options.show(document(rooflines, most=chosen.most(MOST_ROWS)), format_, run=run)
+    if format_ == "table" and (drawn := chart(rooflines, width=options.width())):
         output.data(f"\n{drawn}")
 
 
-@click.command("top", cls=Command, epilog="Example: fiprof top latest --table idle --format csv")
+@click.command("top", cls=options.Command, epilog="Example: fiprof top latest --table idle --format csv")
 @click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
 @click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")
@@ -136,8 +138,8 @@ def roofline_command(run: Run, chosen: Chosen, format_: Format) -> None:
     show_default=True,
     help="Which as JSON and CSV.",
 )
-@format_option
-@run_argument
+@options.format_option
+@options.run_argument
 def top_command(
     run: Run,
     range_: str,
@@ -155,10 +157,10 @@ def top_command(
     from fiprof.reports.top import document
 
     found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None, within_steady=not whole)
-    show(document(found, table=table, most=None if every else most), format_, run=run)
+    options.show(document(found, table=table, most=None if every else most), format_, run=run)
 
 
-@click.command("timeline", cls=Command, epilog="Example: fiprof timeline latest --perfetto trace.json.gz")
+@click.command("timeline", cls=options.Command, epilog="Example: fiprof timeline latest --perfetto trace.json.gz")
 @click.option(
     "--phase",
     type=click.Choice(("measure", "setup", "warmup", "all")),
@@ -170,8 +172,10 @@ def top_command(
     type=click.Path(dir_okay=False),
     help="Also write the whole trace, every phase, for ui.perfetto.dev.",
 )
-@reading_options
-def timeline_command(run: Run, chosen: Chosen, phase: str | None, perfetto: str | None, format_: Format) -> None:
+@options.reading_options
+def timeline_command(
+    run: Run, chosen: options.Chosen, phase: str | None, perfetto: str | None, format_: Format
+) -> None:
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did at that time."""
     from fiprof.analysis.timeline import timeline
     from fiprof.reports.timeline_text import PLAIN_WIDTH, chart_cells, document
@@ -181,11 +185,11 @@ def timeline_command(run: Run, chosen: Chosen, phase: str | None, perfetto: str 
 
         output.message(write(run, Path(perfetto)))
     phase = phase or ("measure" if run.cases else "all")
-    what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(width(PLAIN_WIDTH)))
-    show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)
+    what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
+    options.show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)
 
 
-@click.command("comm", cls=Command, epilog="Example: fiprof comm latest --top 20")
+@click.command("comm", cls=options.Command, epilog="Example: fiprof comm latest --top 20")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N collectives with the longest waits.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every collective, every cause.")
 @click.option(
@@ -195,27 +199,27 @@ def timeline_command(run: Run, chosen: Chosen, phase: str | None, perfetto: str 
     show_default=True,
     help="Of what JSON and CSV have a row.",
 )
-@format_option
-@run_argument
+@options.format_option
+@options.run_argument
 def comm_command(run: Run, top: int | None, every: bool, by: By, format_: Format) -> None:
     """Collectives of several ranks: who waits for whom and how long, what the late rank was doing, bandwidth."""
     from fiprof.analysis.comm import comm
     from fiprof.reports.comm import MOST_COLLECTIVES, chart_cells, document
 
-    found = comm(run, cells=chart_cells(width()))
+    found = comm(run, cells=chart_cells(options.width()))
     most = None if every else top or MOST_COLLECTIVES
-    show(document(found, by=by, most=most), format_, run=run)
+    options.show(document(found, by=by, most=most), format_, run=run)
 
 
-@click.command("expected", cls=Command, epilog="Example: fiprof expected latest --kernel prefill")
+@click.command("expected", cls=options.Command, epilog="Example: fiprof expected latest --kernel prefill")
 @click.option(
     "--expectations",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
 )
-@reading_options
-def expected_command(run: Run, chosen: Chosen, expectations: Path | None, format_: Format) -> None:
+@options.reading_options
+def expected_command(run: Run, chosen: options.Chosen, expectations: Path | None, format_: Format) -> None:
     """Stall mix, share of the roof and bandwidth of each case compared with what is expected of its kernel family."""
     from fiprof.analysis.expected import check_workloads, combined, expected, read_expectations
     from fiprof.reports.expected import MOST_CASES, document
@@ -225,10 +229,10 @@ def expected_command(run: Run, chosen: Chosen, expectations: Path | None, format
     if own is not None:
         check_workloads(own, {*registry.available(), *(case.workload for case in run.manifest.cases)})
     report = expected(run, families=combined(own), wanted=chosen.wanted)
-    show(document(report, most=chosen.most(MOST_CASES)), format_, run=run)
+    options.show(document(report, most=chosen.most(MOST_CASES)), format_, run=run)
 
 
-@click.command("export", cls=Command, epilog="Example: fiprof export latest --to sqlite")
+@click.command("export", cls=options.Command, epilog="Example: fiprof export latest --to sqlite")
 @click.option(
     "--to",
     "target",
@@ -249,7 +253,7 @@ def expected_command(run: Run, chosen: Chosen, expectations: Path | None, format
     is_flag=True,
     help="Into a zip, put raw reports that hold an environment too: nsys writes your shell's, with its tokens.",
 )
-@run_argument
+@options.run_argument
 def export_command(run: Run, target: str, out: Path | None, force: bool, with_private: bool) -> None:
     """Write a run for other programs; it appears whole or not at all. The path goes to standard output."""
     from fiprof.reports.export import SUFFIXES, export
@@ -260,3 +264,62 @@ def export_command(run: Run, target: str, out: Path | None, force: bool, with_pr
     with working("export") as tell:
         made = export(run, target, path, force=force, with_private=with_private, tell=tell)
     output.data(str(made))
+
+
+@click.command("report", cls=options.Command, epilog="Example: fiprof report latest")
+@click.argument("runs", metavar="RUN [RUN …]", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(("both", "md", "html")),
+    help="report.md for terminals, issues and e-mail, report.html for browsers [default: both].",
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to write it [default: the run folder; of several runs ./report].",
+)
+@click.option(
+    "--bundle",
+    metavar="FILE.zip",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also pack it with the tables as CSV and Parquet, the raw reports for ncu-ui and nsys-ui, and the guide.",
+)
+@click.option(
+    "--with-private",
+    is_flag=True,
+    help="Put raw reports that hold an environment into the bundle too: nsys writes your shell's, with its tokens.",
+)
+@options.archive_option
+def report_command(
+    archive: Archive,
+    runs: tuple[str, ...],
+    format_: str | None,
+    out: Path | None,
+    bundle: Path | None,
+    with_private: bool,
+) -> None:
+    """Write the report of a run, or of several beside each other: what happened, why, what to try, how sure that is.
+
+    The paths go to standard output.
+    """
+    from fiprof.reports.export import write_bundle, write_report
+    from fiprof.reports.report import report
+
+    folders = [archive.find(run) for run in runs]
+    if len({each.resolve() for each in folders}) < len(folders):
+        raise FiprofError("a run is named twice", "a report compares different runs", exit_code=2)
+    opened = [options.open_run(each)[0] for each in folders]
+    folder = out or (opened[0].path if len(opened) == 1 else Path("report"))
+    suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
+    with working("report"):
+        made = report(opened)
+    for text in made.warnings:
+        output.message(f"warning: {text}")
+    with working("pages"):
+        written = write_report(made, folder, suffixes)
+    if bundle is not None:
+        written.append(write_bundle(made, opened, bundle, suffixes, with_private=with_private))
+    for path in written:
+        output.data(str(path))

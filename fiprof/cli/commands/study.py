@@ -82,6 +82,8 @@ def command(
 
         try:
             write_documents(folder)
+        except ModuleNotFoundError as error:
+            raise FiprofError(f"no documents: {error.name} is missing", f"pip install {error.name}") from error
         except FiprofError as error:
             # The results are there without.
             output.message(f"fiprof: no documents: {error}")
