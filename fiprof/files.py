@@ -29,6 +29,10 @@ RENAME_EXCHANGE = 2
 """linux/fs.h, for renameat2(2)."""
 
 
+class Unwritable(FiprofError):
+    """The disk is full, or nothing may be written there: no fault of what is read."""
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """A file beside a path, to be written in the block; it takes the path's place when the block ends well.
@@ -65,6 +69,18 @@ def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
             yield inside
         finally:
             shutil.rmtree(inside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for a block; whoever else wants to waits, where the file system has locks. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def exchange(new: Path, old: Path) -> None:
@@ -130,15 +146,15 @@ def file_errors(path: Path, elsewhere: str = ANOTHER_ARCHIVE) -> Iterator[None]:
         raise refusal(error, path, elsewhere) from error
 
 
-def refusal(error: OSError, what: Path | str, elsewhere: str) -> FiprofError:
+def refusal(error: OSError, what: Path | str, elsewhere: str) -> Unwritable:
     """What it means that something could not be written, and what to do."""
     if error.errno == errno.EFBIG:
-        return FiprofError(f"{what}: no file may be as large here", f"raise ulimit -f, or {elsewhere}")
+        return Unwritable(f"{what}: no file may be as large here", f"raise ulimit -f, or {elsewhere}")
     if error.errno in FULL:
-        return FiprofError(f"{what}: the disk is full", f"free some space, or {elsewhere}")
+        return Unwritable(f"{what}: the disk is full", f"free some space, or {elsewhere}")
     if error.errno in REFUSED:
-        return FiprofError(f"{what}: no permission to write", elsewhere)
-    return FiprofError(f"{what} cannot be written: {error.strerror or error}", elsewhere)
+        return Unwritable(f"{what}: no permission to write", elsewhere)
+    return Unwritable(f"{what} cannot be written: {error.strerror or error}", elsewhere)
 
 
 def write_whole(path: Path, data: bytes, elsewhere: str = ANOTHER_ARCHIVE) -> None:

@@ -13,10 +13,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 import fiprof
 from fiprof.errors import FiprofError
@@ -185,9 +181,6 @@ def test_hostile_strings_are_data(archive: Path) -> None:
 def test_older_tables_are_made_again_and_new_quantities_get_columns(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(store.MIGRATIONS))
-    assert ScriptDirectory.from_config(config).get_heads() == [store.HEAD]
     url = f"sqlite:///{tmp_path}/old" if database == "sqlite" else request.getfixturevalue("postgresql_url")
     catalogue = store.Catalogue(url)
     with catalogue.writing() as connection:
@@ -202,7 +195,9 @@ def test_older_tables_are_made_again_and_new_quantities_get_columns(
         connection.exec_driver_sql(f"ALTER TABLE measured DROP COLUMN {VALUES[5]}")
     catalogue.migrate()
     with catalogue.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), store.METADATA) == []
+        for made in store.METADATA.sorted_tables:
+            there = {column["name"] for column in sa.inspect(connection).get_columns(made.name)}
+            assert there == {*made.columns.keys()}
     with catalogue.writing() as connection:
         connection.execute(store.version.update().values(version_num="9999"))
     with pytest.raises(FiprofError, match="9999, which this fiprof does not know"):

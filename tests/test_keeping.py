@@ -1,5 +1,6 @@
 """An archive over years: verified, exported, pruned, read by those who may not write it, published."""
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -10,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
-from tests.conftest import python_path
+from tests.conftest import Fiprof, python_path
 from tests.recorded_runs import invoke, profiled
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
@@ -82,7 +83,7 @@ def flip(run: Path) -> None:
         (lambda run: (run / "ncu/raw.csv.xz").unlink(), [("missing", "ncu/raw.csv")], "whole"),
         (lambda run: cut(run / "nsys/trace.sqlite.xz"), [("damaged", SQLITE)], "whole"),
         (flip, [("changed", "ncu/raw.csv")], "whole"),
-        (lambda run: cut(run / "tables/kernels.parquet"), [("damaged", "tables/kernels.parquet")], "rebuildable"),
+        (lambda run: cut(run / "tables/kernels.parquet"), [("changed", "tables/kernels.parquet")], "rebuildable"),
         (lose, [("missing", SQLITE)], "lost"),
         (lambda run: (run / "ncu/raw-1.csv").write_text("x"), [("planted", "ncu/raw-1.csv")], "whole"),
         (lambda run: (run / "logs/x").symlink_to("/etc/passwd"), [("planted", "logs/x")], "whole"),
@@ -154,6 +155,28 @@ def test_an_export_holds_the_tables(target: str, run: Path, tmp_path: Path, monk
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["artifacts", "mine", out.name])
 
 
+@pytest.mark.fault("`export --force` onto somebody's file", "it is left as it is, in every format")
+@pytest.mark.parametrize("target", ["parquet", "csv", "json", "sqlite", "perfetto", "zip"])
+def test_force_replaces_only_what_export_made(target: str, run: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "mine.sqlite")) as database, database:
+        database.execute("CREATE TABLE mine (x)")
+    (tmp_path / "mine.json").write_text("{}")
+    shutil.copytree(run / "tables", tmp_path / "tables")
+    (tmp_path / "tables/summary.json").unlink()
+    invoke("index", "--artifacts", str(run.parent))
+    others = [tmp_path / "mine.sqlite", tmp_path / "mine.json", tmp_path / "tables", run / "run.json", run / "logs"]
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("[!c]*") if path.is_file()}
+
+    before = files()
+    for other in (*others, run / "new", run.parent / "new"):
+        assert invoke("export", str(run), "--to", target, "--force", "--out", str(other))[0] in (1, 2), other
+    assert files() == before
+    for _ in range(2):
+        assert invoke("export", str(run), "--to", target, "--force", "--out", str(tmp_path / "mine"))[0] == 0
+
+
 # Raw files that go
 
 
@@ -207,6 +230,103 @@ def test_what_a_prune_leaves_alone(run: Path) -> None:
     assert pruning(archive, *age)[run.name] == "recorded"
     (archive / "baselines/main.json").write_text("{")
     assert invoke("prune", "--artifacts", str(archive), *age)[0] == 1
+
+
+def flip_table(run: Path) -> None:
+    path = run / "tables/kernels.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.fault("a table or a raw file is cut, emptied, gone or has a byte flipped", "`prune` removes nothing")
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (lambda run: cut(run / "tables/kernels.parquet"), "no_tables"),
+        (lambda run: (run / "tables/launches.parquet").write_bytes(b""), "no_tables"),
+        (lambda run: (run / "tables/checks.parquet").unlink(), "no_tables"),
+        (flip_table, "no_tables"),
+        (lambda run: write(run, tables=[]), "no_tables"),
+        (lambda run: cut(run / "nsys/trace.sqlite.xz"), "damaged"),
+        (lambda run: (run / "ncu/raw.csv.xz").unlink(), "damaged"),
+        (flip, "damaged"),
+    ],
+)
+def test_only_what_verify_accepts_is_pruned(change: Callable[[Path], object], kept: str, run: Path) -> None:
+    change(run)
+    before = [*(run / "ncu").iterdir(), *(run / "nsys").iterdir()]
+    assert pruning(run.parent, "--older-than", "90d") == {run.name: kept}
+    assert all(path.exists() for path in before)
+    if kept == "no_tables":
+        assert invoke("parse", str(run))[0] == 0
+        assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 MB, and the function that fills it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "fiprof", disk], check=False).returncode:
+        pytest.skip("it takes root, who mounts a disk")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "full").open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.fault("`prune` on a full disk", "it makes room")
+def test_prune_on_a_full_disk(run: Path, small_disk: Path) -> None:
+    archive = Path(shutil.copytree(run.parent, small_disk / "archive"))
+    fill(small_disk)
+    assert pruning(archive, "--older-than", "90d") == {run.name: None}
+    assert verify(archive / run.name).intact and not (archive / run.name / SQLITE).with_suffix(".sqlite.xz").exists()
+
+
+@pytest.mark.fault("the disk is full for `export` and `publish`", "one line says so and blames no run; nothing is left")
+@pytest.mark.parametrize("words", [("export", "{}", "--to", "sqlite", "--out", "x"), ("publish", "site")])
+def test_writers_on_a_full_disk(words: tuple[str, ...], run: Path, small_disk: Path, fiprof: Fiprof) -> None:
+    with (small_disk / "full").open("wb") as file:
+        file.write(bytes(63 << 20))
+    done = fiprof(*(word.format(run) for word in words), "--artifacts", str(run.parent), cwd=small_disk)
+    if words[0] == "publish":
+        shutil.rmtree(run / "tables")
+        fill(small_disk)
+        done = fiprof(*words, "--artifacts", str(run.parent), cwd=small_disk)
+    assert done.returncode == 1 and "full" in done.stderr and "left out" not in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [path for path in small_disk.rglob("*") if path.name.startswith((".fiprof", "x"))]
+
+
+@pytest.mark.fault("an empty note, or one of 130 kB", "refused, exit status 2")
+@pytest.mark.parametrize("text", ["", " \n", "x" * 130_000])
+def test_notes_have_a_length(text: str, run: Path, fiprof: Fiprof) -> None:
+    done = fiprof("note", str(run), "--", text)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 2) and len(done.stderr) < 200
+
+
+@pytest.mark.fault("the catalogue is a later fiprof's, or has a trigger that fails", "`index --rebuild` makes it again")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE alembic_version SET version_num = '9999'",
+        "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no'); END",
+    ],
+)
+def test_a_catalogue_that_is_rebuilt(sql: str, run: Path, fiprof: Fiprof) -> None:
+    words = ("--artifacts", str(run.parent))
+    assert fiprof("index", *words).returncode == 0
+    with closing(sqlite3.connect(run.parent / "catalogue.sqlite")) as database, database:
+        database.execute(sql)
+    invoke("tag", str(run), "new")
+    done = fiprof("runs", *words)
+    assert done.returncode == 1 and "fiprof index --rebuild" in done.stderr
+    assert fiprof("index", "--rebuild", *words).returncode == fiprof("runs", *words).returncode == 0
 
 
 @pytest.mark.fault("a prune is ended in the middle", "`verify` agrees; the next prune removes the rest")

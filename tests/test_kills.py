@@ -105,6 +105,8 @@ TRACED = (*COLLECT, "--gpu-metrics-hz", "0")
 COMPARE = ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode", "--processes", "5")
 STUDIES = ("study", "small.toml", "--out", "study", "--no-documents")
 ARCHIVE = ("--artifacts", "archive")
+GATE = ("gate", "--base", "here", "--now", "env:FAKE_SLOWER=1", *COMPARE[4:], "--junit", "gate.xml")
+TREND = ("trend", "--metric", "nsys_duration_us", "--out", "page.html", *ARCHIVE)
 SCENARIOS = {
     "collect": Scenario(COLLECT, ("runs",), nothing),
     "collect under nsys": Scenario(TRACED, ("runs",), nothing, real_nsys=True, longest_s=5),
@@ -116,6 +118,15 @@ SCENARIOS = {
     "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
     "pack": Scenario(("pack", "run"), ("show", "run"), plain),
     "prune": Scenario(("prune", "--older-than", "0h", *ARCHIVE), ("verify", *ARCHIVE), archived, longest_s=1),
+    "profile": Scenario(("profile", "--", "sleep", "0.2"), ("runs",), nothing, longest_s=5),
+    "gate": Scenario(GATE, ("runs",), nothing),
+    "baseline": Scenario(("baseline", "set", "main", RECORDED.name, *ARCHIVE), ("verify", *ARCHIVE), archived),
+    "publish": Scenario(("publish", "site", *ARCHIVE), ("publish", "site", *ARCHIVE), archived),
+    "index": Scenario(("index", "--rebuild", *ARCHIVE), ("runs", *ARCHIVE), archived, longest_s=1.5),
+    "tag": Scenario(("tag", "run", "x"), ("verify", "run"), made, longest_s=1),
+    "note": Scenario(("note", "run", "x"), ("verify", "run"), made, longest_s=1),
+    "export sqlite": Scenario(("export", "run", "--to", "sqlite", "--out", "x"), ("verify", "run"), made),
+    "trend": Scenario(TREND, ("runs", *ARCHIVE), archived),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
 }
 

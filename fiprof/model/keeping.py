@@ -3,21 +3,20 @@
 ``annotations.json``: tags and notes that people give a run afterwards; its manifest stays as it was.
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.files import write_whole
+from fiprof.files import locked, write_whole
 from fiprof.model import json_file
 from fiprof.model.finding import Finding, Worded
 from fiprof.model.manifest import ANNOTATIONS
 
 LONGEST_TAG = 100
+LONGEST_NOTE = 4000
 """Characters."""
 
 
@@ -59,11 +58,7 @@ def change(
 
     Raises FiprofError for a tag that the run does not have, and where they cannot be read or written.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # A file system without locks on folders: the later of two at the same moment wins.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked(folder):
         found = read_annotations(folder)
         if absent := [name for name in remove if name not in found.tags]:
             there = ", ".join(found.tags) or "none"
@@ -72,8 +67,6 @@ def change(
         found = dataclasses.replace(found, tags=tags, notes=notes)
         remedy = "ask who owns the run, or copy it into an archive of your own"
         write_whole(folder / ANNOTATIONS, json_file.encode(found), remedy)
-    finally:
-        os.close(descriptor)
     return found
 
 
@@ -136,7 +129,7 @@ class Kept(Worded):
     TAGGED = "tagged", "with a tag that keeps it"
     RECORDED = "recorded", "recorded for a repository"
     """artifacts/recorded."""
-    NO_TABLES = "no_tables", "without all of its tables (fiprof parse makes them)"
+    NO_TABLES = "no_tables", "whose tables are not all as they were made (fiprof parse makes them)"
     NOTHING = "nothing", "without raw files"
     DAMAGED = "damaged", "that cannot be read (fiprof verify says why)"
 

@@ -248,6 +248,8 @@ class Manifest:
     """NVTX ranges, ``NAME`` or ``DOMAIN@NAME`` (``*`` for any text), declared as cases: each time is an iteration."""
     pruned: list[PrunedFile] = field(default_factory=list)
     """Raw files that are gone; the tables made of them stay, and cannot be made again."""
+    tables: list[FileEntry] = field(default_factory=list)
+    """The run's tables as they were made; empty in runs of before that was recorded."""
     fiprof: str = ""
     """Version of fiprof that wrote the manifest."""
     argv: list[str] = field(default_factory=list)

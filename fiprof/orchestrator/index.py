@@ -94,11 +94,11 @@ class Index:
         self.catalogue.add(self.archive, [read_entry(self.root / name, stamp) for name, stamp in stamps])
 
 
-def opened(archive: Archive, url: str | None = None) -> Index:
+def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> Index:
     """The catalogue of an archive, with this fiprof's tables; not yet brought up to date.
 
     url: of the database; else FIPROF_CATALOG, else an SQLite file beside the runs, or in the user's cache folder where
-    the archive may not be written or is another machine's. Raises FiprofError.
+    the archive may not be written or is another machine's. anew: make such a file again. Raises FiprofError.
     """
     from fiprof.model.catalogue.store import Catalogue, Damaged
 
@@ -111,10 +111,13 @@ def opened(archive: Archive, url: str | None = None) -> Index:
     file = _file(root) if root.is_dir() else None
     catalogue = Catalogue(f"sqlite:///{file or ':memory:'}")
     try:
-        catalogue.migrate()
+        if not anew or file is None:
+            catalogue.migrate()
     except Damaged:
         if file is None:
             raise
+        anew = True
+    if anew and file is not None:
         for suffix in SUFFIXES:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
         catalogue.migrate()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import fiprof
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import cache_folder, exchange, file_errors, scratch
+from fiprof.files import cache_folder, exchange, file_errors, locked, scratch, write_whole
 from fiprof.model import packing
 from fiprof.model.manifest import (
     FILE_NAME,
@@ -27,7 +27,9 @@ from fiprof.model.manifest import (
     NCU_REPORT,
     NSYS_SQLITE,
     RAW_FOLDERS,
+    RECORDED,
     TABLES,
+    FileEntry,
     Manifest,
     Page,
     numbered,
@@ -237,8 +239,38 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         except FiprofError as error:
             problems.append(error)
         with file_errors((at or folder) / TABLES):
-            exchange(out, confined.make_folder(at or folder, TABLES))
+            there = confined.make_folder(at or folder, TABLES)
+            if at in (None, folder):
+                _take_place(folder, out, there)
+            else:
+                exchange(out, there)
     return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
+
+
+def table_entries(folder: Path) -> list[FileEntry]:
+    """The tables of a folder, with their checksums. Raises FiprofError, OSError."""
+    names = sorted(f"{TABLES}/{path.name}" for path in (folder / TABLES).glob("*.parquet"))
+    return [FileEntry(name, (folder / name).stat().st_size, packing.checksum(folder, name)) for name in names]
+
+
+def _take_place(folder: Path, new: Path, there: Path) -> None:
+    """Let new tables take the place of a run's, and have its manifest say so, which at no moment lacks those there are.
+
+    A manifest that cannot be read stays as it is, and so does one that a repository keeps.
+    """
+    made = table_entries(new.parent)
+
+    def record(entries: list[FileEntry]) -> None:
+        manifest = None
+        with contextlib.suppress(FiprofError):
+            manifest = read_manifest(folder)
+        if manifest and manifest.tables != entries and RECORDED not in folder.resolve().parts:
+            write_whole(folder / FILE_NAME, dataclasses.replace(manifest, tables=entries).to_json())
+
+    with locked(folder):
+        record([*made, *(entry for entry in table_entries(folder) if entry not in made)])
+        exchange(new, there)
+        record(made)
 
 
 def _changed(folder: Path, manifest: Manifest) -> Iterator[str]:

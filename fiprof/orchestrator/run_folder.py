@@ -248,7 +248,8 @@ class RunFolder:
         """
         if duration_s is None:
             duration_s = round(time.monotonic() - self._begin, 3)
-        self.set(status=status, reason=self.settled(reason), duration_s=duration_s)
+        tables = parse.table_entries(self.path)
+        self.set(status=status, reason=self.settled(reason), duration_s=duration_s, tables=tables)
         (self.path / RESERVE).unlink(missing_ok=True)
         try:
             self.save()

@@ -14,7 +14,7 @@ from typing import Any
 
 from fiprof import clock, confined
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, write_whole
+from fiprof.files import FULL, atomic_write, file_errors, locked
 from fiprof.model import baselines, packing, tables
 from fiprof.model.finding import Finding, finding
 from fiprof.model.keeping import HARMLESS, FileState, Kept, Pruned, TablesState, Verified, read_annotations
@@ -57,7 +57,7 @@ def verify(folder: Path) -> Verified:
         damaged = named(FileState.DAMAGED, FILE_NAME, reason=error.message)
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
     of_raw = [named(*each[:2], **each[2]) for each in (*_raw_files(folder, manifest), *_others(manifest, there))]
-    of_tables = [named(FileState.DAMAGED, table, reason=reason) for table, reason in _damaged_tables(folder)]
+    of_tables = [named(*each[:2], **each[2]) for each in _changed_tables(folder, manifest)]
     state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
     return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, (*of_raw, *of_tables))
 
@@ -142,16 +142,21 @@ def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Sa
             yield FileState.PLANTED if harmful else FileState.EXTRA, name, {}
 
 
-def _damaged_tables(folder: Path) -> Iterator[tuple[str, str]]:
-    """The tables that cannot be read to their ends, and why."""
+def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Said]:
+    """The tables that are not those that were made, or, where that was not recorded, cannot be read to their ends."""
+    made = {(entry.path, entry.sha256) for entry in manifest.tables}
     for name in KNOWN_TABLES:
+        file = f"{TABLES}/{name}.parquet"
         try:
-            if tables.table_path(folder / TABLES, name).exists():
+            if made and confined.exists(folder, file):
+                if (file, packing.checksum(folder, file)) not in made:
+                    yield FileState.CHANGED, file, {}
+            elif tables.table_path(folder / TABLES, name).exists():
                 reader = tables.Reader(folder / TABLES, name)
                 for _ in reader.pieces(reader.names, PIECE_ROWS):
                     pass
-        except FiprofError as error:
-            yield f"{TABLES}/{name}.parquet", error.message
+        except (FiprofError, OSError) as error:
+            yield FileState.DAMAGED, file, {"reason": getattr(error, "message", None) or str(error)}
 
 
 def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, damaged: bool) -> TablesState:
@@ -161,7 +166,8 @@ def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, dama
     # ncu's report is read where it has no page.
     parsed = PAGES if any(name.endswith(".csv") for name in manifest.files) else parse.PARSED
     raw_intact = not any(str(name).endswith(parsed) for name in gone)
-    if parse.whole(folder, pruned) and not damaged:
+    there = all((folder / entry.path).exists() for entry in manifest.tables)
+    if parse.whole(folder, pruned) and there and not damaged:
         return TablesState.WHOLE
     if not pruned and raw_intact and not parse.has_raw_files(folder):
         return TablesState.NONE
@@ -178,8 +184,9 @@ def prune(
 ) -> Iterator[Pruned]:
     """Go through the runs of an archive, the oldest first. Yields each when it is done.
 
-    First the manifest says what goes, then it goes: at whatever moment this ends, the manifest is right, and what is
-    left goes the next time. Raises FiprofError where a baseline cannot be read, or nothing can be removed.
+    Only what :func:`verify` accepts goes, tables and raw files alike. First the manifest says what goes, then it goes:
+    at whatever moment this ends, the manifest is right, and what is left goes the next time. On a full disk the first
+    file makes the room for the manifest. Raises FiprofError where a baseline cannot be read, or nothing can be removed.
     """
     names = baselines.names(archive.root) if keep_baselines else ()
     kept = {baselines.read_baseline(archive.root, name).run for name in names}
@@ -196,12 +203,13 @@ def prune(
             continue
         # Those of a prune that was interrupted go first.
         going = {each.path for each in manifest.pruned} & there.keys()
+        why = None
         if not going:
             why = Kept.TAGGED if tags & {*keep_tags} else _why_kept(folder, before, kept, there)
-            if why:
-                yield Pruned(folder.name, str(folder), manifest.started, why)
-                continue
-            going = set(there)
+        if why := why or _not_as_made(folder, manifest):
+            yield Pruned(folder.name, str(folder), manifest.started, why)
+            continue
+        going = going or set(there)
         sizes = {}
         for name in sorted(going):
             # Another prune may have removed it.
@@ -221,7 +229,15 @@ def _why_kept(folder: Path, before: datetime, baseline_runs: Collection[str], th
         return Kept.YOUNG
     if folder.name in baseline_runs:
         return Kept.BASELINE
-    return None if parse.whole(folder) else Kept.NO_TABLES
+    return None
+
+
+def _not_as_made(folder: Path, manifest: Manifest) -> Kept | None:
+    """Why the raw files are still needed: nothing else may be as whole as they are."""
+    found = verify(folder)
+    if found.tables == TablesState.REBUILDABLE or (found.intact and not manifest.tables):
+        return Kept.NO_TABLES
+    return None if found.intact and found.tables == TablesState.WHOLE else Kept.DAMAGED
 
 
 def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict[str, int]) -> None:
@@ -229,10 +245,20 @@ def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict
     when = clock.now_text("seconds")
     said = {each.path for each in manifest.pruned}
     pruned = [*manifest.pruned, *(PrunedFile(name, size, when) for name, size in sizes.items() if name not in said)]
-    with file_errors(folder, "whoever owns the run may prune it"):
+    going = list(sizes)
+    with file_errors(folder, "whoever owns the run may prune it"), locked(folder):
         clear_run(folder)
-        write_whole(folder / FILE_NAME, dataclasses.replace(manifest, pruned=pruned).to_json())
-        for name in sizes:
+        while True:
+            try:
+                with atomic_write(folder / FILE_NAME) as partial:
+                    partial.write_bytes(dataclasses.replace(manifest, pruned=pruned).to_json())
+                break
+            except OSError as error:
+                if error.errno not in FULL or not going:
+                    raise
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(folder, there[going.pop()])
+        for name in going:
             with contextlib.suppress(FileNotFoundError):
                 confined.remove(folder, there[name])
         # Whoever knows a run by the time of its manifest learns that it is smaller.

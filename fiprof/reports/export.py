@@ -25,7 +25,9 @@ from fiprof.model.arrays import finite, finite_rows
 from fiprof.model.manifest import BASELINE, FILE_NAME, NCU_REPORT, NSYS_REPORT
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES
+from fiprof.reports import trace_json
 from fiprof.reports.report import Report
+from fiprof.reports.trace_json import MARK
 from fiprof.text import csv_cell, escape_control
 
 SUFFIXES = {
@@ -36,8 +38,12 @@ SUFFIXES = {
 PIECE_ROWS = 1 << 16
 COPY_BYTES = 1 << 20
 ELSEWHERE = "write it elsewhere with --out"
-SCHEMA = "export/1"
-"""Of the JSON."""
+JSON_HEAD = b'{"schema":"export/1",'
+MARK_FILE = ".export"
+"""In a folder, with the mark that zips and traces have too."""
+APPLICATION_ID = 0x66697072
+"""The same in the header of SQLite: https://sqlite.org/fileformat.html#application_id."""
+ARCHIVE_FILES = ("catalogue.sqlite", "archive.id")
 RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
 """What ncu-ui and nsys-ui open."""
 ZIP_TIMES_S = (315532800 + 86400, 4354819200 - 86400)
@@ -57,15 +63,14 @@ def export(
 
     target: of SUFFIXES. force: replace an earlier export. with_private: a zip has the raw reports that hold an
     environment. tell: told which table is being written.
-    Raises FiprofError where the path is taken, cannot be written, or something of the run cannot be read.
+    Raises FiprofError where the path is taken, among runs or cannot be written, or something of the run cannot be read.
     """
     if os.path.lexists(out) and not force:
         raise FiprofError(f"{out} is there already", "--force replaces it; --out names another", exit_code=2)
+    require_target(out, target)
     if target in ("parquet", "csv"):
         _folder(run, target, out, tell)
     elif target == "perfetto":
-        from fiprof.reports import trace_json
-
         trace_json.write(run, out)
     elif target == "zip":
         from fiprof.reports.report import report
@@ -76,6 +81,35 @@ def export(
         with file_errors(out, ELSEWHERE), atomic_write(out) as partial:
             write(run, partial, tell)
     return out
+
+
+def require_target(out: Path, target: str) -> None:
+    """Raise FiprofError where something else than an earlier export of this format has a path, or it lies in an archive
+    or a run folder."""
+    place = out.resolve()
+    for folder in place.parents:
+        ours = (folder / MARK_FILE).exists()
+        if ((folder / FILE_NAME).exists() and not ours) or any((folder / name).exists() for name in ARCHIVE_FILES):
+            raise FiprofError(f"{out} lies in {folder}, where runs are kept", "name another path", exit_code=2)
+    if os.path.lexists(out) and not _is_export(out, target):
+        raise FiprofError(f"{out} is no earlier export of this format", "it is not replaced; name another path")
+
+
+def _is_export(out: Path, target: str) -> bool:
+    """Whether fiprof's mark for a format stands in what has a path."""
+    with contextlib.suppress(FiprofError, OSError):
+        if target in ("parquet", "csv"):
+            known = {FILE_NAME, MARK_FILE, *(f"{name}.{target}" for name in TABLES)}
+            mark = confined.read_bytes(out, MARK_FILE, limit=99)
+            return not out.is_symlink() and {*os.listdir(out)} <= known and mark == MARK + target.encode()
+        with confined.open_file(out.parent, out.name) as file:
+            head = file.read(99)
+            if target == "zip":
+                file.seek(-len(MARK), os.SEEK_END)
+                return file.read() == MARK
+            of_sqlite = head[68:72] == APPLICATION_ID.to_bytes(4)
+            return {"json": head.startswith(JSON_HEAD), "sqlite": of_sqlite}.get(target, MARK in head)
+    return False
 
 
 # Tables
@@ -98,9 +132,6 @@ def _pieces(reader: tables.Reader) -> Iterator[pa.Table]:
 
 def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> None:
     """run.json and a file a table."""
-    made_by_us = {FILE_NAME, *(f"{name}.{target}" for name in TABLES)}
-    if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or not {*os.listdir(out)} <= made_by_us):
-        raise FiprofError(f"{out} is no earlier export of this format", "it is not replaced; --out names another")
     with file_errors(out, ELSEWHERE):
         out.parent.mkdir(parents=True, exist_ok=True)
         with scratch(out.parent) as held:
@@ -113,6 +144,7 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
                     else:
                         with confined.open_file(reader.path.parent, reader.path.name) as source:
                             shutil.copyfileobj(source, file, COPY_BYTES)
+            (new / MARK_FILE).write_bytes(MARK + target.encode())
             with (new / FILE_NAME).open("wb") as file, confined.open_file(run.path, FILE_NAME) as source:
                 shutil.copyfileobj(source, file, COPY_BYTES)
             if out.exists():
@@ -151,7 +183,7 @@ def _json(run: Run, path: Path, tell: Callable[[str], None]) -> None:
     import msgspec
 
     with path.open("wb") as out:
-        out.write(b'{"schema":%b,\n"run":%b,\n"tables":{' % tuple(map(msgspec.json.encode, (SCHEMA, run.manifest))))
+        out.write(b'%b\n"run":%b,\n"tables":{' % (JSON_HEAD, msgspec.json.encode(run.manifest)))
         for number, (name, reader) in enumerate(_readers(run, tell)):
             out.write(b'%b\n"%b":[' % (b"," * bool(number), name.encode()))
             before = b""
@@ -176,6 +208,9 @@ def _sqlite(run: Run, path: Path, tell: Callable[[str], None]) -> None:
     try:
         # In one transaction, which is the file's only one.
         with contextlib.closing(sqlite3.connect(path)) as database, database:
+            # A journal would lie beside the file, and stay where the disk is full: what fails is thrown away.
+            database.execute("PRAGMA journal_mode = OFF")
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute("CREATE TABLE run (json TEXT)")
             database.execute("INSERT INTO run VALUES (?)", (run.manifest.to_json().decode(),))
             for name, reader in _readers(run, tell):
@@ -227,6 +262,7 @@ def write_bundle(
 
     from fiprof.reports import view, writers
 
+    require_target(path, "zip")
     columns = tuple(map(view.Column, ("section", "text", "value", "source")))
     numbers = tuple((section, text, fact.value, str(fact.source)) for section, text, fact in made.numbers)
     texts = render(made, suffixes) | {"numbers.csv": writers.render(view.View(columns, numbers), "csv") + "\n"}
@@ -237,6 +273,7 @@ def write_bundle(
         atomic_write(path) as partial,
         zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as bundle,
     ):
+        bundle.comment = MARK
         for name, text in texts.items():
             bundle.writestr(name, text)
         private = []

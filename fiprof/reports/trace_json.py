@@ -29,6 +29,8 @@ _DETAILS = {
     "copies": ("bytes", "phase", "case", "iteration", "correlation"),
     "api": ("correlation", "status"),
 }  # fmt: skip
+MARK = b"export of fiprof: "
+"""In the header, as the file's name, so that an export replaces no other's file."""
 LEVEL = 5
 """Of the compression: a third of the time of the highest, and a tenth larger."""
 
@@ -47,7 +49,7 @@ def write(run: Run, path: Path) -> str:
         file_errors(path, "name another file with --perfetto"),
         atomic_write(path) as partial,
         partial.open("wb") as file,
-        gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as packed,
+        gzip.GzipFile(MARK.decode(), "wb", LEVEL, file, mtime=0) as packed,
     ):
         packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         for number, event in enumerate(_events(run, counts)):

@@ -14,6 +14,7 @@ from fiprof import clock
 from fiprof.cli import options, output
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
+from fiprof.files import Unwritable
 from fiprof.model.baselines import names_by_run
 from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator.run_folder import Archive
@@ -49,6 +50,9 @@ def note_command(folder: Path, text: str) -> None:
     from fiprof.orchestrator.index import share
     from fiprof.orchestrator.locks import user_name
 
+    if not text.strip() or len(text) > keeping.LONGEST_NOTE:
+        what = "is empty" if not text.strip() else f"has {len(text):,} characters"
+        raise FiprofError(f"the note {what}", f"a note has 1 to {keeping.LONGEST_NOTE:,} characters", exit_code=2)
     when = clock.now_text("seconds")
     keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text))
     share(folder)
@@ -105,7 +109,7 @@ def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
     from fiprof.orchestrator import index
 
     with working("index"):
-        found = index.opened(archive, catalog)
+        found = index.opened(archive, catalog, anew=rebuild)
         changes = found.refresh(rebuild=rebuild)
     output.data(f"{found.catalogue.name}: {changes.read} read, {changes.removed} removed, {changes.runs} runs in all")
 
@@ -295,6 +299,8 @@ def publish_command(archive: Archive, catalog: str | None, folder: Path, only_ne
                         continue
                     opened = Run(run) if read_manifest(run).kind == "comparison" else options.open_run(run)[0]
                     published, text = site.rendered(opened, state(run))
+                except Unwritable:
+                    raise
                 except FiprofError as error:
                     failed.append(name)
                     output.message(f"fiprof: {escape_control(name)} is left out: {error}")

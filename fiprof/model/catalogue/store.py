@@ -6,8 +6,7 @@ what is new: several who index the same runs at once write each of them once.
 
 ``measured`` has a column for each quantity of ``summary.py``. Columns that a catalogue lacks are added when it is
 opened, so a new quantity needs no migration. (Rows of key and value were measured: with 20 of them per kernel a rebuild
-falls below 420 runs a second at 12,000 runs and keeps falling.) Any other change needs a new HEAD, and a migration for
-the databases that teams share.
+falls below 420 runs a second at 12,000 runs and keeps falling.) Any other change needs a new HEAD.
 """
 
 import contextlib
@@ -37,9 +36,7 @@ from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
 HEAD = "0004"
-"""The migration that makes these tables."""
-REMADE = ("0001", "0002", "0003")
-"""Versions whose tables are thrown away and made again."""
+"""Version of these tables; those of an earlier one are thrown away and made again."""
 LONGEST_NAME = 200
 """Characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB."""
 ADVISORY_LOCK = 0x66_6970_726F66
@@ -51,7 +48,6 @@ MOST_IDS = 500
 LONGEST_TEXT = 4000
 """Characters of a command or a reason."""
 EPOCH = datetime.fromtimestamp(0, UTC)
-MIGRATIONS = Path(__file__).parent / "migrations"
 INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 Row = dict[str, Any]
@@ -149,7 +145,7 @@ measured = sa.Table(
 """The key quantities; null where they were not collected."""
 
 version = sa.Table("alembic_version", METADATA, sa.Column("version_num", sa.String(32), primary_key=True))
-"""The migration that made the tables; Alembic's own table."""
+"""Of the tables: HEAD when they were made. Its name is that of before."""
 
 
 # A run folder as rows of these tables
@@ -359,7 +355,7 @@ class Catalogue:
             kind = Damaged if type(error) is DatabaseError else FiprofError
             raise kind(
                 f"the catalogue {self.name}: {next(iter(reason.splitlines()), 'it failed')}",
-                "fiprof index makes it again from the run folders; --catalog or FIPROF_CATALOG names another",
+                "fiprof index --rebuild makes an archive's own again; --catalog or FIPROF_CATALOG names another",
             ) from error
 
     def migrate(self) -> None:
@@ -369,7 +365,7 @@ class Catalogue:
                 return
         with self.writing() as connection:
             found = _version(connection)
-            if found is None or found in REMADE or (self.is_sqlite and found < HEAD):
+            if found is None or found < HEAD:
                 older = sa.MetaData()
                 names = {*METADATA.tables, "cases", "packages"} if found else ()
                 older.reflect(connection, only=lambda name, _: name in names)
@@ -377,19 +373,10 @@ class Catalogue:
                 METADATA.create_all(connection, checkfirst=False)
                 connection.execute(version.insert().values(version_num=HEAD))
             elif found != HEAD:
-                from alembic import command
-                from alembic.config import Config
-                from alembic.util.exc import CommandError
-
-                config = Config(attributes={"connection": connection})
-                config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-                try:
-                    command.upgrade(config, "head")
-                except CommandError as error:
-                    raise FiprofError(
-                        f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
-                        "read it with a later fiprof, or name another with --catalog",
-                    ) from error
+                raise FiprofError(
+                    f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
+                    "fiprof index --rebuild makes an archive's own again; --catalog names another",
+                )
             missing = _missing_columns(connection)
             for key in missing:
                 connection.exec_driver_sql(f'ALTER TABLE measured ADD COLUMN "{key}" FLOAT')
@@ -489,7 +476,7 @@ def _add_rows(rows: dict[sa.Table, dict[Any, Row]], archive: int, run: int, entr
 
 
 def _version(connection: sa.Connection) -> str | None:
-    """The migration that made the tables; None where there are none."""
+    """HEAD of whoever made the tables; None where there are none."""
     there = sa.inspect(connection).has_table(version.name)
     return connection.scalar(sa.select(version.c.version_num)) if there else None
 
