@@ -17,6 +17,7 @@ from fiprof.analysis.comparison.measured_result import ComparedCase, compared
 from fiprof.analysis.comparison.runs import ArchivedSide, compare, different, pair_cases, suggest_measure
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.model.manifest import CaseEntry
+from tests.conftest import Fiprof
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
 from tests.recorded_runs import rows as answers
@@ -228,11 +229,22 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
     explained = comment.partition("<details>")[2]
     assert (status, comment.count("<details>"), comment.count("</details>")) == (0, 1, 1)
     assert comment.startswith("prefill: B took 303.73 µs instead of 465.02 µs without a profiler (-161.30 µs, -34.7%).")
+    known, command = comment.split("\n\n")[2:4]
+    assert (
+        known == "One run each: their own noise is not known; processes of the same code have differed by up to 1.4%."
+    )
+    assert command.startswith("To be sure: fiprof compare --measure params:backend=fa2 params:backend=fa3 ")
     assert "| warps in flight a scheduler | 1.95 | 3 | -162.31 |" in explained
     page = out.read_text()
     titles = ("prefill: where the change is", "what its time is made of", "Warp stalls of both sides")
     assert [re.search(f'data-title="[^"]*{title}"', page) is not None for title in titles] == [True] * 3
     assert page.endswith("</html>")
+
+
+@pytest.mark.fault("two profiles of ncu without a trace are compared", "the change comes first, then what is not known")
+def test_of_two_profiles_the_change_comes_first(fiprof: Fiprof) -> None:
+    said = fiprof("compare", str(NCU_PAGE), str(NCU_PAGE)).stdout
+    assert said.startswith("6 kernels under ncu: B took ") and "(+0.00 µs, +0.0%)" in said.splitlines()[0]
 
 
 # Comparisons measured on an H200, decided anew: how often they are wrong, and what they find. docs/compare.md has these.

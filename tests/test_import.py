@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
 import lzma
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -38,6 +41,7 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench, Result
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
+from tests.conftest import Fiprof
 from tests.fakes.nsys import record_environment
 from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed
 from tests.recorded_runs import PROGRAMS, invoke
@@ -157,11 +161,13 @@ def test_a_report_is_exported_by_the_nsys_here(
     assert len({(row["pid"], row["tid"], row["kind"]) for row in ranges}) == 1
 
 
+@pytest.mark.fault("a report of nsys where nsys is not", "one line with the version that wrote it")
 def test_without_nsys_a_report_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
     report = tmp_path / "any.nsys-rep"
     report.write_bytes(b"NVIDIA Tegra Profiler Report 2025@5@2@266-255236693005v0.\n" + bytes(100))
-    with pytest.raises(FiprofError, match="which nsys alone reads") as caught:
+    with pytest.raises(FiprofError, match=r"version 2025\.5\.2, which nsys alone reads") as caught:
         importing(tmp_path, report)
+    assert "nsys 2025.5.2 or later reads it" in caught.value.remedy
     assert "nsys export --type sqlite REPORT" in caught.value.remedy
     assert not (tmp_path / "artifacts").exists()
 
@@ -443,3 +449,27 @@ def test_the_example_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert invoke(*epilog("import").removeprefix("Example: fiprof ").split())[0] == 0
     (run,) = (tmp_path / "artifacts").iterdir()
     assert (len(rows(run, "kernels")), len(rows(run, "launches"))) == (184, 6)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "command", "said"),
+    [
+        ("issue_stalled|pcsamp", "stalls", "ncu ran without its section WarpStateStats"),
+        ("issue_stalled|pcsamp", "verdict", "ncu --section WarpStateStats collects that"),
+        ("__", "hotspots", "ncu --section SourceCounters collects that"),
+        ("__", "show", "ncu --section SpeedOfLight --section Occupancy --section WarpStateStats collects that"),
+        ("__", "roofline", "ncu --section SpeedOfLight --section MemoryWorkloadAnalysis collects that"),
+    ],
+)
+@pytest.mark.fault("a profile of ncu without a section", "it is named, with the option that collects it")
+def test_a_section_that_ncu_did_not_collect_is_named(
+    fiprof: Fiprof, tmp_path: Path, left_out: str, command: str, said: str
+) -> None:
+    names, *rows_ = csv.reader(io.StringIO((NCU / "full.raw.csv").read_text()))
+    kept = [n for n, name in enumerate(names) if name == "gpu__time_duration.sum" or not re.search(left_out, name)]
+    with (tmp_path / "part.csv").open("w") as part:
+        csv.writer(part, quoting=csv.QUOTE_ALL).writerows([[row[n] for n in kept] for row in (names, *rows_)])
+    result, _ = importing(tmp_path, tmp_path / "part.csv")
+    printed = fiprof(command, str(result.path))
+    assert said in " ".join((printed.stdout + printed.stderr).split())
+    assert "nsys profile" not in printed.stderr

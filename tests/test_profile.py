@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from fiprof.analysis.top import top
-from fiprof.analysis.trace import StandIns, shape
-from fiprof.model.run import Run
+from fiprof.analysis.trace import StandIns
+from fiprof.model.run import Run, shape
 from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, launch_orders, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name

@@ -1,5 +1,6 @@
 """The report of a whole, partial, odd or large run; its numbers computed again, its commands run again."""
 
+import json
 import os
 import random
 import re
@@ -19,7 +20,7 @@ from fiprof.reports.run_report import sections
 from fiprof.reports.run_report.ink import Code
 from fiprof.reports.run_report.sections import reproduce, shell
 from tests.raw_figures import RawRun
-from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled
+from tests.recorded_runs import PROGRAMS, RUNS, copied, invoke, parsed, profiled, two_ranks
 from tests.reports_fixture import (
     SNAPSHOTS,
     case,
@@ -173,13 +174,60 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
     ]  # fmt: skip
     made = report([make_run(tmp_path / "run", launches=launches)])
     # The launch with the median duration stands for its kernel: of 4, 9, … 999 the hundredth.
-    assert [(row["name"], row["time"]["t"]) for row in rows(made)][:2] == [("K4", "5.50 µs"), ("K3", "4.50 µs")]
+    assert [(row["name"], row["time"]["t"]) for row in rows(made)][:2] == [
+        ("K4", "5.50 µs (ncu)"),
+        ("K3", "4.50 µs (ncu)"),
+    ]
     assert len(rows(made)) == 5 and len(made.markdown().splitlines()) < 400
     (failed,) = [row for row in table(made, "sure") if row[0] == "failed"]
     assert failed[1:] == [
         "no samples were lost", "launch 0 (mine), launch 1 (mine), launch 2 (mine), launch 3 (mine) and 996 more",
         "ncu dropped 8 bytes of samples: the sampled shares are of the kernel's beginning",
     ]  # fmt: skip
+
+
+@pytest.mark.fault("raw files that a run folder lacks", "the report names those that are there, and says which are not")
+def test_raw_files_are_those_of_the_folder(tmp_path: Path) -> None:
+    run = copied("all", tmp_path)
+    kept = invoke("report", str(run), "--format", "md")[0], (run / "report.md").read_text()
+    assert kept[0] == 0 and "| ncu/raw.csv | 240,235 |" in kept[1] and "ncu-ui ncu/profile.ncu-rep" in kept[1]
+    for each in run.glob("ncu/*"):
+        each.unlink()
+    assert invoke("report", str(run), "--format", "md")[0] == 0
+    said = (run / "report.md").read_text()
+    assert "| ncu/raw.csv | 240,235 |" not in said and "ncu-ui" not in said
+    assert re.search(r"Left out of the run folder: [^\n]*ncu/profile.ncu-rep[^\n]*ncu/raw.csv", said)
+
+
+def test_an_idle_row_and_its_gain_are_of_all_gpus() -> None:
+    run = two_ranks()
+    found = [row for row in rows(report([run])) if row["kind"] == "idle" and row["gain"]]
+    assert found and all(row["saving"] <= 1.0 for row in found)
+    each = {row["name"].partition(": ")[2]: row for row in found}
+    program, spent = top(run, within_steady=True).program, top(run, within_steady=True).activities
+    windows = {(of.rank, of.device): of.window_ns for of in spent}
+    for row in program.rows:
+        if row["name"] is None and worded(row["cause"]) in each and row["bound_pct"] is not None:
+            of_all = [of for of in program.every if (of["cause"], of["name"]) == (row["cause"], row["name"])]
+            bound = sum((of["bound_pct"] or 0) * windows[of["rank"], of["device"]] for of in of_all)
+            shown = each[worded(row["cause"])]["saving"]
+            assert row["estimate_pct"] is not None or shown == pytest.approx(bound / sum(windows.values()) / 100)
+
+
+@pytest.mark.parametrize("name", ["all", "single-purpose", "llama", "ranks"])
+def test_a_time_of_a_kernel_says_whose_it_is_and_is_the_same_on_every_page(name: str) -> None:
+    run = parsed(name) if name in RUNS else profiled(name)
+    answers = [
+        json.loads(invoke(each, str(run.path), "--format", "json")[1]) for each in ("show", "verdict", "roofline")
+    ]
+    of = [{row["launch"]: (row["nsys_duration_us"], row["duration_us"]) for row in each["rows"]} for each in answers]
+    assert of[1] == of[2] and all(of[0][launch] == times for launch, times in of[1].items())
+    assert any(nsys for nsys, _ in of[1].values())
+    first = max(of[1])
+    for command in ("stalls", "verdict"):
+        said = " ".join(invoke(command, str(run.path), "--launch", str(first))[1].split())
+        assert f"{of[1][first][0]:,.2f} µs under nsys, {of[1][first][1]:,.2f} µs under ncu" in said
+    assert all(row["time"] is None or "(n" in json.dumps(row["time"]) for row in rows(report([run])))
 
 
 # Parameters and several runs
@@ -193,7 +241,7 @@ def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_pat
 
     found = report([made("one", 100_000), made("two", 125_000, settings={"cache_control": "none"})])
     assert found.title == "2 runs of mine on NVIDIA H200"
-    assert table(found, "compared")[0] == ["K (mine)", "100.0 µs", "125.0 µs (+25.0%)"]
+    assert table(found, "compared")[0] == ["K (mine)", "100.0 µs (nsys)", "125.0 µs (nsys) (+25.0%)"]
     assert table(found, "times") == [["mine · kernels", "100.00 µs", "125.00 µs (+25.0%)"]]
     assert [row["id"] for place in (0, 1) for row in rows(found, place)] == ["launch=1.0", "launch=2.0"]
     said = " ".join(found.markdown().split())

@@ -63,7 +63,7 @@ class OfLaunch:
     row: Launch
     launch, iteration, kernel, kernel_full = map(_of_row, ("launch", "iteration", "kernel", "kernel_full"))
     case, label, grid, block = map(_of_row, ("case", "label", "grid", "block"))
-    repeated, duration_us = map(_of_row, ("repeated", "duration_us"))
+    repeated, duration_us, nsys_duration_us = map(_of_row, ("repeated", "duration_us", "nsys_duration_us"))
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,8 @@ def _table(run: Run) -> pa.Table:
         words = "it was collected with --set {ncu_set}, which leaves out ncu's source page"
         why = finding("not_in_set", words, ncu_set=chosen)
     elif run.imported and run.launches:
-        why = finding("not_in_file", "no source page and no report with one was imported")
+        words = "no source page and no report with one was imported (ncu --import REPORT --csv --page source)"
+        why = next(iter(run.uncollected("SourceCounters")), finding("not_in_file", words))
     else:
         why = run.missing("ncu")
     raise FiprofError(f"{run.manifest.name} has no samples by instruction", run.remedy("--set full"), why=why)

@@ -451,7 +451,7 @@ class _Gpu:
                 bound, size = (each if each is not None else 100.0 for each in (first.bound_pct, first.size_pct))
                 if first.measured_pct is not None:
                     bound = size = first.measured_pct
-                elif first.of is TimeOf.KERNELS and first.bound_pct:
+                elif first.of_kernels and first.bound_pct:
                     # Its bound is the launch's own part of the kernels' time.
                     bound, size = 100.0, 100 * size / first.bound_pct
                 saved.append((bound * share, size * share, first))

@@ -14,7 +14,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.trace import weights
 from fiprof.analysis.verdict.model import Part
-from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, iterations, kernels
+from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, NSYS, iterations, kernels
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Formula, ratio
@@ -187,8 +187,10 @@ class CaseRoofline(NamedTuple):
     label: str
     kernels: int
     """Kernels that ncu saw in an iteration."""
+    nsys_us: float | None
+    """Their time under nsys, the median."""
     duration_us: float
-    """Their time under ncu."""
+    """The same under ncu."""
     flops: int
     """Operations that the algorithm needs."""
     moved_bytes: int
@@ -221,7 +223,11 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
     launches = tuple(place(launch, run) for launch in run.selected(wanted, weights(run)))
     ids = {item.case for item in launches}
     cases = (_case(case, run) for case in run.manifest.cases if case.id in ids)
-    warnings = (*run.status_warning(), *checks.of_run(checks.failed(run)))
+    warnings = (
+        *run.status_warning(),
+        *run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis"),
+        *checks.of_run(checks.failed(run)),
+    )
     return Rooflines(launches, warnings, weights(run), tuple(case for case in cases if case is not None))
 
 
@@ -335,6 +341,7 @@ def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:
         case=case.id,
         label=run.labels(case.id),
         kernels=kernels(run, case.id) or 0,
+        nsys_us=NSYS.of(run, case.id),
         duration_us=duration_us,
         flops=case.flops,
         moved_bytes=case.bytes_read + case.bytes_written,

@@ -127,6 +127,7 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
 
 def missing(run: Run) -> Iterator[Finding]:
     """What a run has nothing of, and why."""
+    yield from run.uncollected("SpeedOfLight", "Occupancy", "WarpStateStats")
     if not run.launches:
         yield finding("no_counters", "no counters, occupancy and roofs: {why}", why=run.missing("ncu"))
     if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
@@ -140,10 +141,8 @@ def _figures(run: Run, wanted: Selection) -> Iterator[LaunchFigures]:
     profiled = {(launch.case, launch.kernel) for launch in run.launches}
     for row in run.launches:
         if not wanted.launches or row.launch in wanted.launches:
-            rank = ranks_of(run).on(row.get("device"))
-            trace = run.trace if rank is None else run.trace.ranks.get(rank, run.trace)
-            nsys, identity = trace.kernels.get((row.case or "", row.kernel)), {name: row[name] for name in IDENTITY}
-            yield LaunchFigures(**identity, label=row.label, row=row, rank=rank, nsys=nsys, run=run)
+            rank, identity = ranks_of(run).on(row.get("device")), {name: row[name] for name in IDENTITY}
+            yield LaunchFigures(**identity, label=row.label, row=row, rank=rank, nsys=row.nsys, run=run)
     traces: dict[int | None, TraceTimes] = dict(run.trace.ranks.items()) or {None: run.trace}
     for rank, traced in traces.items():
         for (case, kernel), nsys in traced.kernels.items():

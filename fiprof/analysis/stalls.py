@@ -90,7 +90,7 @@ def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls]:
 
     Raises FiprofError where the run has no stall reasons, or no launch is left.
     """
-    run.require_launches("warp stalls", there=bool(run.stall_reasons))
+    run.require_launches("warp stalls", there=bool(run.stall_reasons), section="WarpStateStats")
     failed = checks.failed(run)
     doubts, found = checks.by_launch(failed), []
     for launch in run.selected(wanted, weights(run), among=run.stall_reasons):

@@ -13,14 +13,14 @@ from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
 from fiprof.analysis.program import Program, program
 from fiprof.analysis.steady import steady
-from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, shape, stand_ins
+from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, stand_ins
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Ints, Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
-from fiprof.model.run import Run
+from fiprof.model.run import Run, shape
 from fiprof.model.spans import NOTHING, Stretches
 from fiprof.text import functor
 

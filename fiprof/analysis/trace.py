@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fiprof.model.arrays import Ints, Kinds, Quantiles, arrow, coded, numbers
-from fiprof.model.run import Run, once
+from fiprof.model.arrays import Ints, arrow, coded, numbers
+from fiprof.model.run import Run, Shape, once, shape
 from fiprof.model.selection import Weights
 from fiprof.model.spans import NOTHING, Stretches, by_thread
-from fiprof.model.times import Times, measured
-from fiprof.text import kernel_identity
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
@@ -191,15 +189,8 @@ def kernel_phases(run: Run) -> Ints:
 
 # How much of a program's trace each launch under ncu stands for
 
-Shape = tuple[str, str, str]
-"""``kernel_identity``, grid and block."""
 CaseShape = tuple[str | None, Shape]
 """With the case: a program has some where its launches were chosen by NVTX range."""
-
-
-def shape(row: Mapping[str, Any]) -> Shape:
-    """What is the same in nsys's and in ncu's row of a launch."""
-    return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
 
 
 NEAR = 2.0
@@ -278,29 +269,10 @@ class StandIns(dict[int, StandsFor]):
             self.update(dict.fromkeys(alike[key], stands))
 
 
-@once
-def loop_times(run: Run) -> dict[CaseShape, Times]:
-    """Executions under nsys in the phase ``measure``, by case and shape: in a loop, where ncu's launch is cold. Empty
-    without nsys, and for several ranks, where the slowest one's count. Raises FiprofError for a table that cannot be
-    read."""
-    keys, kinds, durations = (
-        ["case", "kernel", "kernel_full", "grid", "block"],
-        Kinds(),
-        Quantiles(run.row_count("kernels")),
-    )
-    for piece in run.pieces("kernels", (*keys, "phase", "duration_ns")):
-        kept = piece.take(arrow(measured(piece)))
-        durations.add(kinds.of(kept.select(keys)), numbers(kept["duration_ns"]))
-    times = durations.found()
-    named = (dict(zip(keys, values, strict=True)) for values in kinds.numbers)
-    return {(row["case"], shape(row)): Times.of_ns(*times[each]) for each, row in enumerate(named)}
-
-
 def weights(run: Run) -> Weights:
     """The time that each of ncu's launches stands for, µs: of a program all executions, of a case one in a loop under
     nsys, or ncu's where it was not traced."""
     if stand_ins := run.once(StandIns):
         return {launch: stands.total_us for launch, stands in stand_ins.items()}
-    times = loop_times(run)
-    found = ((each, times.get((each.case, shape(each)))) for each in run.launches if times)
-    return {each.launch: times.median_us if times else each.duration_us or 0.0 for each, times in found}
+    found = run.launches if run.trace.kernels else ()
+    return {each.launch: each.nsys_duration_us or each.duration_us or 0.0 for each in found}

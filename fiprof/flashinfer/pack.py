@@ -54,14 +54,9 @@ def packages() -> Mapping[str, str]:
 
 
 ELSEWHERE = {
-    "after_measuring": "source_map",
-    "choices": "study",
-    "claim_notes": "study",
-    "claims": "study",
-    "extras": "jit.measure",
-    "files": "study",
-    "study_sections": "study",
-}
+    "after_measuring": "source_map", "choices": "study", "claim_notes": "study", "claims": "study",
+    "extras": "jit.measure", "files": "study", "study_sections": "study",
+}  # fmt: skip
 """The pack's other functions -> the module of this package that has it."""
 
 

@@ -10,32 +10,47 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import numpy as np
+
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, finite_rows
+from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, arrow, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
-from fiprof.model.times import Times, TraceTimes, summarize, trace_times
+from fiprof.model.times import Times, TraceTimes, measured, summarize, trace_times
+from fiprof.text import kernel_identity
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 T = TypeVar("T")
+Shape = tuple[str, str, str]
+"""Kernel, grid and block."""
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
 """Columns of ``launches`` that tell which launch it is."""
+SECTIONS = {
+    "SpeedOfLight": "sm_throughput_pct", "Occupancy": "achieved_occupancy_pct",
+    "MemoryWorkloadAnalysis": "dram_bytes_per_second", "SourceCounters": "uniform_branches_pct",
+}  # fmt: skip
+"""Section of ncu -> a column of ``launches`` that it alone has. WarpStateStats has a table of its own."""
 RUN_WARNINGS = {
     "failed": "the run {run} failed: {reason}",
     "interrupted": "the run {run} was interrupted: {reason}",
     "damaged": "the run {run} cannot be read: {reason}",
 }
 """Status -> what makes a whole run doubtful."""
+
+
+def shape(row: Mapping[str, Any]) -> Shape:
+    """What is the same in nsys's and in ncu's row of a launch."""
+    return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
 
 
 @dataclass(frozen=True)
@@ -56,18 +71,14 @@ class StallReason:
 class Launch(Mapping[str, Any]):
     """A kernel launch under ncu: who it is, and a row of ``launches`` for whatever evaluates on one."""
 
-    def __init__(
-        self, columns: Mapping[str, Sequence[Any]], place: int, label: str, names: Callable[[str], str]
-    ) -> None:
+    def __init__(self, run: Run, columns: Mapping[str, Sequence[Any]], place: int) -> None:
         """columns: of the table, for the launches share them; place: of the row."""
-        self._columns = columns
-        self._place = place
-        self._names = names
+        self._run, self._columns, self._place = run, columns, place
         self.launch = int(self["launch"])
         """ncu's ID."""
         self.case: str | None = self["case"]
         """Case id; None outside the cases' ranges."""
-        self.label = label
+        self.label = run.labels(self.case)
         """The case in short."""
         self.iteration: int | None = self["iteration"]
         self.kernel: str = self["kernel"] or ""
@@ -94,13 +105,29 @@ class Launch(Mapping[str, Any]):
         """Under ncu."""
         return DURATION.of(self)
 
+    @functools.cached_property
+    def nsys(self) -> Times | None:
+        """Executions of its kernel with its grid and block under nsys, in its case and by its rank."""
+        from fiprof.model.ranks import ranks_of
+
+        run, rank = self._run, ranks_of(self._run).on(self.get("device"))
+        if of := run.shape_times.get((self.case, shape(self))):
+            return of[rank] if rank in of else max(of.values(), key=lambda times: times.median_us)
+        known = (run.trace if rank is None else run.trace.ranks.get(rank, run.trace)).kernels
+        return known.get((self.case or "", self.kernel))
+
+    @property
+    def nsys_duration_us(self) -> float | None:
+        """Median under nsys."""
+        return self.nsys.median_us if self.nsys else None
+
     def traced(self, quantity: Quantity, *, spec: str = "", unit: str | None = None) -> TracedNumber | None:
         """A quantity with its provenance in this run's metric names; None where it was not collected."""
-        return quantity.traced(self, self._names, spec=spec, unit=unit)
+        return quantity.traced(self, self._run.metric_name, spec=spec, unit=unit)
 
     def written(self, formula: Formula) -> str:
         """A formula in this run's metric names."""
-        return formula.written(self, self._names)
+        return formula.written(self, self._run.metric_name)
 
 
 @dataclass(frozen=True)
@@ -247,6 +274,24 @@ class Run:
         told = (lambda piece: ranks.of_rows(piece.select(who))) if who else None
         return trace_times(reader.pieces((*TIMED, *who), PIECE_ROWS), reader.rows, told)
 
+    @functools.cached_property
+    def shape_times(self) -> dict[tuple[str | None, Shape], dict[int, Times]]:
+        """Executions under nsys by case and shape, and by rank: in the phase ``measure``; without cases all of them."""
+        from fiprof.model.ranks import ranks_of
+
+        ranks, kinds, durations = ranks_of(self), Kinds(), Quantiles(self.row_count("kernels"))
+        keys, who = ["case", "kernel", "kernel_full", "grid", "block"], ("pid", "device") if ranks.several else ()
+        for piece in self.pieces("kernels", (*keys, "phase", "duration_ns", *who)):
+            kept = piece.take(arrow(measured(piece))) if self.cases else piece
+            rank = ranks.of_rows(kept) if ranks.several else np.zeros(kept.num_rows, np.int64)
+            durations.add(kinds.of(kept.select(keys), rank=rank), numbers(kept["duration_ns"]))
+        times = durations.found()
+        found: dict[tuple[str | None, Shape], dict[int, Times]] = defaultdict(dict)
+        for (*values, number), each in kinds.numbers.items():
+            row = dict(zip(keys, values, strict=True))
+            found[row["case"], shape(row)][number] = Times.of_ns(*times[each])
+        return found
+
     # Under ncu
 
     @functools.cached_property
@@ -257,9 +302,7 @@ class Run:
         there = [name for name in (*IDENTITY, *COLUMNS) if name in self.columns("launches")]
         table = self.table("launches", there)
         columns = Columns(table, {*IDENTITY, *COLUMNS} - {*there})
-        found = tuple(
-            Launch(columns, place, self.labels(case), self.metric_name) for place, case in enumerate(columns["case"])
-        )
+        found = tuple(Launch(self, columns, place) for place in range(table.num_rows))
         counts = Counter((launch.case, launch.kernel) for launch in found)
         for launch in found:
             launch.repeated = counts[launch.case, launch.kernel] > 1
@@ -287,14 +330,30 @@ class Run:
         found = [each for each in self.launches if among is None or each.launch in among]
         return wanted.of(found, self.manifest.name, weights=weights)
 
-    def require_launches(self, what: str = "counters", *, there: bool | None = None) -> None:
-        """Raise FiprofError where the run has no launches under ncu; or, with ``there``, not what it names."""
+    def require_launches(self, what: str = "counters", *, there: bool | None = None, section: str = "") -> None:
+        """Raise FiprofError where the run has no launches under ncu; or, with ``there``, not what it names.
+
+        section: of ncu, that has it.
+        """
         if not (self.launches if there is None else there):
+            why = next(iter(self.uncollected(section)), None) if section else None
             raise FiprofError(
                 f"{self.manifest.name} has no {what}",
-                self.remedy("--tool nsys,ncu"),
-                why=self.missing("ncu"),
+                self.remedy("--set full" if why else "--tool nsys,ncu"),
+                why=why or self.missing("ncu"),
             )
+
+    def uncollected(self, *sections: str) -> tuple[Finding, ...]:
+        """Those of ncu's sections that the run's launches have nothing of, with the option that collects them."""
+        there = {each for each, of in SECTIONS.items() if any(launch[of] is not None for launch in self.launches)}
+        there |= {"WarpStateStats"} if self.stall_reasons else set()
+        lacking = tuple(each for each in sections if self.launches and each not in there)
+        kinds = {file.kind for file in self.manifest.imported}
+        words = "ncu ran without its {sections:section|sections}; {options} collects that"
+        if "ncu-details" in kinds and kinds.isdisjoint(("ncu-raw", "ncu-rep")):
+            words = "ncu's details page lacks {sections}; its raw page, or the report itself, has what was collected"
+        options = " ".join(["ncu", *(f"--section {each}" for each in lacking)])
+        return (finding("uncollected", words, sections=lacking, options=options),) if lacking else ()
 
     @functools.cached_property
     def stall_reasons(self) -> Mapping[int, tuple[StallReason, ...]]:
@@ -370,7 +429,9 @@ class Run:
         traced = self.has("kernels") and not self.launches
         command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
         again = f"{command.format(options)} collects that"
-        if self.imported:
+        if self.imported and self.launches and "--set" in options:
+            again = "import that, or a report that ncu --set full made"
+        elif self.imported:
             tool, report = ("ncu", "ncu --set full") if self.has("kernels") else ("nsys", "nsys profile")
             again = f"import a report of {tool} of the same program beside this file: {report} -o REPORT COMMAND"
         return f"{again}; fiprof {'top' if traced else 'show'} shows what this run has"

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fiprof.analysis.trace import SEPARATOR, CaseShape, Shape, kernel_phases, phases, stand_ins, sums
+from fiprof.analysis.trace import SEPARATOR, CaseShape, kernel_phases, phases, stand_ins, sums
 from fiprof.model.arrays import Kinds, numbers
 from fiprof.model.ranks import COLLECTIVE
-from fiprof.model.run import Run
+from fiprof.model.run import Run, Shape
 from fiprof.model.settings import ProfileSettings
 from fiprof.model.spans import NOTHING
 from fiprof.text import kernel_identity

@@ -133,10 +133,9 @@ def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
         try:
             tools["nsys"] = find_tool("nsys")
         except FiprofError as error:
-            raise FiprofError(
-                f"{source} is a report of nsys, which nsys alone reads, and {error.message}",
-                f"{error.remedy}; or import its SQLite, made where nsys is: nsys export --type sqlite REPORT",
-            ) from error
+            wrote, remedy = _written_by(source)
+            what = f"{source} is a report of nsys, {wrote}, which nsys alone reads, and {error.message}"
+            raise FiprofError(what, f"{error.remedy}; {remedy}") from error
     if source := kinds.get("ncu-rep"):
         try:
             tools["ncu"] = find_tool("ncu")
@@ -147,6 +146,15 @@ def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
                     "pip install ncu-report; or import its page: ncu --import REPORT --csv --page raw",
                 ) from error
     return tools
+
+
+def _written_by(report: Path) -> tuple[str, str]:
+    """Which nsys wrote a report, and which reads it."""
+    by = tool_version(report, "nsys-rep")
+    version, reads = (
+        (f"version {by}", f"nsys {by} or later") if by else ("of a version that it does not say", "a later nsys")
+    )
+    return version, f"{reads} reads it; or import its SQLite, made where that is: nsys export --type sqlite REPORT"
 
 
 class _Importing(RunSession):
@@ -266,12 +274,9 @@ class _Importing(RunSession):
         except Interrupted:
             raise
         except FiprofError as error:
-            by = tool_version(each.source, each.kind)
-            wrote = f", which nsys {by} wrote" if by else ""
-            raise FiprofError(
-                f"nsys {commands.tools['nsys'].version_text} cannot export {each.source}{wrote}: {error.message}",
-                "export it where that nsys is, and import the SQLite: nsys export --type sqlite REPORT",
-            ) from error
+            wrote, remedy = _written_by(each.source)
+            what = f"nsys {commands.tools['nsys'].version_text} cannot export {each.source}, {wrote}: {error.message}"
+            raise FiprofError(what, remedy) from error
 
     def _export_pages(self, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
         """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from fiprof.analysis.trace import Shape, shape
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import numbers
 from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, numbered
-from fiprof.model.run import Run
+from fiprof.model.run import Run, Shape, shape
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import Choice, Cost, Names, choose, launch_orders, traced_groups

@@ -54,31 +54,37 @@ def measured(quantity: Quantity | str, title: str = "", unit: str = "", spec: st
 
 
 NAMES: Cells = (
-    attribute("launch", "#"),
-    attribute("label", "case", narrow=Narrow.ABOVE),
+    attribute("launch", "#"), attribute("label", "case", narrow=Narrow.ABOVE),
     attribute("kernel", "kernel", narrow=Narrow.ABOVE),
-)
+)  # fmt: skip
 """Which launch it is."""
-IN_LOOP: Cell = (Column("loop_us", "in loop", "µs", ",.2f"), lambda group: group.total_us / group.count)
-"""Time of a group's launch in a loop, where ncu's is cold and alone."""
+TIMES: Cells = (
+    attribute("nsys_duration_us", "nsys", "µs", ",.2f"), attribute("duration_us", "ncu", "µs", ",.2f"),
+)  # fmt: skip
+"""Of a launch, in this order on every page."""
+HOW_TIMED = "nsys: in the program, the median; ncu: this launch alone, with the clocks and caches set for it."
 
 
 def grouped(cells: Cells, groups: Sequence[Alike[Any]]) -> Cells:
     """The columns for groups of like launches: those of the one that stands for them, and how many and how far apart.
 
-    They begin with NAMES and a time.
+    They begin with NAMES and TIMES; a tool that timed none of them has no column.
     """
 
     def of_shown(cell: Cell) -> Cell:
         column, value = cell
         return column, lambda group: value(group.shown)
 
-    found = list(map(of_shown, cells))
+    found = [
+        of_shown(cell)
+        for cell in cells
+        if cell[0].key not in {column.key for column, _ in TIMES} or any(cell[1](group.shown) for group in groups)
+    ]
     if any(group.count > 1 for group in groups):
         found.insert(len(NAMES), (Column("count", "x", spec=",d"), lambda group: group.count))
         place = next((place for place, (column, _) in enumerate(found) if column.key == DURATION.key), None)
         if place is not None:
-            found.insert(place + 1, (Column("range_us", "range", narrow=Narrow.BELOW), _time_range))
+            found.insert(place + 1, (Column("range_us", "range, ncu", narrow=Narrow.BELOW), _time_range))
     if all(group.shown.label == NO_CASE for group in groups):
         found = [cell for cell in found if cell[0].key != "label"]
     return found
@@ -96,9 +102,9 @@ def for_programs(*cells: Cell) -> Cells:
 
 
 def heading(item: Any, like: Alike[Any] | None = None) -> str:
-    """``launch 3 · prefill · PrefillWithKVCacheKernel · 307.87 µs``.
+    """``launch 3 · prefill · PrefillWithKVCacheKernel · 300.05 µs under nsys, 307.87 µs under ncu``.
 
-    item: has launch, label, kernel, iteration, duration_us, and whether its case launched the kernel in several
+    item: has launch, label, kernel, iteration, the TIMES, and whether its case launched the kernel in several
     iterations (repeated). like: the launches that it stands for.
     """
     of_case = [] if item.label == NO_CASE else [escape_control(item.label)]
@@ -106,11 +112,16 @@ def heading(item: Any, like: Alike[Any] | None = None) -> str:
     alone = like is None or like.count == 1
     if alone and item.repeated and item.iteration is not None:
         parts.append(f"iteration {item.iteration}")
-    if item.duration_us is not None:
-        parts.append(f"{item.duration_us:,.2f} µs")
+    parts += filter(None, [times(item)])
     if like is not None and not alone:
-        parts.append(say("median of {count} alike, {range}", count=like.count, range=_time_range(like)))
+        parts.append(say("median of {count} alike, {range} under ncu", count=like.count, range=_time_range(like)))
     return " · ".join(parts)
+
+
+def times(item: Any) -> str:
+    """``300.05 µs under nsys, 307.87 µs under ncu``."""
+    timed = [(column.title, value(item)) for column, value in TIMES]
+    return ", ".join(f"{us:,.2f} µs under {tool}" for tool, us in timed if us is not None)
 
 
 def _time_range(of: Alike[T]) -> str | None:

@@ -279,7 +279,8 @@ def write_bundle(
         private = []
         for run, folder in zip(runs, folders, strict=True):
             private += [f"{folder}/{report}" for report in _add_run(bundle, run, folder, with_private=with_private)]
-        bundle.writestr("guide.md", _guide(made, folders[0], () if with_private else private))
+        raw = [name for name in bundle.namelist() if name.endswith(RAW_REPORTS)]
+        bundle.writestr("guide.md", _guide(made, folders[0], raw, () if with_private else private))
     return path
 
 
@@ -321,10 +322,10 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
     return private
 
 
-def _guide(made: Report, folder: str, private: Collection[str]) -> str:
+def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[str]) -> str:
     """What the bundle holds and how to open it, then the reproduction guides.
 
-    folder: a run's in it. private: the raw reports that were left out.
+    folder: a run's in it. raw: the tools' reports in it. private: those that were left out.
     """
     from fiprof.reports.report import environment
 
@@ -336,6 +337,7 @@ def _guide(made: Report, folder: str, private: Collection[str]) -> str:
             sections=[section for section in made.sections if section.anchor == "reproduce"],
             folder=escape_control(folder),
             where=shlex.quote(f"./{escape_control(folder)}"),
+            raw=sorted(map(escape_control, raw)),
             private=sorted(map(escape_control, private)),
         )
     )

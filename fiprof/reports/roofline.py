@@ -19,7 +19,7 @@ from fiprof.analysis.roofline import (
 from fiprof.model.finding import say, worded
 from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, longest_first
-from fiprof.reports.columns import NAMES, Cell, Cells, bounded, filled, grouped
+from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, Cell, Cells, bounded, filled, grouped
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 from fiprof.text import wrap
 
@@ -28,7 +28,7 @@ HOW_TO_READ = (
     "DRAM, L2: operations of the launch's main work (that which uses most of its roof) over the bytes that the memory "
     "moved, as ncu counted both (L1: --format json); model: by the workload's cost model, for its case as a whole. "
     "roof: the lowest of the compute roof and of bandwidth x intensity of DRAM, L2 and L1; at roof: what it allows; "
-    "share: achieved of that. Loads by TMA bypass what L1 counts."
+    "share: achieved of that; all by ncu's time. Loads by TMA bypass what L1 counts."
 )
 MOST_ROWS = 20
 """Groups of like launches, and cases, that people are shown."""
@@ -38,27 +38,19 @@ MOST_REMARKS = 8
 L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)
 """Shown where L1 binds a launch."""
 LAUNCHES = (
-    Column("duration_us", "time", "µs", ",.2f"),
-    Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
-    Column("l2_flop_per_byte", "L2", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    L1,
+    *(column for column, _ in TIMES), Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
+    Column("l2_flop_per_byte", "L2", "FLOP/B", ".4g", narrow=Narrow.DROP), L1,
     Column("model_flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
+    Column("tflops", "achieved", "TFLOP/s", ".2f"), Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
     Column("roof_share", "share", spec=".1%"),
-)
+)  # fmt: skip
 CASES = (
-    Column("label", "case"),
-    Column("kernels", "kernels", narrow=Narrow.DROP),
-    Column("duration_us", "time", "µs", ",.2f"),
-    Column("gflop", "work", "GFLOP", ",.2f"),
-    Column("moved_mb", "bytes", "MB", ",.1f"),
-    Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
-    Column("share", "share", spec=".1%"),
-    Column("roof", "roof"),
-)
+    Column("label", "case"), Column("kernels", "kernels", narrow=Narrow.DROP), Column("nsys_us", "nsys", "µs", ",.2f"),
+    Column("duration_us", "ncu", "µs", ",.2f"), Column("gflop", "work", "GFLOP", ",.2f"),
+    Column("moved_mb", "bytes", "MB", ",.1f"), Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
+    Column("tflops", "achieved", "TFLOP/s", ".2f"), Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
+    Column("share", "share", spec=".1%"), Column("roof", "roof"),
+)  # fmt: skip
 
 
 def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
@@ -84,7 +76,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
         *(cell(column) for column in LAUNCHES if by_l1 or column is not L1),
         (Column("roof", "roof"), shown_roof),
     )
-    notes = (*left_out, *_roof_sentences(launches), *_remarks(launches))
+    notes = (*left_out, HOW_TIMED, *_roof_sentences(launches), *_remarks(launches))
     shown = [filled(grouped(cells, kept), kept, title="Launches on the roofline, as counted", notes=notes)]
     if cases:
         of_cases = [
@@ -113,7 +105,7 @@ def _row(item: LaunchRoofline, case: CaseRoofline | None) -> dict[str, Any]:
     works["tensor"] = max(tensor, key=lambda work: work.ops, default=None)
     row: dict[str, Any] = {
         **{key: getattr(item, key) for key in ("launch", "label", "kernel", "case", "iteration")},
-        "duration_us": item.duration_us,
+        **{column.key: value(item) for column, value in TIMES},
         "basis": item.basis,
         "work": item.work and item.work.kind,
         "ops": item.work and item.work.ops,
@@ -184,8 +176,9 @@ def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:
         yield f"Ridge points, FLOP/byte: {'; '.join(points)}."
     if not all(item.floats_counted for item in launches):
         yield (
-            "FP32, FP16 and FP64 operations and their roofs were not collected for every launch (--set full has them): "
-            "there, the compute roofs are those of the tensor cores alone."
+            "FP32, FP16 and FP64 operations and their roofs were not collected for every launch (--section "
+            "SpeedOfLight_HierarchicalSingleRooflineChart, …HalfRooflineChart and …DoubleRooflineChart have them, or "
+            "--set full): there, the compute roofs are those of the tensor cores alone."
         )
 
 

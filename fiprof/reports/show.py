@@ -18,7 +18,20 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Run
 from fiprof.model.selection import Alike, alike, longest_first
-from fiprof.reports.columns import NAMES, Cell, Cells, attribute, bounded, filled, for_programs, grouped, measured, tera
+from fiprof.reports.columns import (
+    HOW_TIMED,
+    NAMES,
+    TIMES,
+    Cell,
+    Cells,
+    attribute,
+    bounded,
+    filled,
+    for_programs,
+    grouped,
+    measured,
+    tera,
+)
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 MOST_ROWS = 20
@@ -29,26 +42,16 @@ MOST_ROWS = 20
 
 WHO: Cells = tuple(map(attribute, ("launch", "case", "label", "iteration", "kernel", "kernel_full", "grid", "block")))
 RANK: Cells = (attribute("rank", "rank"),)
-NSYS = attribute("nsys_duration_us", "nsys", "µs", ",.2f")
-TIMES: Cells = (
-    measured("duration_us", "time", spec=",.2f"),
-    NSYS,
-    attribute("nsys_spread", "spread", spec=".1%"),
-    attribute("grid", "grid"),
-    attribute("block", "block"),
-)
+TIMED: Cells = (
+    *TIMES, attribute("nsys_spread", "spread", spec=".1%"), attribute("grid", "grid"), attribute("block", "block"),
+)  # fmt: skip
 IN_LOOP = attribute("case_dram_floor_pct", "in loop", "DRAM %", ".0f")
 """Beside ncu's cold launch, which leaves a part of what it writes in L2."""
 OVERVIEW: Cells = (
-    measured("duration_us", "time", spec=",.2f"),
-    measured("sm_throughput_pct", "SM", spec=".0f"),
-    measured("l1_throughput_pct", "L1", spec=".0f"),
-    measured("l2_use_pct", "L2", spec=".0f"),
-    measured("dram_throughput_pct", "DRAM", spec=".0f"),
-    IN_LOOP,
-    measured("tensor_active_pct", "tensor", spec=".0f"),
-    measured("achieved_occupancy_pct", "occup.", spec=".0f"),
-)
+    *TIMES, measured("sm_throughput_pct", "SM", spec=".0f"), measured("l1_throughput_pct", "L1", spec=".0f"),
+    measured("l2_use_pct", "L2", spec=".0f"), measured("dram_throughput_pct", "DRAM", spec=".0f"), IN_LOOP,
+    measured("tensor_active_pct", "tensor", spec=".0f"), measured("achieved_occupancy_pct", "occup.", spec=".0f"),
+)  # fmt: skip
 
 
 def _of_roof(item: LaunchFigures) -> tuple[float | None, str | None]:
@@ -63,27 +66,18 @@ WORK: Cells = (
     tera("tflops", "roofline.work.ops_per_second", "achieved"),
     (Column("", "of roof", spec=".1%"), lambda item: _of_roof(item)[0]),
     (Column("", "roof", least=len("tensor fp16")), lambda item: _of_roof(item)[1]),
-    attribute("compute_roof_share", of="roofline.work.share"),
-    attribute("work", of="roofline.work.kind"),
-    tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"),
-    attribute("basis", of="roofline.basis"),
-    measured("tensor_active_pct", "tensor", "% active"),
-    measured("threads_per_instruction", "threads", "per inst"),
+    attribute("compute_roof_share", of="roofline.work.share"), attribute("work", of="roofline.work.kind"),
+    tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"), attribute("basis", of="roofline.basis"),
+    measured("tensor_active_pct", "tensor", "% active"), measured("threads_per_instruction", "threads", "per inst"),
     *map(measured, ("tensor_ops", "fp32_ops", "sm_clock_ghz")),
-)
+)  # fmt: skip
 MEMORY: Cells = (
-    measured("sm_throughput_pct", "SM"),
-    measured("l1_throughput_pct", "L1"),
-    measured("l2_use_pct", "L2"),
-    measured("l2_throughput_pct"),
-    measured("dram_throughput_pct", "DRAM"),
-    IN_LOOP,
-    attribute("", "busiest", of="busiest"),
-    measured("dram_gb_per_s", "DRAM"),
+    measured("sm_throughput_pct", "SM"), measured("l1_throughput_pct", "L1"), measured("l2_use_pct", "L2"),
+    measured("l2_throughput_pct"), measured("dram_throughput_pct", "DRAM"), IN_LOOP,
+    attribute("", "busiest", of="busiest"), measured("dram_gb_per_s", "DRAM"),
     *map(measured, ("dram_roof_gb_per_s", "dram_share", "l2_gb_per_s", "l2_roof_gb_per_s")),
-    measured("l1_hit_pct", "L1", "hit %"),
-    measured("l2_hit_pct", "L2", "hit %"),
-)
+    measured("l1_hit_pct", "L1", "hit %"), measured("l2_hit_pct", "L2", "hit %"),
+)  # fmt: skip
 OCCUPANCY: Cells = (
     measured("achieved_occupancy_pct", "achieved", spec=".2f"),
     measured("theoretical_occupancy_pct", "theoret.", spec=".2f"),
@@ -115,28 +109,22 @@ def _limit(resource: Resource, title: str) -> Cells:
 
 CLUSTERS = _limit(Resource.CLUSTERS, "clusters")
 LIMITS: Cells = (
-    *_limit(Resource.REGISTERS, "regs"),
-    *_limit(Resource.SHARED_MEMORY, "shared"),
-    *_limit(Resource.WARPS, "warps"),
-    *_limit(Resource.BLOCKS, "blocks"),
-    *_limit(Resource.BARRIERS, "barriers"),
-    *CLUSTERS,
+    *_limit(Resource.REGISTERS, "regs"), *_limit(Resource.SHARED_MEMORY, "shared"), *_limit(Resource.WARPS, "warps"),
+    *_limit(Resource.BLOCKS, "blocks"), *_limit(Resource.BARRIERS, "barriers"), *CLUSTERS,
     attribute("lifted_occupancy_pct", "lifted", "%", ".4g", of="occupancy.lift.occupancy_pct"),
     attribute("lifted_resources", of="occupancy.lift.resources"),
-    attribute("lifted_blocks", of="occupancy.lift.blocks"),
-    attribute("lifted_then", of="occupancy.lift.then"),
+    attribute("lifted_blocks", of="occupancy.lift.blocks"), attribute("lifted_then", of="occupancy.lift.then"),
     attribute("occupancy_steps", of="occupancy.steps"),
-)
+)  # fmt: skip
 WAVES: Cells = (
     attribute("wave_blocks", "a wave", "blocks", ",d", of="occupancy.waves.wave_blocks"),
-    measured("waves_per_sm", "waves"),
-    attribute("full_waves", "full", "", "d", of="occupancy.waves.full"),
+    measured("waves_per_sm", "waves"), attribute("full_waves", "full", "", "d", of="occupancy.waves.full"),
     attribute("last_wave_blocks", "last", "blocks", ",d", of="occupancy.waves.last_blocks"),
     attribute("last_wave_idle_share", "idle in it", "", ".1%", of="occupancy.waves.idle_share"),
     attribute("tail_loss_share", "costs ≤", "", ".1%", of="occupancy.waves.loss_share"),
     attribute("last_wave_share", of="occupancy.waves.last_wave_share"),
     attribute("idle_multiprocessors", of="occupancy.waves.idle_multiprocessors"),
-)
+)  # fmt: skip
 
 
 def _ideal(kind: str) -> Cells:
@@ -157,11 +145,9 @@ def _ideal(kind: str) -> Cells:
 
 
 GLOBAL: Cells = (
-    measured("global_loads_sectors_per_request", "loads", "sect/req", ".2f"),
-    *_ideal("loads"),
-    measured("global_stores_sectors_per_request", "stores", "sect/req", ".2f"),
-    *_ideal("stores"),
-)
+    measured("global_loads_sectors_per_request", "loads", "sect/req", ".2f"), *_ideal("loads"),
+    measured("global_stores_sectors_per_request", "stores", "sect/req", ".2f"), *_ideal("stores"),
+)  # fmt: skip
 SHARED: Cells = (
     measured("shared_loads_conflict_share", "sh. loads", "conflicts"),
     measured("shared_loads_passes_per_needed", "n-way"),
@@ -169,11 +155,10 @@ SHARED: Cells = (
     measured("shared_stores_passes_per_needed", "n-way"),
 )
 LOCAL: Cells = (
-    measured("local_requests", "local", "requests"),
-    measured("spill_requests", "spilled", "requests"),
-)
+    measured("local_requests", "local", "requests"), measured("spill_requests", "spilled", "requests"),
+)  # fmt: skip
 _CHOSEN: Cells = (
-    *WHO, *TIMES, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
+    *WHO, *TIMED, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
 )  # fmt: skip
 _KEYS = {column.key for column, _ in _CHOSEN}
 LAUNCH: Cells = (*_CHOSEN, *(measured(key) for key in QUANTITIES if key not in _KEYS))
@@ -182,14 +167,11 @@ LAUNCH: Cells = (*_CHOSEN, *(measured(key) for key in QUANTITIES if key not in _
 # Cases
 
 CASE_TIMES = (
-    (case_quantities.PLAIN, "plain", ",.2f", Narrow.WRAP),
-    (case_quantities.PLAIN_SPREAD, "spread", ".1%", Narrow.WRAP),
-    (case_quantities.NSYS, "nsys", ",.2f", Narrow.WRAP),
-    (case_quantities.NSYS_SPREAD, "spread", ".1%", Narrow.WRAP),
-    (case_quantities.NCU, "ncu", ",.2f", Narrow.WRAP),
-    (case_quantities.WALL, "host loop", ",.2f", Narrow.DROP),
+    (case_quantities.PLAIN, "plain", ",.2f", Narrow.WRAP), (case_quantities.PLAIN_SPREAD, "spread", ".1%", Narrow.WRAP),
+    (case_quantities.NSYS, "nsys", ",.2f", Narrow.WRAP), (case_quantities.NSYS_SPREAD, "spread", ".1%", Narrow.WRAP),
+    (case_quantities.NCU, "ncu", ",.2f", Narrow.WRAP), (case_quantities.WALL, "host loop", ",.2f", Narrow.DROP),
     (case_quantities.WAITING, "GPU waits", ".0f", Narrow.DROP),
-)
+)  # fmt: skip
 """Quantity of a case, its heading and format, and what becomes of it where the table is too wide."""
 CASE_LEAST = (
     (case_quantities.MODEL_TFLOPS, "least work", ".2f", Narrow.WRAP),
@@ -285,13 +267,11 @@ def document(
     if overview and figures.cases:
         shown.append(case_times(run, cases, "Cases: time of an iteration", *rest))
     if overview and kept:
-        cells: list[Cell] = [*(RANK if by_rank else ()), OVERVIEW[0]]
-        cells += [NSYS] if len(profiled) < len(kept) else []
-        cells += OVERVIEW[1:]
+        cells: list[Cell] = [*(RANK if by_rank else ()), *OVERVIEW]
         if limits and (launches := tuple(group.shown.launch for group in profiled if group.shown.launch is not None)):
             found = limits(launches)
             cells.append((Column("", "limit"), lambda item: found.get(item.launch)))
-        shown.append(_table(kept, cells, "Kernels: time under ncu, use in % of peak, achieved occupancy"))
+        shown.append(_table(kept, cells, "Kernels: time, use in % of peak, achieved occupancy", HOW_TIMED))
     if "times" in wanted and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = (
@@ -313,8 +293,7 @@ def _table(groups: Sequence[Group], cells: Cells, title: str, *notes: str) -> Vi
 
 
 def _times(groups: Sequence[Group]) -> Iterator[View]:
-    note = "time: by ncu. nsys: median of its executions. spread: (p90 - p10) / median."
-    yield _table(groups, TIMES, "Times", note)
+    yield _table(groups, TIMED, "Times", HOW_TIMED, "spread: (p90 - p10) / median under nsys.")
 
 
 def _compute(groups: Sequence[Group]) -> Iterator[View]:
@@ -346,8 +325,8 @@ def _memory(groups: Sequence[Group]) -> Iterator[View]:
     notes = []
     if not collected(GLOBAL) and not collected(SHARED):
         notes.append(
-            "Sectors a request, bank conflicts and local memory were not collected: ncu's full set has them "
-            "(--set full)."
+            "Sectors a request, bank conflicts and local memory were not collected: --section "
+            "MemoryWorkloadAnalysis_Tables has them, or --set full."
         )
     if all(LOCAL_REQUESTS.of(group.shown.row) == 0 for group in groups):
         notes.append("No launch uses local memory: no register was spilled.")
@@ -390,10 +369,6 @@ def _waves(groups: Sequence[Group]) -> Iterator[View]:
 
 
 SECTIONS: Mapping[str, Callable[[Sequence[Group]], Iterator[View]]] = {
-    "times": _times,
-    "compute": _compute,
-    "memory": _memory,
-    "occupancy": _occupancy,
-    "waves": _waves,
-}
+    "times": _times, "compute": _compute, "memory": _memory, "occupancy": _occupancy, "waves": _waves,
+}  # fmt: skip
 """What ``fiprof show`` shows below its overview, each by an option of its name."""

@@ -100,8 +100,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         title="Kernels by time",
         notes=(
             *rest(what.kernels, others, _places(what.kernels)),
-            "spread: (p90 - p10) / median. verdict: of the launches that ncu profiled; profiled: share of the kernel's "
-            "time with their grids and blocks.",
+            "median, p90: under nsys, in the part above; spread: (p90 - p10) / median. verdict: of the launches that "
+            "ncu profiled; profiled: share of the kernel's time with their grids and blocks.",
         ),
     )
     if any(row["range"] is not None for row in what.ranges):

@@ -8,12 +8,12 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding, say
 from fiprof.model.selection import Alike, alike, longest_first, title
 from fiprof.reports import verdict_words as words
-from fiprof.reports.columns import IN_LOOP, NAMES, Cells, attribute, bounded, filled, grouped, heading
+from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, Cells, attribute, bounded, filled, grouped, heading
 from fiprof.reports.top import ranking
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 KEYS = (
-    "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share",
+    "launch", "case", "label", "iteration", "kernel", "grid", "nsys_duration_us", "duration_us", "iteration_share",
     "program_count", "program_us", "program_share", "program_grids", "kind", "part", "limits",
     "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
 )  # fmt: skip
@@ -23,7 +23,7 @@ HOW_TO_READ = (
 )
 _SUMMARY: Cells = (
     *NAMES,
-    attribute("duration_us", "time", "µs", ",.2f"),
+    *TIMES,
     (Column("verdict", "limit"), words.short_title),
     (Column("distance", "distance"), words.distance),
     (Column("confidence", "confidence"), lambda item: item.confidence.value),
@@ -40,21 +40,16 @@ _PROGRAM: Cells = (
 )
 
 _EVIDENCE = (
-    Column("what", "evidence"),
-    Column("value", "value"),
-    Column("limit", "held against"),
+    Column("what", "evidence"), Column("value", "value"), Column("limit", "held against"),
     Column("provenance", "measured as", narrow=Narrow.BELOW),
-)
+)  # fmt: skip
 
 _CASES = (
-    Column("label", "case"),
-    Column("case_kernels", "kernels", spec=".3g"),
-    Column("case_busy_us", "GPU busy", "µs", spec=",.2f"),
-    Column("case_wall_us", "iteration", "µs", spec=",.2f"),
+    Column("label", "case"), Column("case_kernels", "kernels", spec=".3g"),
+    Column("case_busy_us", "GPU busy, nsys", "µs", spec=",.2f"), Column("case_wall_us", "host loop", "µs", spec=",.2f"),
     Column("case_waiting_pct", "GPU waits", "%", spec=".1f"),
-    Column("case_copying_pct", "only copies", "%", spec=".0f"),
-    Column("verdict", "limit"),
-)
+    Column("case_copying_pct", "only copies", "%", spec=".0f"), Column("verdict", "limit"),
+)  # fmt: skip
 
 MOST_ROWS = 20
 """Groups of launches, and cases that wait for the host, that people are shown."""
@@ -77,12 +72,9 @@ def document(
     like = found.groups or alike(found.launches, also=lambda item: item.names, weights=found.weights)
     kept, left_out = bounded(longest_first(like), most)
     standing = _PROGRAM if any(item.stands_for for item in found.launches) else ()
-    columns = list(grouped((*_SUMMARY[:4], *standing, *_SUMMARY[4:]), kept))
-    if found.weights and not standing:
-        columns.insert(-4, IN_LOOP)
-        left_out = (*left_out, say("in loop: the median under nsys, where ncu's launch is cold; longest first."))
+    columns = grouped((*_SUMMARY[:5], *standing, *_SUMMARY[5:]), kept)
     shown = [ranking(program, MOST_OF_PROGRAM)] if program else []
-    shown += [filled(columns, kept, title="Kernels" if program else "", notes=left_out)] if kept else []
+    shown += [filled(columns, kept, title="Kernels" if program else "", notes=(*left_out, HOW_TIMED))] if kept else []
     if detailed:
         shown += map(_launch_view, kept)
         if found.cases:
@@ -147,7 +139,8 @@ def _launch_view(group: Alike[LaunchVerdict]) -> View:
 def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
     of, stands = item.row, item.stands_for
     return (
-        of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
+        of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.nsys_duration_us, of.duration_us,
+        item.iteration_share,
         *((stands.count, stands.total_us, stands.share, stands.grids) if stands else (None,) * 4),
         item.kind.value, item.part.value if item.part else None, tuple(each.fields() for each in item.limits),
         tuple(each.fields() for each in item.causes), tuple(each.fields() for each in item.evidence),

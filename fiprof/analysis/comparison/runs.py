@@ -250,14 +250,15 @@ class RunComparison:
         """How sure the differences are."""
         if self.same_run:
             return finding("same_run", "Both sides are the same run.")
-        drift = "Processes of the same code differ by up to {processes_pct:g}%"
+        drift = (
+            "One run each: their own noise is not known; processes of the same code have differed by up to "
+            "{processes_pct:g}%"
+        )
         numbers = {"processes_pct": PROCESSES_DRIFT, "boards_pct": BOARDS_DIFFER}
         if any(each.values["of"] == "board" for each in self.conditions):
-            words = (
-                f"Cannot tell: one process a side, on two boards. {drift}, boards of a kind by about {{boards_pct:g}}%."
-            )
+            words = f"{drift}, boards of a kind by about {{boards_pct:g}}%: these are two boards."
             return finding("one_process_two_boards", words, **numbers)
-        return finding("one_process", f"Cannot tell: one process a side. {drift}.", **numbers)
+        return finding("one_process", f"{drift}.", **numbers)
 
     def changes(self) -> Iterator[Change]:
         """All of it, case by case, the largest change first; the causes after what they explain."""
@@ -352,9 +353,16 @@ def summary(found: RunComparison) -> Iterator[str]:
             )
     elif found.program:
         yield from program_summary(found.program)
+    else:
+        sides = [[each.a for each in found.launches], [each.b for each in found.launches]]
+        a, b = (sum(each.total_us for each in side if each) for side in sides)
+        words = (
+            "{count:kernel|kernels} under ncu: B took {b:,.2f} µs instead of {a:,.2f} µs ({us:+,.2f} µs, {pct:+.1f}%)."
+        )
+        yield say(words, count=len(found.launches), a=a, b=b, us=b - a, pct=100 * (b / a - 1) if a else math.nan)
     yield worded(found.confidence)
     if not found.same_run and (command := suggest_measure(found)):
-        yield say("To decide: {command}", command=command)
+        yield say("To be sure: {command}", command=command)
 
 
 def case_change(case: CaseChange) -> str:

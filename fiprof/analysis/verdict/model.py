@@ -115,8 +115,9 @@ class TimeOf(Worded):
 
     LAUNCH = "launch", "the launch"
     ITERATION = "iteration", "an iteration"
+    ITERATION_KERNELS = "iteration_kernels", "the iteration's kernel time"
     KERNELS = "kernels", "all kernel time"
-    """Of its iteration, or of the program."""
+    """Of the program."""
     PROGRAM = "program", "the program"
     """All of its time, of the steady part."""
 

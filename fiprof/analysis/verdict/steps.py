@@ -111,11 +111,16 @@ class Step(NamedTuple):
         known = self.estimate_pct is not None or self.of is not TimeOf.LAUNCH
         return not known and self.bound_pct is not None and self.bound_pct >= thresholds.UNINFORMATIVE
 
-    def of_kernels(self, share: float) -> Step:
-        """The same of all kernel time. share: the launch's part of that, 0 to 1."""
+    @property
+    def of_kernels(self) -> bool:
+        """Whether it is of more kernels than the launch's own, and its bound the launch's part of them."""
+        return self.of in (TimeOf.KERNELS, TimeOf.ITERATION_KERNELS)
+
+    def among_kernels(self, share: float, whole: TimeOf) -> Step:
+        """The same of the kernel time of a whole. share: the launch's part of that, 0 to 1."""
         most, saved = (each and each * share for each in (self.bound_pct, self.estimate_pct))
         said = self._replace(bound_source=None, estimate_source=None)
-        return said._replace(bound_pct=most, estimate_pct=saved, of=TimeOf.KERNELS)
+        return said._replace(bound_pct=most, estimate_pct=saved, of=whole)
 
     def relieving(self, limit: Bottleneck) -> bool:
         """Whether it makes a limit less."""
@@ -154,7 +159,8 @@ class LaunchContext(NamedTuple):
     code: Listing | None = None
     """Its instructions; None where they were not collected."""
     share: float | None = None
-    """Its part of the time of all kernels of the program or of its iteration, 0 to 1; None where that is not known."""
+    """Its part of the kernel time of ``whole``, 0 to 1; None where that is not known."""
+    whole: TimeOf = TimeOf.KERNELS
 
     def traced(self, quantity: Quantity) -> TracedNumber | None:
         return quantity.traced(self.row, self.names)
@@ -410,7 +416,9 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         return each.id != "less_copying", left, each.cause is None, *ordered
 
     first = sorted(worth, key=rank)[:MOST_STEPS]
-    return tuple(each.of_kernels(s.share) if each.id == "fuse_or_batch" and s.share else each for each in first)
+    return tuple(
+        each.among_kernels(s.share, s.whole) if each.id == "fuse_or_batch" and s.share else each for each in first
+    )
 
 
 def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
@@ -498,23 +506,18 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
 
 _LESS_OF: Mapping[str, str] = {
     **dict.fromkeys(("long_scoreboard", "lg_throttle", "drain", "tex_throttle"), "loads l2"),
-    **dict.fromkeys(("mio_throttle", "short_scoreboard"), "loads xu_pipe"),
-    "math_pipe_throttle": "pipes",
-    "branch_resolving": "issue_slots alu_pipe",
-    "membar": "l2",
-    "barrier": "issue_slots",
-}
+    **dict.fromkeys(("mio_throttle", "short_scoreboard"), "loads xu_pipe"), "math_pipe_throttle": "pipes",
+    "branch_resolving": "issue_slots alu_pipe", "membar": "l2", "barrier": "issue_slots",
+}  # fmt: skip
 """Stall reason -> what may be used less by what helps against it."""
 
 
 _WAYS_OUT: Mapping[tuple[str, Family], str] = {
     ("long_scoreboard", Family.MBARRIER): "more_stages earlier_copies",
-    ("long_scoreboard", Family.COPY_WAIT): "more_stages earlier_copies",
-    ("long_scoreboard", Family.LOCAL): "no_local",
-    ("long_scoreboard", Family.ATOMIC): "no_result",
-    ("short_scoreboard", Family.SPECIAL): "polynomials kept",
+    ("long_scoreboard", Family.COPY_WAIT): "more_stages earlier_copies", ("long_scoreboard", Family.LOCAL): "no_local",
+    ("long_scoreboard", Family.ATOMIC): "no_result", ("short_scoreboard", Family.SPECIAL): "polynomials kept",
     ("short_scoreboard", Family.CONVERSION): "fewer_conversions",
-}
+}  # fmt: skip
 """Stall reason and what is waited for -> the ways that make it less."""
 
 
@@ -784,19 +787,14 @@ def _conflicts(s: LaunchContext) -> Iterator[Step]:
 
 Make = Callable[[LaunchContext, Part | None], Iterator[Step]]
 _FOR_PART: Mapping[Part, Make] = {
-    Part.TENSOR_CORES: _tensor,
-    Part.DRAM: _dram,
-    Part.L2: lambda s, _: iter([s.step("less_l2")]),
+    Part.TENSOR_CORES: _tensor, Part.DRAM: _dram, Part.L2: lambda s, _: iter([s.step("less_l2")]),
     Part.CONSTANT_CACHE: lambda s, _: iter([s.step("uniform_constants", s.in_code(Family.CONSTANT))]),
     **dict.fromkeys(PASSES, _passes),
-}
+}  # fmt: skip
 _FOR_KIND: Mapping[Kind, Make] = {
-    Kind.LAUNCH: _launch,
-    Kind.IMBALANCE: _imbalance,
-    Kind.LATENCY: _latency,
-    Kind.COMPUTE: _pipes,
+    Kind.LAUNCH: _launch, Kind.IMBALANCE: _imbalance, Kind.LATENCY: _latency, Kind.COMPUTE: _pipes,
     Kind.MEMORY: _others,
-}
+}  # fmt: skip
 """For parts that are not in _FOR_PART. No step follows from the other kinds."""
 
 

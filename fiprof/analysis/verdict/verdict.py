@@ -12,7 +12,7 @@ from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.trace import StandIns, StandsFor, weights
-from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
+from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
 from fiprof.analysis.verdict.steps import Step
@@ -28,13 +28,10 @@ _COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
 """Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""
 
 RESTS_ON: Mapping[CheckName, frozenset[Kind]] = {
-    CheckName.REFERENCE: frozenset(Kind),
-    CheckName.NSYS_VS_PLAIN: frozenset({Kind.LAUNCH}),
-    CheckName.SPREAD: frozenset({Kind.LAUNCH}),
-    CheckName.NCU_VS_NSYS: _COUNTED,
-    CheckName.STALL_SUM: frozenset({Kind.LATENCY}),
-    CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY}),
-}
+    CheckName.REFERENCE: frozenset(Kind), CheckName.NSYS_VS_PLAIN: frozenset({Kind.LAUNCH}),
+    CheckName.SPREAD: frozenset({Kind.LAUNCH}), CheckName.NCU_VS_NSYS: _COUNTED,
+    CheckName.STALL_SUM: frozenset({Kind.LATENCY}), CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY}),
+}  # fmt: skip
 """Check -> the kinds of verdict that rest on it; one that failed says nothing about the others.
 
 Counted work and bytes bear on steps and samples on hot spots, and neither on what binds.
@@ -214,7 +211,8 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     run.require_launches("counters to judge", there=bool(launches or run.trace.cases or program))
     kept = run.selected(wanted, weights(run)) if launches else []
     failed = checks.failed(run)
-    warnings: list[Finding] = [*run.status_warning(), *checks.of_run(failed)]
+    lacking = run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats")
+    warnings: list[Finding] = [*run.status_warning(), *lacking, *checks.of_run(failed)]
     if not launches:
         warnings.append(finding("no_launches", "no launch can be judged: {why}", why=run.missing("ncu")))
     groups = alike(kept, weights=weights(run)) if medians else []
@@ -270,6 +268,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
             floor=floors.get(case_id) if is_main(run, launch) else None,
             code=code.get(launch.launch),
             share=share if stands is None else stands.share,
+            whole=TimeOf.ITERATION_KERNELS if stands is None else TimeOf.KERNELS,
         )
         advice = steps.steps(context)
         of_kernels = times_us[launch.case]

@@ -25,6 +25,7 @@ from fiprof.model.quantities import QUANTITIES, metric
 from fiprof.model.run import Run
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
+from fiprof.reports.columns import times
 from fiprof.reports.run_report.ink import Ink, said, significant
 from fiprof.reports.view import Column, View
 from fiprof.text import escape_control
@@ -43,27 +44,20 @@ JUMPS = ("BRA", "JMP", "BSSY", "CALL", "WARPSYNC")
 
 EVIDENCE = (Column("what", "evidence"), Column("value", "value"), Column("limit", "compared with"))
 STALLS = (
-    Column("reason", "reason"),
-    Column("weight", "share of the warps' time", bar=True),
+    Column("reason", "reason"), Column("weight", "share of the warps' time", bar=True),
     Column("share", "share", spec=".1%"),
     Column("median", "run's median", spec=".1%", meaning="Over the run's launches: the line in the bar."),
-    Column("warps", "warps an issue", spec=".2f"),
-    Column("sampled", "sampled", spec=".1%"),
-)
+    Column("warps", "warps an issue", spec=".2f"), Column("sampled", "sampled", spec=".1%"),
+)  # fmt: skip
 LIMITS = (
     Column("resource", "resource"),
     Column("blocks", "blocks it allows", spec=".3g", meaning="Blocks of a multiprocessor by it alone."),
-    Column("most", "at most", spec=".3g"),
-    Column("occupancy_pct", "occupancy", "%", ".0f"),
-    Column("binds", "limits"),
-)
+    Column("most", "at most", spec=".3g"), Column("occupancy_pct", "occupancy", "%", ".0f"), Column("binds", "limits"),
+)  # fmt: skip
 MEMORIES = (
-    Column("memory", "memory"),
-    Column("achieved", "achieved", "GB/s", ",.0f"),
-    Column("roof", "roof", "GB/s", ",.0f"),
-    Column("share", "share", spec=".0%"),
-    Column("intensity", "FLOP/byte", spec=".4g"),
-)
+    Column("memory", "memory"), Column("achieved", "achieved", "GB/s", ",.0f"), Column("roof", "roof", "GB/s", ",.0f"),
+    Column("share", "share", spec=".0%"), Column("intensity", "FLOP/byte", spec=".4g"),
+)  # fmt: skip
 
 
 def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, Any]:
@@ -93,6 +87,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
             "block": group.block,
             "case": group.label,
             "alike": len(group.launches),
+            "times": times(group.median),
             "why": list(_why(measured, verdict)) if verdict else [],
             "stalls": _stalls(mix, medians) if mix else None,
             "roof": _roof(roof, group) if roof and roof.memories else None,

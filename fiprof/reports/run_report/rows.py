@@ -11,7 +11,7 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.checks import CheckName
 from fiprof.analysis.program import Waste, replace_step
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.analysis.trace import StandIns, loop_times, shape
+from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
@@ -106,7 +106,7 @@ class Row:
         if step is None or step.id == "ncu_rule":
             return 0.0
         pct = (step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0
-        if step.of is TimeOf.KERNELS and step.bound_pct:
+        if step.of_kernels and step.bound_pct:
             pct *= 100 / step.bound_pct
         return pct / 100 * (1.0 if step.of is TimeOf.PROGRAM else self.share)
 
@@ -157,7 +157,7 @@ class Row:
             "colour": colour,
             "share": float(self.share),
             "count": float(self.count),
-            "time": f"{self.time:,.1f} µs" if isinstance(self.time, float) else self.time,
+            "time": f"{self.time:,.1f} µs (nsys)" if isinstance(self.time, float) else self.time,
             "spread": self.spread and self.spread.as_(".1%"),
             "limit": limit,
             "distance": far,
@@ -201,10 +201,11 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
 
 
 def rounded(time: TracedNumber | None) -> TracedNumber | None:
-    """A time in µs with three or four digits: executions differ by more."""
+    """A time in µs by its tool, with three or four digits: executions differ by more."""
     if time is None:
         return None
-    return time.as_(",.2f" if time.value < 10 else ",.1f" if time.value < 1000 else ",.0f", " µs")
+    spec = ",.2f" if time.value < 10 else ",.1f" if time.value < 1000 else ",.0f"
+    return time.as_(spec, f" µs ({time.source.origin})")
 
 
 # A run's rows
@@ -251,7 +252,7 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
     for (case, kernel), of_kernel in groups.items():
         for group in of_kernel:
             time, spread = group.median.traced(DURATION), None
-            if in_loop := loop_times(run).get((group.case, shape(group.median))):
+            if in_loop := group.median.nsys:
                 source = Provenance("nsys", "duration_ns", case=case, kernel=kernel, grid=group.grid)
                 time = TracedNumber(in_loop.median_us, source.of("median(duration_ns) / 1000"), ",.2f", " µs")
                 spread = TracedNumber(in_loop.spread, source.of("spread(duration_ns)"), ".1%")
@@ -315,8 +316,7 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
     for item in found.program.rows:
         if not (kind := _kind(item)):
             continue
-        key, step = (item["cause"], item["name"]), item["step"]
-        ns = sum(each["total_ns"] for each in found.program.every if (each["cause"], each["name"]) == key)
+        ns, step = _of_all(found, item, window_ns)
         name = ("idle: " if kind == "idle" else "") + worded(item["cause"])
         name += f" ({item['name']})" if item["name"] else ""
         about = (worded(words.step(step)),) if step else ()
@@ -327,6 +327,20 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
     told = found.program
     window = say("{steady} {startup}", steady=told.steady, startup=told.startup or "")
     return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window, window_ns / 1e3)
+
+
+def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, Step | None]:
+    """An item's ns on all GPUs together, and its step with what that saves of their time."""
+    windows_ns = {(each.rank, each.device): each.window_ns for each in found.activities}
+    ns, saved = 0.0, defaultdict[str, float](float)
+    for each in found.program.every:
+        if (each["cause"], each["name"]) == (item["cause"], item["name"]):
+            ns += each["total_ns"]
+            for kind in ("bound_pct", "estimate_pct"):
+                saved[kind] += (each[kind] or 0.0) * windows_ns[each["rank"], each["device"]] / window_ns
+    step: Step | None = item["step"]
+    bound, estimate = (None if item[kind] is None else saved[kind] for kind in ("bound_pct", "estimate_pct"))
+    return ns, step and step._replace(bound_pct=bound, estimate_pct=estimate)
 
 
 def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
@@ -348,7 +362,9 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     for group in measured.longest:
         groups[kernel_identity(group.kernel, group.kernel_full)].append(group)
     named, executions = Counter(name for name, _ in alike), _executions(measured)
-    advice = {row["name"]: row["step"] for row in found.program.rows if row["cause"] is Waste.KERNEL}
+    advice = {
+        row["name"]: _of_all(found, row, window_ns)[1] for row in found.program.rows if row["cause"] is Waste.KERNEL
+    }
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
         wall_ns = sum(each["total_ns"] * busy_ns[place(each)] / (kernel_ns[place(each)] or 1) for each in items)

@@ -1,5 +1,6 @@
 """What a report has below its answer: what parameters do, times of cases, checks, environment, settings, commands."""
 
+import contextlib
 import itertools
 import shlex
 from collections import defaultdict
@@ -11,7 +12,8 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.comm import comm
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
-from fiprof.model import packs
+from fiprof.errors import FiprofError
+from fiprof.model import packing, packs
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
 from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, worded
 from fiprof.model.manifest import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, CaseEntry
@@ -36,12 +38,9 @@ MOST_NAMED = 4
 MOST_KERNELS = 20
 """That several runs are compared by: those with most time in any of them."""
 ENVIRONMENT = {
-    "the GPU": ("gpu", "name"),
-    "the driver": ("gpu_state", "before", "driver"),
-    "flashinfer": ("packages", "flashinfer-python"),
-    "torch": ("packages", "torch"),
-    "ncu's version": ("tools", "ncu"),
-}
+    "the GPU": ("gpu", "name"), "the driver": ("gpu_state", "before", "driver"),
+    "flashinfer": ("packages", "flashinfer-python"), "torch": ("packages", "torch"), "ncu's version": ("tools", "ncu"),
+}  # fmt: skip
 """In which runs may differ."""
 
 # Several runs
@@ -606,11 +605,23 @@ def actions(runs: Sequence[Run]) -> Section:
     if rows:
         note = "run.json has every command in full. ncu imports while nsys has the GPU: durations overlap."
         blocks.append(View(columns[start:], tuple(rows), notes=(note,)))
-    if files := tuple((file.path, file.bytes, file.sha256) for _, action in done for file in action.files):
+    raw = [(run, file) for run in runs for file in run.manifest.files.values()]
+    if there := tuple((file.path, file.bytes, file.sha256) for run, file in raw if file.path in _stored(run)):
         of_files = (Column("path", "file"), Column("bytes", "bytes", spec=",d"), Column("sha256", "sha256", least=64))
         note = "As the tools wrote them; a packed one (.zst, .xz) has this sum when it is unpacked."
-        blocks.append(View(of_files, files, title="Raw files", notes=(note,)))
+        blocks.append(View(of_files, there, title="Raw files", notes=(note,)))
+    if left_out := [file.path for run, file in raw if file.path not in _stored(run)]:
+        blocks.append(said(say("Left out of the run folder: {files}.", files=left_out)))
     return Section("actions", "Actions and files", tuple(blocks), folded=True)
+
+
+def _stored(run: Run) -> set[str]:
+    """The raw files that lie in a run folder, packed or not."""
+    found = set()
+    for path in run.manifest.files:
+        with contextlib.suppress(FiprofError):
+            found |= {path} if packing.stored(run.path, path) else set()
+    return found
 
 
 # How to do it again
@@ -631,7 +642,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
         name = escape_control(manifest.name)
         commands = "\n".join(map(shell, reproduce(run)))
         packages = run.environment("packages")
-        made = manifest.files.keys() - {each.path for each in manifest.pruned}
+        made = _stored(run)
         if len(runs) > 1:
             blocks.append(said(f"Run {name}:"))
         if manifest.imported:

@@ -257,6 +257,7 @@ function drawPane() {
   const facts = [];
   if (launch) {
     facts.push(["launch", launch.launch], ["grid", launch.grid], ["block", launch.block]);
+    facts.push(["time", launch.times]);
     if (launch.alike > 1) facts.push(["alike", launch.alike]);
     if (![row.label, row.name, "–", ""].includes(launch.case)) facts.push(["case", launch.case]);
   }
