@@ -55,8 +55,8 @@ lint: setup ## Check style and who imports whom
 types: setup ## Check types
 	$(BIN)/mypy
 
-soak: setup ## Kill every command at 20 random moments with each signal (4 minutes on 16 cores)
-	FIPROF_SOAK=20 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_kills.py $(PYTEST_ARGS)
+soak: setup ## Kill every command at 20 random moments with each signal, damage 2,000 SQLites (4 minutes on 16 cores)
+	FIPROF_SOAK=20 FIPROF_SOAK_SQLITE=2000 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_kills.py tests/test_sqlite_damage.py $(PYTEST_ARGS)
 
 check: lint types test ## Everything that must pass before a commit
 

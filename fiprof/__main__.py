@@ -6,6 +6,9 @@ import sys
 
 def main() -> None:
     """The entry point of ``fiprof``: a Ctrl-C while it starts ends it without a word."""
+    if sys.getfilesystemencoding() != "utf-8":
+        # Names and texts are UTF-8, whatever the locale says. Not by the environment, which programs inherit.
+        os.execv(sys.executable, (sys.executable, "-X", "utf8", *sys.orig_argv[1:]))
     from fiprof import interrupts
 
     interrupts.end_at_once()

@@ -264,3 +264,15 @@ def test_tables_are_read_or_refused(table: str, tmp_path: Path) -> None:
             path.write_bytes(flipped(whole, seed))
         for command in COMMANDS[table]:
             ends_well(command, str(folder), *([str(parsed("all").path)] if command == "compare" else []))
+
+
+@pytest.mark.fault("a table of checks without `value`, or with NaN", "the checks are made anew")
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_checks_without_a_value_are_made_anew(value: float | None, tmp_path: Path) -> None:
+    folder = copied("all", tmp_path)
+    path, whole = folder / "tables/checks.parquet", ends_well("verdict", str(folder))
+    table = pq.read_table(path)
+    place = table.column_names.index("value")
+    nothing = pa.array([value] * table.num_rows, pa.float64())
+    pq.write_table(table.remove_column(place) if value is None else table.set_column(place, "value", nothing), path)
+    assert ends_well("verdict", str(folder)) == whole

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.conftest import Fiprof
 from tests.fakes.nsys import record_environment
-from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed
+from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed, recorded
 from tests.recorded_runs import PROGRAMS, invoke
 from tests.test_cli import epilog
 
@@ -473,3 +474,117 @@ def test_a_section_that_ncu_did_not_collect_is_named(
     printed = fiprof(command, str(result.path))
     assert said in " ".join((printed.stdout + printed.stderr).split())
     assert "nsys profile" not in printed.stderr
+
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+COLUMNS = "start, end, deviceId, streamId, correlationId, globalPid, demangledName"
+
+
+@pytest.mark.fault("a generated column, a table with thousands of digits in its version, WITHOUT ROWID", "read")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (f"ALTER TABLE {KERNEL} ADD COLUMN took INTEGER AS (end - start)",),
+        ("ALTER TABLE StringIds ADD COLUMN upper TEXT AS (upper(value))",),
+        (f"CREATE TABLE {KERNEL}_V{'9' * 5000} (start INTEGER)",),
+        (
+            f"ALTER TABLE {KERNEL} RENAME TO moved",
+            f"CREATE TABLE {KERNEL} ({COLUMNS}, PRIMARY KEY (correlationId)) WITHOUT ROWID",
+            f"INSERT INTO {KERNEL} SELECT {COLUMNS} FROM moved",
+        ),
+    ],
+)
+def test_an_odd_export_is_read(statements: tuple[str, ...], tmp_path: Path) -> None:
+    result, _ = importing(tmp_path, altered(tmp_path, *statements))
+    assert result.status == "complete" and len(rows(result.path, "kernels")) == 184
+
+
+@pytest.mark.fault("a view, or a table in lower case, in place of nsys's kernels", "one line; never an empty trace")
+@pytest.mark.parametrize(
+    "there", [f"CREATE VIEW {KERNEL} AS SELECT * FROM moved", f"ALTER TABLE moved RENAME TO {KERNEL.lower()}"]
+)
+def test_what_is_not_the_table_of_nsys_is_refused(there: str, tmp_path: Path) -> None:
+    result, _ = importing(tmp_path, altered(tmp_path, f"ALTER TABLE {KERNEL} RENAME TO moved", there))
+    assert result.problem and f"in place of nsys's table {KERNEL}" in result.problem.message
+
+
+@pytest.mark.fault("a time that the session does not have, in any table", "the rows are left out, counted and said")
+@pytest.mark.parametrize("time", [(1 << 63) - 1, -(1 << 63), 3_600_000_000_000])
+@pytest.mark.parametrize(
+    ("table", "ours", "column"),
+    [
+        (KERNEL, "kernels", "end"), (KERNEL, "kernels", "start"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "api", "end"),
+        ("CUPTI_ACTIVITY_KIND_MEMCPY", "copies", "start"), ("NVTX_EVENTS", "ranges", "end"),
+        ("GPU_METRICS", "gpu_metrics", "timestamp"),
+    ],
+)  # fmt: skip
+def test_impossible_times_are_left_out(table: str, ours: str, column: str, time: int, tmp_path: Path) -> None:
+    kind = "WHERE eventType = 59" if ours == "ranges" else ""
+    where = f"rowid = (SELECT max(rowid) FROM {table} {kind})"
+    result, _ = importing(tmp_path, altered(tmp_path, f'UPDATE {table} SET "{column}" = {time} WHERE {where}'))
+    said = f"{table}: 1 rows whose times are not of the session are left out"
+    run = Run(result.path)
+    assert (run.manifest.warnings[0], [check.values["rows"] for check in failed(run)]) == (said, [(said,)])
+    assert len(rows(result.path, ours)) == len(recorded(FIVE_KERNELS)[1][ours]) - 1
+    for findings in (top(run).warnings, timeline(run).warnings, verdicts(run).warnings):
+        assert "trace_times" in {warning.kind for warning in findings}
+
+
+@pytest.mark.fault(
+    "an SQLite in WAL mode with its log, or with a journal, copied or linked", "one line before a run is made"
+)
+@pytest.mark.fault("an SQLite of 200 GB, of which its database is a part; copies that the disk cannot hold", "likewise")
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize(
+    ("left", "line"),
+    [("-wal", "is not whole without"), ("-journal", "is not whole without"), ("", "has 200,000,000,000 bytes")],
+)
+def test_a_database_that_is_more_than_its_file(left: str, line: str, link: bool, tmp_path: Path) -> None:
+    export = altered(tmp_path)
+    if left:
+        (tmp_path / f"trace.sqlite{left}").write_bytes(b"7" * 100)
+    else:
+        os.truncate(export, 200_000_000_000)
+    with pytest.raises(FiprofError, match=line):
+        importing(tmp_path, export, link=link)
+    assert not (tmp_path / "artifacts").exists()
+
+
+def test_a_full_disk_is_seen_before_anything_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))
+    with pytest.raises(FiprofError, match="copies take"):
+        importing(tmp_path, FIVE_KERNELS)
+    assert not (tmp_path / "artifacts").exists()
+
+
+@pytest.mark.fault("a trace without kernels, in which nsys says that CUDA was not traced", "said, with what to do")
+def test_a_trace_without_cuda_says_so(tmp_path: Path) -> None:
+    text = "UPDATE DIAGNOSTIC_EVENT SET severity = 2, text = 'No CUDA events collected. Does the process use CUDA?'"
+    result, _ = importing(tmp_path, altered(tmp_path, f"DELETE FROM {KERNEL}", text))
+    said = " ".join(invoke("timeline", str(result.path))[1].split())
+    assert "CUDA was not traced: nsys said No CUDA events collected" in said and "--trace=cuda" in said
+
+
+@pytest.mark.fault("a kernel without a name", "it is called (no name)")
+def test_a_kernel_without_a_name_and_parse_of_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result, _ = importing(tmp_path, altered(tmp_path, f"UPDATE {KERNEL} SET demangledName = 99999999"))
+    assert invoke("parse", str(result.path))[0] == 0
+    assert "of another run" not in capsys.readouterr().err
+    assert "(no name)" in invoke("top", str(result.path))[1]
+
+
+@pytest.mark.fault("memory limited (ulimit -v)", "one line, or it is done")
+@pytest.mark.fault("a name outside ASCII under an ASCII locale", "read")
+def test_little_memory_and_an_ascii_locale(tmp_path: Path) -> None:
+    path = shutil.copy(FIVE_KERNELS, (tmp_path / "é.sqlite"))
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    words = ("-m", "fiprof", "import", str(path), "--artifacts", str(tmp_path / "é"))
+    done = subprocess.run((sys.executable, *words), env=ascii_only, capture_output=True)
+    assert done.returncode == 0 and b"complete" in done.stderr
+    limited = ("/bin/sh", "-c", 'ulimit -v 400000; exec "$@"', "sh", sys.executable, *words)
+    done = subprocess.run(limited, env=os.environ, capture_output=True)
+    assert (
+        done.returncode == 1
+        and done.stderr.startswith(b"fiprof: memory does not suffice")
+        and done.stderr.count(b"\n") == 1
+    )

@@ -420,7 +420,7 @@ def test_a_kernel_without_a_name_and_a_stream_of_32_bits(tmp_path: Path) -> None
         f"UPDATE {KERNEL} SET demangledName = 123456789 WHERE correlationId = {THE_FIRST_MEASURED}",
         f"UPDATE {KERNEL} SET streamId = 4294967295",
     )
-    assert [row["correlation"] for row in found["kernels"] if row["kernel"] is None] == [THE_FIRST_MEASURED]
+    assert [row["correlation"] for row in found["kernels"] if row["kernel"] == "(no name)"] == [THE_FIRST_MEASURED]
     assert {row["stream"] for row in found["kernels"]} == {-1}
 
 

@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import functools
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ class CheckName(StrEnum):
     TRACE_GAP = "trace_gap"
     TRACE_HOSTS = "trace_hosts"
     TRACE_CLOCKS = "trace_clocks"
+    TRACE_TIMES = "trace_times"
 
 
 SAMPLING = (CheckName.SAMPLE_SUM, CheckName.DROPPED_SAMPLES)
@@ -384,6 +386,12 @@ def trace_clocks_agree(run: Run) -> Check:
     return judge(CheckName.TRACE_CLOCKS, max(off_ns) / 1e3, high=TRACE_CLOCK_HIGH_US, unit="µs")
 
 
+def trace_times(run: Run) -> Check:
+    """Tables of nsys of which rows were left out, for their times cannot be. rows: how many of each."""
+    found = [row["text"] for row in run.rows("diagnostics", ("severity", "text")) if row["severity"] == tables.LEFT_OUT]
+    return judge(CheckName.TRACE_TIMES, len(found), high=0, unit="tables", rows=tuple(found))
+
+
 RUN_CHECKS = (other_processes,)
 CASE_CHECKS = (reference, plain_against_nsys, spread, profiled, flops, dram_reads, dram_writes)
 LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
@@ -396,6 +404,7 @@ TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks_agree)
 def evaluate(run: Run) -> list[Check]:
     """Every check: those about the run, then about each case, then about each launch."""
     of_run: tuple[Callable[[Run], Check], ...] = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
+    of_run += () if trace_times(run).passed else (trace_times,)
     return [
         *(check(run) for check in of_run),
         *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),
@@ -461,7 +470,10 @@ def _check(row: dict[str, Any]) -> Check:
         raise ValueError
     if any(values[name] not in NAMED[name] for name in NAMED if name in values):
         raise ValueError
-    return Check(**{**row, "check": CheckName(row["check"]), "values": values})
+    check = Check(**{**row, "check": CheckName(row["check"]), "values": values})
+    if not check.finding.values.keys() >= set(re.findall(r"{(\w+)", check.finding.words)):
+        raise ValueError
+    return check
 
 
 # What is said of them
@@ -483,8 +495,8 @@ def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
 
 def trace_doubts(run: Run) -> tuple[Finding, ...]:
     """The findings of those that failed, TRACE_CLOCKS aside, which ``fiprof comm`` sets right."""
-    made = [check(run) for check in (trace_starts, trace_gap, trace_hosts)] if traces(run) else []
-    return tuple(check.finding for check in made if check.passed is False)
+    made = (trace_times, *((trace_starts, trace_gap, trace_hosts) if traces(run) else ()))
+    return tuple(found.finding for check in made if (found := check(run)).passed is False)
 
 
 def subject(run: Run, check: Check) -> str:

@@ -389,9 +389,7 @@ def _missing(
         yield finding("no_trace", "no timeline: {why}", why=run.missing("nsys"))
         return
     if not kernels:
-        yield finding(
-            "no_kernels", "no timeline: nsys ran and saw no kernel. The program used no GPU, or ended before it did"
-        )
+        yield finding("no_kernels", "no timeline: {why}", why=run.missing("nsys"))
         return
     # A program of the user's has no cases, and needs no ranges for them.
     if (run.cases or run.imported) and not phased:

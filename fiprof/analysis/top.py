@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
 from fiprof.analysis.program import Program, program
@@ -40,31 +41,15 @@ class Spent(Worded):
 BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
 TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
 KERNELS = (
-    RANK,
-    DEVICE,
-    Column("kernel"),
-    Column("kernel_full"),
-    BY_RANGE,
-    Column("count", "x", spec=",d"),
-    TOTAL,
-    SHARE,
-    Column("median_us", "median", "µs", ",.2f"),
-    Column("p90_us", "p90", "µs", ",.2f"),
-    Column("spread", "spread", spec=".0%"),
-    Column("shapes"),
-    Column("verdict", "verdict"),
-    Column("part"),
+    RANK, DEVICE, Column("kernel"), Column("kernel_full"), BY_RANGE, Column("count", "x", spec=",d"), TOTAL, SHARE,
+    Column("median_us", "median", "µs", ",.2f"), Column("p90_us", "p90", "µs", ",.2f"),
+    Column("spread", "spread", spec=".0%"), Column("shapes"), Column("verdict", "verdict"), Column("part"),
     Column("profiled", "profiled", spec=".0%"),
-)
+)  # fmt: skip
 RANGES = (
-    RANK,
-    DEVICE,
-    Column("range", "range", narrow=Narrow.ABOVE),
-    Column("count", "kernels", spec=",d"),
-    TOTAL,
-    SHARE,
+    RANK, DEVICE, Column("range", "range", narrow=Narrow.ABOVE), Column("count", "kernels", spec=",d"), TOTAL, SHARE,
     Column("longest", "longest kernel", narrow=Narrow.BELOW),
-)
+)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -121,7 +106,7 @@ def top(
         raise FiprofError(
             f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}", "fiprof top shows those it has"
         )
-    warnings = list(run.status_warning())
+    warnings = [*run.status_warning(), *trace_doubts(run)]
     traced = {(row.get("case"), shape(row)) for row in everywhere}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
         words = "the trace has no {kernels} with the grid and block that ncu profiled: the program's two runs differ"

@@ -9,6 +9,8 @@ import contextlib
 import importlib
 import io
 import os
+import re
+import resource
 import signal
 import sys
 
@@ -22,6 +24,7 @@ from fiprof.errors import INTERRUPTED_EXIT, FiprofError
 GROUP = "fiprof.commands"
 """Entry points of commands that packs bring: name -> click command."""
 
+LEAST_BYTES = 1 << 30
 SECTIONS = {
     "Measure": {
         "collect": "Profile kernels into a dated run folder.",
@@ -176,6 +179,7 @@ def main() -> None:
     try:
         interrupts.interrupt()
         output.open_streams()
+        _within_memory_limit()
         status = cli.main(standalone_mode=False)
         # From here on nothing changes it.
         interrupts.settle()
@@ -192,7 +196,10 @@ def main() -> None:
 def _failed(error: BaseException) -> int:
     """Print what ended the command. Returns the exit status; raises what is nobody's to fix."""
     status = 1
-    if isinstance(error, OSError):
+    # As libraries say it: for arrays, threads, their own code.
+    if isinstance(error, MemoryError) or re.search("start new thread|map segment|Cannot allocate", str(error)):
+        text = "fiprof: memory does not suffice: allow more (ulimit -v, the limit of the job); the least is 1 GiB"
+    elif isinstance(error, OSError):
         # What is still to be written to stdout goes nowhere, and no second attempt fails at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(error, BrokenPipeError):
@@ -217,6 +224,15 @@ def _failed(error: BaseException) -> int:
     with contextlib.suppress(OSError):
         output.message(text)
     return status
+
+
+def _within_memory_limit() -> None:
+    """Have libraries reserve little where memory is limited. Raises MemoryError where they cannot even be loaded."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        if limit < LEAST_BYTES:
+            raise MemoryError
 
 
 def _ask_again(unraisable: sys.UnraisableHookArgs) -> None:

@@ -464,6 +464,13 @@ class Run:
                 words = "{tool}'s kernels belong to no case"
                 words += "; fiprof import --range NAME makes cases of NVTX ranges" if self.imported else ""
                 return finding("no_cases", words, tool=tool)
+            told = self.rows("diagnostics", ("severity", "text"))
+            texts = {row["text"] or "" for row in told if row["severity"] in ("Warning", "Error")}
+            if said := tuple(sorted(text.rstrip(".") for text in texts if "CUDA" in text or "CUPTI" in text)):
+                words = (
+                    "CUDA was not traced: nsys said {said}. Trace with --trace=cuda and an nsys as new as the driver"
+                )
+                return finding("not_traced", words, said=said)
             return finding("no_kernels", "{tool} saw no kernel", tool=tool)
         words = "{tool} ran, but its tables are not there; fiprof parse {run} makes them, or says why it cannot"
         return finding("no_tables", words, tool=tool, run=str(self.path))

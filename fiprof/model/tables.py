@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
 """In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
+LEFT_OUT = "Left out"
+"""Severity of rows of ``diagnostics`` that tell what fiprof did not take of a trace."""
 PID_BITS = 24
 """Of a process's number in nsys. Those of several traces that have the same one differ in the bits above."""
 FILE = "file"
@@ -241,6 +243,8 @@ class Reader:
 
         try:
             yield
+        except MemoryError:
+            raise
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             raise FiprofError(
                 f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}",

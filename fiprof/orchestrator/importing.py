@@ -3,19 +3,19 @@
 import contextlib
 import hashlib
 import io
-import itertools
 import os
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.files import file_errors
+from fiprof.files import ANOTHER_ARCHIVE, file_errors
 from fiprof.model import packing, tables
 from fiprof.model.manifest import (
     NCU_PAGES,
@@ -41,13 +41,9 @@ EXPORT_S = 4 * 3600.0
 PACKED_BYTES = 1 << 28
 """The most that is packed: it takes a second."""
 NAMES: dict[FileKind, str] = {
-    "nsys-rep": NSYS_REPORT,
-    "nsys-sqlite": NSYS_SQLITE,
-    "ncu-rep": NCU_REPORT,
-    "ncu-raw": NCU_PAGES["raw"],
-    "ncu-details": NCU_PAGES["details"],
-    "ncu-source": NCU_PAGES["source"],
-}
+    "nsys-rep": NSYS_REPORT, "nsys-sqlite": NSYS_SQLITE, "ncu-rep": NCU_REPORT, "ncu-raw": NCU_PAGES["raw"],
+    "ncu-details": NCU_PAGES["details"], "ncu-source": NCU_PAGES["source"],
+}  # fmt: skip
 """Kind of a file -> its name in the run folder."""
 
 
@@ -86,6 +82,11 @@ def import_files(request: ImportRequest, bench: Bench) -> Result:
     """
     incoming = recognized(request.files)
     tools = _tools(incoming)
+    there = next(path for path in (bench.archive.root, *bench.archive.root.absolute().parents) if path.exists())
+    needed, free = sum(each.source.stat().st_size for each in incoming), shutil.disk_usage(there).free
+    if needed > free and not request.link:
+        what = f"{', '.join(str(path) for path in request.files)}: copies take {needed / 1e9:,.1f} GB"
+        raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {ANOTHER_ARCHIVE}")
     label = re.sub("[^A-Za-z0-9._]", "-", request.name or request.files[0].stem)
     folder = bench.archive.create(label.strip("-._")[:60] or "imported")
     folder.set(ranges=list(request.ranges))
@@ -250,21 +251,16 @@ class _Importing(RunSession):
         return Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None)
 
     def _copy(self, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
-        """Read a file, and copy it where it is to be: its bytes and checksum. One block is hashed while the next is
-        copied. Raises OSError, Interrupted."""
+        """Read a file, and copy it where it is to be: its bytes and checksum. Raises OSError, Interrupted."""
         size, whole, digest = 0, os.fstat(source.fileno()).st_size, hashlib.sha256()
-        blocks = itertools.cycle((bytearray(COPY_BYTES), bytearray(COPY_BYTES)))
-        with ThreadPoolExecutor(1) as hashing:
-            hashed = hashing.submit(digest.update, b"")
-            while read := source.readinto(block := next(blocks)):
-                if self.executor.stopping.is_set():
-                    raise Interrupted
-                if out:
-                    out.write(memoryview(block)[:read])
-                hashed.result()
-                hashed = hashing.submit(digest.update, memoryview(block)[:read])
-                size += read
-                self.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
+        while block := source.read(COPY_BYTES):
+            if self.executor.stopping.is_set():
+                raise Interrupted
+            if out:
+                out.write(block)
+            digest.update(block)
+            size += len(block)
+            self.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
         return size, digest.hexdigest()
 
     def _export_trace(self, commands: Commands, each: Incoming, report: Path) -> None:

@@ -228,7 +228,8 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
                 except FiprofError as error:
                     problems.append(error)
         made = [path.stem for path in out.glob("*.parquet")]
-        missing += _of_another_run(folder, manifest, out) if manifest else ()
+        # The cases of an imported run are those that its user declared.
+        missing += _of_another_run(folder, manifest, out) if manifest and not manifest.imported else ()
         with file_errors(there):
             for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
                 if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():

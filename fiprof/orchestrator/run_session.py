@@ -320,7 +320,7 @@ class RunSession:
             summary = parse.parse_nsys(self.path, self.tables)
         self.folder.note_missing(summary.missing)
         for sentence in summary.warnings:
-            self.folder.warn(sentence)
+            self.warn(sentence)
         # A collect's own process says more of it.
         if "gpu" not in self.folder.manifest.environment and (gpu := self.traced_gpu()):
             self.folder.note_environment({"gpu": gpu})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 FIPROF_DOMAIN = "fiprof"
 """The runner's own ranges lie in it."""
+NO_NAME = "(no name)"
 _TOKEN = re.compile(
     r"(?P<operator>\boperator\s*(?:\(\)|\[\]|[-+*/%^&|~!=<>,]+))"
     r"|(?P<scope>::)|(?P<arrow>->)|(?P<open>[<({\[])|(?P<close>[>)}\]])|(?P<space>\s+)|[^\s<>(){}\[\]:-]+|."
@@ -34,7 +35,7 @@ def short_name(demangled: str) -> str:
 
     ``void ns::Kernel<(int)4, T>(float *)`` -> ``Kernel``. A lambda's body is ``operator()``, as C++ calls it; a
     lambda itself stays ``{lambda(int)#1}``. What is no C++ name (mangled, Triton's, HTML) comes out as well as it
-    goes, printable and not empty unless the input is blank. Never raises; time is linear in the length.
+    goes, printable; NO_NAME for a blank. Never raises; time is linear in the length.
     """
     text = printable(demangled).strip()
     opened: list[str] = []  # brackets not yet closed
@@ -59,7 +60,7 @@ def short_name(demangled: str) -> str:
             word, before = [], word or before
         elif naming and part != "<":
             word.append("".join(part.split()))
-    return "".join(word or before).lstrip("*&").strip() or text
+    return "".join(word or before).lstrip("*&").strip() or text or NO_NAME
 
 
 def _close(opened: list[str], closer: str) -> None:

@@ -76,7 +76,7 @@ def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSumma
         with scratch(out) as folder:
             try:
                 summary = _write_tables(export, folder, declared)
-            except (pa.ArrowException, OverflowError) as error:  # numbers that no trace has
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:  # numbers that no trace has
                 raise export.damaged(error) from error
             for name in summary.rows:
                 os.replace(tables.table_path(folder, name), tables.table_path(out, name))
@@ -85,25 +85,17 @@ def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSumma
 
 def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> NsysSummary:
     ranges = read_ranges(export)
-    columns: dict[str, Sequence[Any]] = {
-        name: [getattr(found, name) for found in ranges]
-        for name in ("domain", "name", "start_ns", "end_ns", "depth", "parent", "kind", "payload")
-    }
-    columns["pid"] = [process_id(found.thread) for found in ranges]
-    columns["tid"] = [found.thread & ID_MASK for found in ranges]
-    types = tables.schema("ranges")
-    arrays = {name: pa.array(cells, types.field(name).type) for name, cells in columns.items()}
-    tables.write(folder, "ranges", pa.table(arrays))
+    named = [{**each._asdict(), "pid": process_id(each.thread), "tid": each.thread & ID_MASK} for each in ranges]
+    tables.write(folder, "ranges", pa.Table.from_pylist(named, tables.schema("ranges")))
 
     session_start_ns = next((start for (start,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), None)
-    labels = export.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL") | {1: "Information"}
+    labels = dict(export.rows("ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "id", "label")) | {1: "Information"}
     diagnostics = [
         {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
         for time_ns, severity, text in sorted(
             export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text"), key=lambda event: event[0] or 0
         )
     ]
-    tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, tables.schema("diagnostics")))
     api_rows, calls = _write_api(export, folder, Scopes(ranges, declared))
     rows = {
         "kernels": _write_kernels(export, folder, calls),
@@ -114,8 +106,10 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "gpu_metrics": _write_gpu_metrics(export, folder),
         "host_samples": _write_host_samples(export, folder),
         "processes": _write_processes(export, folder, session_start_ns),
-        "diagnostics": len(diagnostics),
     }
+    diagnostics += [{"severity": tables.LEFT_OUT, "text": text} for text in export.left_out]
+    tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, tables.schema("diagnostics")))
+    rows["diagnostics"] = len(diagnostics)
 
     missing = [f"no {table}: {consequence}" for table, consequence in CONSEQUENCES.items() if not export.has(table)]
     if ranges and not declared and not any(found.domain == FIPROF_DOMAIN for found in ranges):
@@ -128,7 +122,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
 
     incompatible = any(tables.NVTX_INCOMPATIBLE in event["text"] for event in diagnostics)
     schema, warnings = export.about.get("EXPORT_SCHEMA_VERSION", ""), []
-    version, newest = re.match(r"(\d+)\.(\d+)", schema), ".".join(map(str, NEWEST_SCHEMA))
+    version, newest = re.match(r"(\d{1,9})\.(\d{1,9})", schema), ".".join(map(str, NEWEST_SCHEMA))
     if not version:
         warnings.append("the export does not say which schema it has: columns may mean something else")
     elif int(version[1]) != NEWEST_SCHEMA[0]:
@@ -141,6 +135,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
     if export.has(GRAPH_TRACE):
         remedy = "use nsys --cuda-graph-trace=node"
         warnings.append(f"CUDA graphs were traced whole ({GRAPH_TRACE}), without their kernels: {remedy}")
+    warnings += export.left_out
     return NsysSummary(
         schema_version=schema,
         rows=rows,
@@ -380,21 +375,15 @@ class Scopes:
 # CUDA calls, and what they launched
 
 CALL_FIELDS = (
-    column("start_ns", "start", required=True),
-    column("end_ns", "end", required=True),
-    column("thread", "globalTid", required=True),
-    column("correlation", "correlationId"),
-    column("name", "nameId"),
+    column("start_ns", "start", required=True), column("end_ns", "end", required=True),
+    column("thread", "globalTid", required=True), column("correlation", "correlationId"), column("name", "nameId"),
     column("status", "returnValue"),
-)
+)  # fmt: skip
 WORK_FIELDS = (
-    column("start_ns", "start", required=True),
-    column("end_ns", "end", required=True),
-    column("device", "deviceId"),
-    column("stream", "streamId"),
-    column("process", "globalPid", required=True, otherwise=0),
-    column("correlation", "correlationId"),
-)
+    column("start_ns", "start", required=True), column("end_ns", "end", required=True),
+    column("device", "deviceId"), column("stream", "streamId"),
+    column("process", "globalPid", required=True, otherwise=0), column("correlation", "correlationId"),
+)  # fmt: skip
 
 
 def _pack_dimensions(x: Ints, y: Ints, z: Ints) -> Ints:
@@ -408,38 +397,15 @@ def _dimensions(packed: Sequence[int]) -> list[str]:
 
 
 KERNEL_FIELDS = (
-    *WORK_FIELDS,
-    column("name", "demangledName"),
-    column("mangled", "mangledName"),
+    *WORK_FIELDS, column("name", "demangledName"), column("mangled", "mangledName"),
     Field("grid", ("gridX", "gridY", "gridZ"), _pack_dimensions),
-    Field("block", ("blockX", "blockY", "blockZ"), _pack_dimensions),
-    column("registers", "registersPerThread"),
+    Field("block", ("blockX", "blockY", "blockZ"), _pack_dimensions), column("registers", "registersPerThread"),
     Field("shared_bytes", ("staticSharedMemory", "dynamicSharedMemory"), operator.add),
     column("graph_node", "graphNodeId"),
-)
+)  # fmt: skip
 UNKNOWN = -1
 """A duration that is not known."""
 LARGEST_KEY = (1 << 63) - 1
-
-
-class _Growing:
-    """Numbers that come in pieces, in one array that grows where it lies: to join pieces takes twice the memory."""
-
-    def __init__(self, kind: str) -> None:
-        self._room = np.empty(0, kind)
-        self.count = 0
-
-    def add(self, piece: npt.ArrayLike) -> None:
-        end = self.count + np.size(piece)
-        if end > len(self._room):
-            self._room.resize(end + end // 8, refcheck=False)
-        self._room[self.count : end] = piece
-        self.count = end
-
-    def ended(self, last: int) -> npt.NDArray[Any]:
-        """All of them, and another one."""
-        self.add(last)
-        return self._room[: self.count]
 
 
 def _call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
@@ -490,7 +456,7 @@ class Calls:
 def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls]:
     # cudaLaunchKernel for cudaLaunchKernel_v7000
     names = Labels(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
-    keys, durations_ns, positions = _Growing("int64"), _Growing("int64"), _Growing("int32")
+    pieces = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))]
     with tables.writer(folder, "api") as write:
         for piece in export.scan(RUNTIME, CALL_FIELDS, order="start_ns"):
             threads = piece["thread"]
@@ -504,11 +470,12 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls
                 "status": _int32(piece["status"]),
             }
             write(pa.table(columns))
-            keys.add(_call_keys(threads, piece["correlation"]))
-            durations_ns.add(_numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN))
-            positions.add(scopes.at(_numbers(threads), _numbers(piece["start_ns"])))
-    rows = keys.count
-    return rows, Calls(scopes, keys.ended(LARGEST_KEY), durations_ns.ended(UNKNOWN), positions.ended(NOWHERE))
+            durations_ns = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
+            positions = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
+            pieces.append((_call_keys(threads, piece["correlation"]), durations_ns, positions))
+    last = (np.array([LARGEST_KEY]), np.array([UNKNOWN]), np.array([NOWHERE], np.int32))
+    calls = Calls(scopes, *(np.concatenate(each) for each in zip(*pieces, last, strict=True)))
+    return sum(len(keys) for keys, *_ in pieces), calls
 
 
 @read_again
@@ -546,10 +513,10 @@ def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
 def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Table]:
     """Kernels, nodes of graphs too, in pieces."""
     full_names, mangled = Labels(export.strings), Labels(export.strings)
-    names = Labels(lambda ids: [text and short_name(text) for text in export.strings(ids)])
+    names = Labels(lambda ids: [short_name(text or "") for text in export.strings(ids)])
     grids, blocks, before = Labels(_dimensions), Labels(_dimensions), np.empty(0, np.int64)
     for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
-        work, named = calls.columns(piece, devices), piece["name"].dictionary_encode()
+        work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
         if piece["graph_node"].null_count < piece.num_rows:
             # A call that launched a graph counts for the first of its nodes alone.
             nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
@@ -576,7 +543,7 @@ def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Tabl
 @read_again
 def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
     a_memset = -1
-    labels = export.labels("ENUM_CUDA_MEMCPY_OPER") | {a_memset: "Memset"}
+    labels = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) | {a_memset: "Memset"}
     kinds = Labels(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])
     memories = Labels(lambda numbers: [HOST_MEMORY.get(number) for number in numbers])
     devices, pieces = Devices(export), []
@@ -707,7 +674,7 @@ def _write_host_samples(export: Export, folder: Path) -> int:
 
 def _frames(text: str | None) -> Frames:
     """Those of a sample's payload; none of one that is none."""
-    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError, OverflowError):
         frames = json.loads(text or "")[SAMPLING]["Frames"]
         return tuple((int(frame["Function"]), int(frame["File"]), int(frame["Line"])) for frame in frames)
     return ()

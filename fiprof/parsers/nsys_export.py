@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
 import re
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +24,7 @@ import pyarrow.compute as pc
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.names import printable
+from fiprof.parsers.recognize import connect, database_bytes, unwritten
 from fiprof.parsers.sqlite_pages import Ints, NotPlainError, Pages, Values
 
 Given = ParamSpec("Given")
@@ -41,6 +40,11 @@ SAMPLED = 64
 """Of so many times one is looked at to divide a table; and so many pages tell, as a rule, whether it is in order."""
 READERS = 2
 EARLIEST = int(np.iinfo(np.int64).min)
+SECOND = 10**9
+"""Events lie at most so many ns outside their session; recorded ones do by 0.04 s."""
+LONGEST_NS = 30 * 86_400 * SECOND
+"""Of a session that does not say how long it was."""
+INCOMPLETE, IMPOSSIBLE = "without a time or a process", "whose times are not of the session"
 
 Reading: TypeAlias = Callable[[Sequence[Ints], Mapping[str, bool]], Iterator[dict[str, Values]]]
 
@@ -91,22 +95,24 @@ class Export:
         """Open the file. Raises FiprofError where it is missing, empty, cut short, or no nsys export."""
         self.path = path
         self._absent_columns: dict[str, None] = {}
-        self._left_out: dict[str, int] = {}
+        self._left_out: dict[tuple[str, str, object], int] = {}
         self._columns: dict[str, dict[str, bool]] = {}
         self._ways: dict[str, int] = {}
         with self._readable():
             self._check_size()
-            uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, timeout=1)
+            self._connection = connect(path)
             self._connection.text_factory = lambda raw: printable(raw.decode(errors="replace"))
         versions: dict[str, tuple[int, str]] = {}
+        self._unlike: dict[str, str] = {}
         try:
-            for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'"):
-                plain, version = re.fullmatch(r"(.+?)(?:_V(\d+))?", name, re.DOTALL).groups("1")  # type: ignore[union-attr]
-                versions[plain] = max(versions.get(plain, (0, "")), (int(version), name))
+            for name, kind in self._query("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"):
+                plain, version = re.fullmatch(r"(.+?)(?:_V(\d{1,9}))?", name, re.DOTALL).groups("1")  # type: ignore[union-attr]
+                self._unlike[plain.casefold()] = f"the {kind} {name}"
+                if kind == "table":
+                    versions[plain] = max(versions.get(plain, (0, "")), (int(version), name))
             # Name without its version -> name in the file, of the highest version there is (``…_V2``).
             self._tables = {plain: name for plain, (_, name) in versions.items()}
-            if "StringIds" not in self._tables:
+            if not self.has("StringIds"):
                 raise FiprofError(f"{path} is not an nsys export: it has no table StringIds", self._remedy)
         except FiprofError:
             self._connection.close()
@@ -126,26 +132,46 @@ class Export:
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none where the table is absent."""
-        return frozenset(self._described(self._tables[table])) if table in self._tables else frozenset()
+        return frozenset(self._described(self._tables[table])) if self.has(table) else frozenset()
 
     def _described(self, table: str) -> dict[str, bool]:
-        """The columns of a table, of which the name as the file has it is given -> whether it belongs to the key."""
+        """The columns of a table, of which the name as the file has it is given -> whether only SQLite reads them."""
         if table not in self._columns:
-            found = self._query(f"PRAGMA main.table_info({quoted(table)})")
-            self._columns[table] = {row[1]: bool(row[5]) for row in found}
+            found = self._query(f"PRAGMA main.table_xinfo({quoted(table)})")
+            self._columns[table] = {row[1]: bool(row[5]) or any(each[6] for each in found) for row in found}
         return self._columns[table]
 
     def has(self, table: str) -> bool:
-        """Whether the table is there, under any version of its name."""
+        """Whether the table is there, under any version of its name. Raises FiprofError for a view, or other case."""
+        if table not in self._tables and (other := self._unlike.get(table.casefold())):
+            raise FiprofError(f"{self.path} has {other} in place of nsys's table {table}", self._remedy)
         return table in self._tables
+
+    @functools.cached_property
+    def span(self) -> tuple[int, int]:
+        """Between which times (ns) an event may lie: by the length of the session, or by what nsys said last."""
+        details = self.rows("ANALYSIS_DETAILS", "startTime", "duration", "stopTime")
+        spans = [(begin, length) for begin, length, end in details if length and end and end - length == begin]
+        said = [(time + 60 * SECOND,) * 2 for (time,) in self.rows("DIAGNOSTIC_EVENT", "timestamp") if time]
+        before, after = (max(each) + SECOND for each in zip(*(spans or said or [(LONGEST_NS,) * 2]), strict=True))
+        # One that most of the first kernels are outside of is not theirs.
+        table = self._tables.get("CUPTI_ACTIVITY_KIND_KERNEL")
+        some = self._query(f'SELECT "start" FROM {quoted(table)} LIMIT 99') if table else []
+        inside = sum(isinstance(time, int) and -before <= time <= after for (time,) in some)
+        return (-before, after) if 2 * inside >= len(some) else (-LONGEST_NS, LONGEST_NS)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """A sentence for each table with rows that were left out so far, and why."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (table, why, _), rows in self._left_out.items():
+            found[table, why] += rows
+        return tuple(f"{table}: {rows:,} rows {why} are left out" for (table, why), rows in found.items() if rows)
 
     @property
     def absent_columns(self) -> tuple[str, ...]:
         """A sentence for each column that was asked for in vain so far, and for each table with rows left out."""
-        rows = (
-            f"{table}: {rows:,} rows without a time or a process are left out" for table, rows in self._left_out.items()
-        )
-        return (*self._absent_columns, *rows)
+        return (*self._absent_columns, *self.left_out)
 
     def require(self, table: str, *columns: str) -> bool:
         """Whether a table has these columns; the first that it lacks is noted among the absent ones."""
@@ -170,7 +196,13 @@ class Export:
             query += " WHERE " + " AND ".join(
                 f"{quoted(name)} IN ({', '.join('?' * len(values))})" for name, values in where.items()
             )
-        return self._query(query, *itertools.chain(*where.values()))
+        found = self._query(query, *itertools.chain(*where.values()))
+        if not (places := [place for place, name in enumerate(columns) if name in ("start", "end")]):
+            return found
+        low, high = self.span
+        kept = [row for row in found if all(row[place] is None or low <= row[place] <= high for place in places)]
+        self._left_out[table, IMPOSSIBLE, query] = len(found) - len(kept)
+        return kept
 
     def strings(self, ids: Sequence[int]) -> list[str | None]:
         """The texts of StringIds; None for an id that is not in it."""
@@ -197,10 +229,6 @@ class Export:
         where = " AND ".join(f"{quoted(name)} = ?" for name in values)
         return bool(self._query(f"SELECT 1 FROM {quoted(self._tables[table])} WHERE {where} LIMIT 1", *values.values()))
 
-    def labels(self, enum: str) -> dict[int, str]:
-        """The labels of one of the ENUM tables by id; empty where it is absent."""
-        return dict(self.rows(enum, "id", "label"))
-
     def scan(self, table: str, fields: Sequence[Field], *, order: str) -> Iterator[pa.RecordBatch]:
         """A table's rows in pieces of some hundred thousand, in ascending order of one field.
 
@@ -220,14 +248,16 @@ class Export:
         if not reals:
             return
         key = next((name for field in fields if field.name == order for name in field.needs if name in there), None)
-        left_out = 0
+        incomplete, impossible = 0, 0
         for values in self._in_order(self._tables[table], reals, key):
-            kept = _batch(fields, values)
-            left_out += len(next(iter(values.values())).numbers) - kept.num_rows
+            whole = _batch(fields, values)
+            kept = _possible(whole, self.span)
+            incomplete += len(next(iter(values.values())).numbers) - whole.num_rows
+            impossible += whole.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
-        if left_out:
-            self._left_out[table] = left_out
+        self._left_out[table, INCOMPLETE, fields] = incomplete
+        self._left_out[table, IMPOSSIBLE, fields] = impossible
 
     def _in_order(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Columns of a table by one of them: as they lie, sorted here, or by SQLite, which takes many times as long.
@@ -284,10 +314,10 @@ class Export:
                     yield {name: each.take(order[begin : begin + FETCHED_ROWS]) for name, each in stretch.items()}
 
     def _by_sqlite(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
-        """Rows by the key and then by their ids, whatever they hold."""
+        """Rows by the key, whatever they hold."""
 
         select = ", ".join(f"CAST({quoted(name)} AS REAL)" if real else quoted(name) for name, real in reals.items())
-        query = f"SELECT {select} FROM {quoted(table)} ORDER BY {f'{quoted(key)}, ' if key else ''}rowid"
+        query = f"SELECT {select} FROM {quoted(table)}" + (f" ORDER BY {quoted(key)}" if key else "")
         with self._readable():
             cursor = self._connection.execute(query)
             while rows := cursor.fetchmany(FETCHED_ROWS):
@@ -323,12 +353,12 @@ class Export:
         """
         found = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
         described = self._described(table)
-        log = self.path.with_name(self.path.name + "-wal")
         # A column that is the row's id does not stand in the row; changes may stand in a log beside the file.
-        if not found or not found[0][0] or any(map(described.get, columns)) or (log.exists() and log.stat().st_size):
+        if not found or not found[0][0] or any(map(described.get, columns)) or unwritten(self.path):
             raise NotPlainError
-        names = list(described)
-        with self._readable(), contextlib.closing(Pages(self.path)) as pages, ThreadPoolExecutor(READERS) as readers:
+        names, ((count,),) = list(described), self._query("PRAGMA page_count")
+        pages = Pages(self.path, count)
+        with self._readable(), contextlib.closing(pages), ThreadPoolExecutor(READERS) as readers:
 
             def read(groups: Sequence[Ints], reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
                 wanted = {names.index(name): real for name, real in reals.items()}
@@ -356,11 +386,8 @@ class Export:
             raise FiprofError(f"{self.path} is empty", self._remedy)
         if not header.startswith(b"SQLite format 3\0"):
             raise FiprofError(f"{self.path} is not an SQLite file", self._remedy)
-        size, expected = self.path.stat().st_size, 100
-        if len(header) == 100 and header[24:28] == header[92:96]:  # else the header does not know the file's size
-            page_bytes = int.from_bytes(header[16:18])
-            expected = int.from_bytes(header[28:32]) * (65536 if page_bytes == 1 else page_bytes)
-        if size < expected:
+        size, expected = self.path.stat().st_size, database_bytes(self.path) or 100
+        if size < expected and not unwritten(self.path):
             raise FiprofError(f"{self.path} is cut short: {size:,} of {expected:,} bytes", self._remedy)
 
     def damaged(self, error: Exception) -> FiprofError:
@@ -388,7 +415,7 @@ class Export:
             ) from None
         except PermissionError as error:
             raise FiprofError(f"{self.path} cannot be read: {error.strerror}") from error
-        except (sqlite3.Error, pa.ArrowException, OSError, UnicodeError) as error:
+        except (sqlite3.Error, pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeError, OverflowError) as error:
             if "database is locked" in str(error):
                 raise FiprofError(
                     f"{self.path} is locked: another program is writing it", "wait until nsys has finished exporting"
@@ -416,7 +443,7 @@ def _ascending(values: Values, last: int) -> int:
 
 
 def _batch(fields: Sequence[Field], found: Mapping[str, Values]) -> pa.RecordBatch:
-    """The rows of some source columns that have each required field and end no sooner than they begin."""
+    """The rows of some source columns that have each required field."""
     columns, rows = [], len(next(iter(found.values())).numbers)
     for field in fields:
         sources = [found[name] for name in field.needs if name in found]
@@ -429,14 +456,20 @@ def _batch(fields: Sequence[Field], found: Mapping[str, Values]) -> pa.RecordBat
         mask = np.logical_or.reduce(nulls) if nulls else None
         columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
     piece = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
-    required = [field.name for field in fields if field.required]
-    for name in required:
-        if piece[name].null_count:
-            piece = piece.filter(piece[name].is_valid())
-    if {"start_ns", "end_ns"} <= set(required):
-        whole = pc.less_equal(piece["start_ns"], piece["end_ns"])
-        return piece if pc.all(whole).as_py() is not False else piece.filter(whole)
+    for field in fields:
+        if field.required and piece[field.name].null_count:
+            piece = piece.filter(piece[field.name].is_valid())
     return piece
+
+
+def _possible(piece: pa.RecordBatch, span: tuple[int, int]) -> pa.RecordBatch:
+    """The rows whose times lie in a span and end no sooner than they begin; a time that is not known may be any."""
+    times = [piece[name] for name in ("start_ns", "end_ns", "time_ns") if name in piece.schema.names]
+    bounds = (pa.scalar(span[0]), *times, pa.scalar(span[1]))
+    wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
+    if not any(pc.any(each).as_py() for each in wrong):
+        return piece
+    return piece.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
 
 
 def quoted(name: str) -> str:

@@ -18,13 +18,8 @@ from fiprof.parsers.nsys import NOTED, read_domains, read_processes, read_sample
 from fiprof.parsers.nsys_export import Export, quoted
 
 DROPPED = (
-    "ANALYSIS_FILE",
-    "META_DATA_CAPTURE",
-    "PROCESSES",
-    "ProcessStreams",
-    "TARGET_INFO_SYSTEM_ENV",
-    "ThreadNames",
-)
+    "ANALYSIS_FILE", "META_DATA_CAPTURE", "PROCESSES", "ProcessStreams", "TARGET_INFO_SYSTEM_ENV", "ThreadNames",
+)  # fmt: skip
 """Environments, command lines, processes and their output; no table of fiprof is made of them."""
 EXPORTED_BY = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 PERSONAL_ROWS = ("%HOST%", "%USER%", "%PATH%")
@@ -47,7 +42,7 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             _scrub(connection, path, secrets)
-    except (sqlite3.Error, UnicodeError) as error:
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise FiprofError(
             f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}",
             "is the disk full? fiprof keeps no export that it has not looked through",
@@ -57,6 +52,7 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
 def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -> None:
     # Somebody else's file, if it comes from a replayed run: nothing in it is to act.
     connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA journal_mode = DELETE")
     connection.execute("PRAGMA secure_delete = ON")
     connection.execute("PRAGMA cache_size = -65536")
     connection.execute("PRAGMA temp_store = MEMORY")
@@ -85,14 +81,17 @@ def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -
         connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
         connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
         connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
-    for table in (STRINGS, *SMALL):
+    for table, columns in _tables(connection).items():
+        if table not in (STRINGS, *SMALL):
+            continue
+        names = ", ".join(map(quoted, columns))
         # To new pages: those that nsys filled and split hold copies of rows in between the rows.
         made = "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?"
         for (create,) in connection.execute(made, (table,)).fetchall():
-            connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM main.{table}")
+            connection.execute(f"CREATE TEMP TABLE kept AS SELECT {names} FROM main.{table}")
             connection.execute(f"DROP TABLE main.{table}")
             connection.execute(create)
-            connection.execute(f"INSERT INTO main.{table} SELECT * FROM kept")
+            connection.execute(f"INSERT INTO main.{table} ({names}) SELECT * FROM kept")
             connection.execute("DROP TABLE temp.kept")
     connection.execute("COMMIT")
     if stale:

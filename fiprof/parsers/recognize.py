@@ -1,11 +1,12 @@
 """Which file of nsys or ncu a file is, by what stands in it and never by its name; who wrote it, and on which GPU."""
 
+import contextlib
 import json
 import mmap
+import os
 import re
 import sqlite3
 from collections.abc import Collection
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from fiprof.parsers.names import as_utf8
 HEAD_BYTES = 4 << 20
 """Looked at; a program may print much before ncu prints its page."""
 NSYS_MAGIC, NCU_MAGIC, SQLITE_MAGIC = b"NVIDIA Tegra Profiler Report", b"NVR\0", b"SQLite format 3\0"
+LOG_REMEDY = "export it again; or make one whole of what there is: sqlite3 FILE 'VACUUM INTO \"whole.sqlite\"'"
 REMEDY = (
     "fiprof imports .nsys-rep, its SQLite (nsys export --type sqlite), .ncu-rep and its CSV pages"
     " (ncu --import REPORT --csv --page raw)"
@@ -27,11 +29,8 @@ _RAW = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _SOURCE = re.compile(rb'^"?Kernel Name"?,[^\n]*\n+(?:[^\n]*\n){0,4}?"?Address"?,"?Source"?', re.MULTILINE)
 _TRANSPOSED = re.compile(rb'^"?\w+__[\w.]+(?: \[[^\]\n]*\])?"?,', re.MULTILINE)
 _PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
-    (_DETAILS, "ncu-details"),
-    (_RAW, "ncu-raw"),
-    (_SOURCE, "ncu-source"),
-    (_TRANSPOSED, "ncu-raw"),
-)
+    (_DETAILS, "ncu-details"), (_RAW, "ncu-raw"), (_SOURCE, "ncu-source"), (_TRANSPOSED, "ncu-raw"),
+)  # fmt: skip
 OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
     (re.compile(pattern, re.MULTILINE), what, remedy)
     for pattern, what, remedy in (
@@ -67,17 +66,13 @@ _VERSIONS: dict[FileKind, re.Pattern[bytes]] = {
     "ncu-rep": re.compile(rb"(20\d\d)\.(\d+)\.(\d+)[\d.]* \(build"),
 }
 _GPU = {
-    "name": "name",
-    "uuid": "uuid",
-    "multiprocessors": "smCount",
-    "memory_bytes": "totalMemory",
+    "name": "name", "uuid": "uuid", "multiprocessors": "smCount", "memory_bytes": "totalMemory",
     "l2_bytes": "l2CacheSize",
-}
+}  # fmt: skip
 """Field of the environment's GPU -> column of TARGET_INFO_GPU."""
 _ATTRIBUTES = {
-    "multiprocessors": "device__attribute_multiprocessor_count",
-    "l2_bytes": "device__attribute_l2_cache_size",
-}
+    "multiprocessors": "device__attribute_multiprocessor_count", "l2_bytes": "device__attribute_l2_cache_size",
+}  # fmt: skip
 """Field of the environment's GPU -> ncu's metric."""
 
 
@@ -88,8 +83,7 @@ def recognize(path: Path) -> FileKind:
             raise FiprofError(f"{path} is a folder", "name the files in it that are to be imported")
         if not path.is_file():
             raise FiprofError(f"{path} is no regular file" if path.exists() else f"there is no file {path}", REMEDY)
-        with open(path, "rb") as file:
-            head = file.read(HEAD_BYTES)
+        head = _head(path, HEAD_BYTES)
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}") from error
     if not head.strip():
@@ -99,9 +93,12 @@ def recognize(path: Path) -> FileKind:
     if head.startswith(NCU_MAGIC):
         return "ncu-rep"
     if head.startswith(SQLITE_MAGIC):
-        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        if log := unwritten(path):
+            raise FiprofError(f"{path} is not whole without {log.name}, which lies beside it", LOG_REMEDY)
+        if (size := path.stat().st_size) > (expected := database_bytes(path) or size):
+            raise FiprofError(f"{path} has {size:,} bytes, its database {expected:,}: it is unfinished", LOG_REMEDY)
         try:
-            with closing(sqlite3.connect(uri, uri=True)) as connection:
+            with contextlib.closing(connect(path)) as connection:
                 names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         except (sqlite3.Error, UnicodeError):
             return "nsys-sqlite"  # a damaged one is left to its reader
@@ -121,6 +118,41 @@ def recognize(path: Path) -> FileKind:
         what = "a Chrome trace, as of torch.profiler" if b'"traceEvents"' in text else "JSON"
         raise FiprofError(f"{path} is {what}, which fiprof does not import", REMEDY)
     raise FiprofError(f"{path} is no file of nsys or ncu that fiprof knows", REMEDY)
+
+
+def _head(path: Path, size: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(size)
+
+
+def unwritten(path: Path) -> Path | None:
+    """The log beside an SQLite file with changes that are to be made in it, or taken back; None for none."""
+    logs = (Path(f"{path.resolve()}-{kind}") for kind in ("journal", "wal"))
+    # A journal that was ended in place begins with zeros.
+    return next((log for log in logs if log.exists() and _head(log, 1).strip(b"\0")), None)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """An SQLite file with its log, open for reading. Raises FiprofError for a write that broke off, sqlite3.Error."""
+    log = unwritten(path)
+    if log and log.name.endswith("-journal"):
+        raise FiprofError(f"{path} was not written to its end: {log.name} lies beside it", LOG_REMEDY)
+    logs = _head(path, 20)[18:] == b"\2\2"
+    # One that would begin a log cannot be opened where nothing may be written beside it.
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?{'immutable=1' if logs and not log else 'mode=ro'}"
+    connection = sqlite3.connect(uri, uri=True, timeout=1)
+    # Nothing in it is to act.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def database_bytes(path: Path) -> int | None:
+    """How large an SQLite file is by its header; None where that does not say. Raises OSError."""
+    header = _head(path, 100)
+    if len(header) < 100 or not header.startswith(SQLITE_MAGIC) or header[24:28] != header[92:96]:
+        return None
+    page_bytes = int.from_bytes(header[16:18])
+    return int.from_bytes(header[28:32]) * (65536 if page_bytes == 1 else page_bytes) or None
 
 
 def tool_version(path: Path, kind: FileKind) -> str | None:

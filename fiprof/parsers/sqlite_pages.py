@@ -78,13 +78,14 @@ class Values:
 class Pages:
     """The pages of a file. Threads may share it. Methods raise NotPlainError, and OSError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, count: int = 1 << 32) -> None:
+        """count: how many pages SQLite takes it to have; at most there can be so many."""
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         header = os.pread(self._file, 100, 0)
         page_bytes = int.from_bytes(header[16:18])
         self.page_bytes = 65536 if page_bytes == 1 else page_bytes
         self._usable = self.page_bytes - header[20]
-        self._count = os.fstat(self._file).st_size // self.page_bytes
+        self._count = min(count, os.fstat(self._file).st_size // self.page_bytes)
 
     def close(self) -> None:
         os.close(self._file)
@@ -94,14 +95,17 @@ class Pages:
         level = np.array([root], np.int64)
         for _ in range(DEEPEST):
             if self._load(level[:1])[0] == LEAF:
+                self._lone = len(level) == 1
                 return level
             below = []
             for page in level.tolist():
                 data = self._load(np.array([page]))
                 cells = int(data[3]) << 8 | int(data[4])
-                if data[0] != INTERIOR or INTERIOR_HEADER + 2 * cells > self._usable:
+                if data[0] != INTERIOR or not cells or INTERIOR_HEADER + 2 * cells > self._usable:
                     raise NotPlainError
                 at = data[INTERIOR_HEADER : INTERIOR_HEADER + 2 * cells].view(">u2").astype(np.int64)
+                if at.min() < INTERIOR_HEADER or at.max() + 4 > self._usable:
+                    raise NotPlainError
                 children = data[np.append(at, RIGHTMOST)[:, None] + np.arange(4)].view(">u4").ravel()
                 below.append(children.astype(np.int64))
             level = np.concatenate(below)
@@ -118,6 +122,9 @@ class Pages:
         heads = data[: len(leaves) * self.page_bytes].reshape(len(leaves), self.page_bytes)
         counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
         if (heads[:, 0] != LEAF).any() or (LEAF_HEADER + 2 * counts > self._usable).any():
+            raise NotPlainError
+        # Only a table without rows has a page without.
+        if not (self._lone or counts.all()):
             raise NotPlainError
         rows = int(counts.sum())
         found = {place: Values(np.empty(rows, np.float64 if real else np.int64)) for place, real in wanted.items()}
@@ -210,6 +217,9 @@ def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of
     shift = SHIFTS[kind] if of_all is None else int(SHIFTS[of_all])
     if real:
         numbers[:] = np.where(kind == REAL, stored.view(np.float64), stored >> shift)
+        # SQLite takes it for null.
+        if np.isnan(numbers).any():
+            raise NotPlainError
     else:
         np.right_shift(stored, shift, out=numbers)
     if of_all is None and (int(kind.min()) == NULL or largest >= ZERO):
