@@ -256,8 +256,8 @@ class Export:
             impossible += whole.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
-        self._left_out[table, INCOMPLETE, fields] = incomplete
-        self._left_out[table, IMPOSSIBLE, fields] = impossible
+        self._left_out[table, INCOMPLETE, tuple(fields)] = incomplete
+        self._left_out[table, IMPOSSIBLE, tuple(fields)] = impossible
 
     def _in_order(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Columns of a table by one of them: as they lie, sorted here, or by SQLite, which takes many times as long.
