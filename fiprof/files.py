@@ -9,18 +9,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from fiprof import confined
 from fiprof.errors import FiprofError
 
 ARCHIVE_FOLDER = "artifacts"
 ARCHIVE_VARIABLE = "FIPROF_ARTIFACTS"
 ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARIABLE}"
 
+TEMPORARY = ".fiprof-"
+"""What the name of a file or folder begins with that is not to outlive its process."""
 FOLDER_SUFFIX = ".d"
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -40,8 +44,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     A reader sees the old content or the new, also when the disk is full, and two processes do not meet.
     Raises OSError, and FiprofError where a link, a device or a FIFO has the path.
     """
-    confined.require_replaceable(path)
-    clear(path.parent)
+    require_replaceable(path)
     with _temporary(path.parent) as partial:
         yield partial
         os.replace(partial, path)
@@ -55,13 +58,11 @@ def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
     """
     with contextlib.ExitStack() as held:
         try:
-            clear(folder)
             lock = held.enter_context(_temporary(folder))
         except OSError as error:
             if error.errno not in REFUSED or otherwise is None:
                 raise
             otherwise.mkdir(parents=True, exist_ok=True)
-            clear(otherwise)
             lock = held.enter_context(_temporary(otherwise))
         inside = lock.with_name(lock.name + FOLDER_SUFFIX)
         inside.mkdir()
@@ -101,7 +102,7 @@ def cache_folder() -> Path:
 def clear(folder: Path) -> None:
     """Remove the temporaries in a folder, not below it, that no living process holds; never raises."""
     with contextlib.suppress(OSError):
-        for name in [name for name in os.listdir(folder) if name.startswith(confined.TEMPORARY)]:
+        for name in [name for name in os.listdir(folder) if name.startswith(TEMPORARY)]:
             path = folder / name
             if name.endswith(FOLDER_SUFFIX):
                 if not path.with_name(name.removesuffix(FOLDER_SUFFIX)).exists():
@@ -119,9 +120,10 @@ def clear(folder: Path) -> None:
 @contextlib.contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
     """A new file in a folder, held by this process for the length of a block and removed unless it was renamed."""
+    clear(folder)
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        name, descriptor = confined.create_temporary(inside)
+        name, descriptor = create_temporary(inside)
     finally:
         os.close(inside)
     try:
@@ -161,3 +163,175 @@ def write_whole(path: Path, data: bytes, elsewhere: str = ANOTHER_ARCHIVE) -> No
     """Replace a file's contents in one step. Raises FiprofError, see :func:`file_errors`."""
     with file_errors(path, elsewhere), atomic_write(path) as partial:
         partial.write_bytes(data)
+
+
+# Files of a folder that a stranger may have made. The folder itself may be reached through links; below it none is
+# followed: every component is opened by itself with O_NOFOLLOW, only regular files are read or replaced, and what is
+# made is made with O_EXCL. A name is relative to the folder, with / between its components.
+
+LARGEST_TEXT = 256 << 20
+"""Bytes of a file that is read as a whole; ``run.json`` of 200 cases has 0.1 MB."""
+
+_KINDS = {
+    stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file",
+}  # fmt: skip
+
+
+class UnsafeName(FiprofError, ValueError):
+    """A name that is absolute, climbs, or has unprintable characters."""
+
+
+def parts(name: str, folder: Path | str = "the folder") -> tuple[str, ...]:
+    """The components of a name. Raises UnsafeName."""
+    found = tuple(name.split("/"))
+    if any(part in ("", ".", "..") for part in found) or not name.isprintable():
+        raise UnsafeName(f"{name!r} names no file inside {folder}")
+    return found
+
+
+def exists(folder: Path, name: str) -> bool:
+    """Whether a regular file is there. Raises FiprofError where something else has its name."""
+    with contextlib.suppress(FileNotFoundError):
+        return bool(path(folder, name))
+    return False
+
+
+def path(folder: Path, name: str) -> Path:
+    """The path of a regular file, for libraries that open by path.
+
+    Raises FiprofError where a component is something else, FileNotFoundError where there is none.
+    """
+    with _parent(folder, name) as (descriptor, last):
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder / name)
+    return folder / name
+
+
+def open_file(folder: Path, name: str) -> BinaryIO:
+    """A regular file, for reading. Raises as :func:`path`."""
+    with _parent(folder, name) as (descriptor, last):
+        # First looked at, then opened: opening alone wakes a device, and waits at a FIFO.
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder / name)
+        file = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
+    try:
+        _require(os.fstat(file), folder / name)
+        return io.BufferedReader(io.FileIO(file))
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def read_bytes(folder: Path, name: str, limit: int = LARGEST_TEXT) -> bytes:
+    """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`path`, FiprofError for a larger one."""
+    with open_file(folder, name) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FiprofError(f"{folder / name} is larger than {limit} bytes", "fiprof makes no such file: look at it")
+    return data
+
+
+def make_folder(folder: Path, name: str) -> Path:
+    """The path of a folder inside a folder, made where it is missing.
+
+    Raises FiprofError where a component is a link or a file, OSError where it cannot be made.
+    """
+    # The folder in question is the parent of a file of any name.
+    with _parent(folder, f"{name}/any", make=True):
+        return folder / name
+
+
+@contextlib.contextmanager
+def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file to be written and read in the block; it takes the place of a regular file, or of none, at its end.
+
+    mode: its permissions, less the umask. Raises FiprofError where something else has the name, OSError where it cannot
+    be written.
+    """
+    with _parent(folder, name) as (descriptor, last):
+        require_replaceable(folder / name, last, descriptor)
+        partial, held = create_temporary(descriptor, mode)
+        try:
+            with io.FileIO(held, "r+") as raw, io.BufferedRandom(raw) as file:
+                yield file
+                file.flush()
+                os.replace(partial, last, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(partial, dir_fd=descriptor)
+
+
+def remove(folder: Path, name: str) -> None:
+    """Remove a file; a link goes, not what it leads to. Raises FileNotFoundError, FiprofError as :func:`path`."""
+    with _parent(folder, name) as (descriptor, last):
+        os.unlink(last, dir_fd=descriptor)
+
+
+def create_temporary(folder: int, mode: int = 0o666) -> tuple[str, int]:
+    """A new file in a folder: its name and a descriptor, which holds it (flock) until it is closed. Raises OSError.
+
+    The lock goes with the process, however that ends: what nobody holds, the next fiprof there may remove.
+    """
+    while True:
+        name = f"{TEMPORARY}{os.urandom(6).hex()}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, mode, dir_fd=folder)
+        # A file system without locks: then nobody can tell, and nobody removes it.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return name, descriptor
+        # Another process found it before it was held.
+        os.close(descriptor)
+
+
+def require_replaceable(path: Path, name: str | None = None, folder: int | None = None) -> None:
+    """Raise FiprofError where a path is there and no regular file: a link, a FIFO or a device is not replaced.
+
+    name, folder: its last component and a descriptor of the folder that it lies in, where that is open.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _require(os.stat(name or path, dir_fd=folder, follow_symlinks=False), path)
+
+
+def open_lock(path: Path) -> int:
+    """A descriptor of a lock file, for reading and writing; made where it is missing.
+
+    Raises FiprofError where it is a link, has another name besides or is no regular file; OSError.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        _require(status, path)
+        if status.st_nlink > 1:
+            raise FiprofError(f"{path} is a file that has other names besides", "remove it")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+
+
+@contextlib.contextmanager
+def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the folder in which a name's last component lies, and that component."""
+    *folders, last = parts(name, folder)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        here = folder
+        for part in folders:
+            here /= part
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=descriptor)
+            _require(os.stat(part, dir_fd=descriptor, follow_symlinks=False), here, stat.S_IFDIR)
+            above, flags = descriptor, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(part, flags, dir_fd=above)
+            os.close(above)
+        yield descriptor, last
+    finally:
+        os.close(descriptor)
+
+
+def _require(status: os.stat_result, path: Path, kind: int = stat.S_IFREG) -> None:
+    """Raise FiprofError unless what stands at a path is of a kind."""
+    found = stat.S_IFMT(status.st_mode)
+    if found != kind:
+        what = _KINDS.get(found, "something else")
+        raise FiprofError(
+            f"{path} is {what}, not {_KINDS[kind]}", "fiprof follows no links and replaces only files; look at it"
+        )

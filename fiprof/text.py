@@ -14,11 +14,12 @@ LONGEST_KERNEL = 60
 
 
 def escape_control(text: str) -> str:
-    """The text with every control, format and broken character as its escape, e.g. ``\\x1b``."""
+    """The text with every control, format and broken character as its escape: ``\\x1b``, of a byte ``\\xff``."""
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii").replace("\\udc", "\\x")
+        for char in text
     )
 
 

@@ -1,20 +1,23 @@
 """``fiprof compare --measure``, end to end with a stand-in for the GPU's interpreter."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fiprof.analysis.comparison.measured_result import MeasuredComparison, read_comparison
 from fiprof.model.manifest import Manifest, read_manifest
-from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
+from fiprof.orchestrator.compare import CompareRequest, check_out, pairs_of, parse_side
 from fiprof.workloads.case import make_cases
 from tests.conftest import Completed, Env, Fiprof
 from tests.recorded_runs import invoke
+from tests.test_strangers import git
 
 FEW = ("--processes", "5", "--order-seed", "7", "--quiet")
 CASES = ("--kernel", "decode,rmsnorm", *FEW)
@@ -152,12 +155,11 @@ def checkout(tmp_path: Path) -> Path:
     top = tmp_path / "checkout"
     (top / "bench").mkdir(parents=True)
     workload = Path(__file__).parent / "programs/known.py"
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-C", str(top))
-    subprocess.run([*git, "init", "-q"], check=True)
+    git(top, "init", "-q")
     for number in range(2):
         (top / "bench/known.py").write_text(f"{workload.read_text()}\n# {number}\n")
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-qm", str(number)], check=True)
+        git(top, "add", "-A")
+        git(top, "commit", "-qm", str(number))
     (top / "bench/known.py").write_text(f"{workload.read_text()}\n# changed\n")
     return top
 
@@ -176,9 +178,48 @@ def test_a_commit_is_measured_from_its_files(checkout: Path, faked: Fiprof, tmp_
     )
     path = next(action.env["PYTHONPATH"] for action in manifest.actions if action.step == "A1")
     assert path.partition(":")[0].endswith("/A/bench")
-    head = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True)
-    assert (found.a.commit, found.b.commit) == (head.stdout.strip(), None)
+    assert (found.a.commit, found.b.commit) == (git(checkout, "rev-parse", "HEAD~1"), None)
     assert (checkout / "bench/known.py").read_text().endswith("# changed\n")
+
+
+@pytest.mark.fault("a commit whose files git sends through smudge and process filters", "none of them runs")
+@pytest.mark.fault("a commit with absolute links, or with links that lead outside it", "the links are as in a checkout")
+@pytest.mark.fault("GIT_DIR and others set, as git does for a hook", "the checkout is that around the folder")
+@pytest.mark.parametrize("plant", ["smudge", "process", "x=y.smudge", "link", "hook"])
+def test_a_commit_is_written_as_it_is(plant: str, checkout: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    evil, ran = tmp_path / "evil", tmp_path / "ran"
+    evil.write_text(f"#!/bin/sh\necho ran >> {ran}\ncat\n")
+    evil.chmod(0o755)
+    (checkout / "absolute").symlink_to(tmp_path)
+    (checkout / "outside").symlink_to("../../..")
+    (checkout / ".gitattributes").write_text("*.py filter=a\n*.txt filter=x=y\n")
+    (checkout / "a.txt").write_text("a")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-qm", "x")
+    if plant not in ("link", "hook"):
+        name, _, kind = f"a.{plant}".rpartition(".")
+        git(checkout, "config", f"filter.{name.removeprefix('a.')}.{kind}", str(evil))
+        git(checkout, "config", "filter.a.required", "true")
+        subprocess.run(["git", "-C", str(checkout), "archive", "HEAD"], capture_output=True, check=False)
+        assert ran.exists(), "git itself runs it"
+        ran.unlink()
+    if plant == "hook":
+        monkeypatch.setenv("GIT_DIR", str(tmp_path / "nothing"))
+        monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    found = check_out(parse_side(f"git:HEAD:{checkout}/bench"), tmp_path / "A")
+    assert found is not None and found.folder == tmp_path / "A/bench"
+    assert (found.folder / "known.py").read_bytes() == (checkout / "bench/known.py").read_bytes()
+    assert [os.readlink(tmp_path / "A" / name) for name in ("absolute", "outside")] == [str(tmp_path), "../../.."]
+    assert not ran.exists()
+
+
+@pytest.mark.fault("a checkout whose files lie elsewhere, by its configuration", "one line")
+def test_a_checkout_elsewhere(checkout: Path, fiprof: Fiprof, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    git(checkout, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    done = fiprof("compare", "--measure", f"git:HEAD:{checkout}", "here", "--kernel", "decode")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
+    assert f"the files of its checkout lie elsewhere, in {tmp_path}/elsewhere" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.files import clear, write_whole
 from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator import locks
 from fiprof.orchestrator.process import Command, Supervisor, end_orphans
@@ -307,7 +306,7 @@ def test_temporaries_of_a_killed_process_go_and_those_of_a_living_one_stay(tmp_p
     assert len(os.listdir(tmp_path)) == 6
     killed.kill()
     killed.communicate()
-    clear(tmp_path)
+    files.clear(tmp_path)
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", "", ".d"]
     living.communicate()
     assert os.listdir(tmp_path) == ["file"]
@@ -358,27 +357,27 @@ def outside(folder: Path) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_only_regular_files_are_opened_and_replaced(name: str, kind: str, folder: Path) -> None:
-    for call in (confined.exists, confined.path, confined.open_file):
+    for call in (files.exists, files.path, files.open_file):
         with pytest.raises(FiprofError, match=f" is {kind}, not "):
             call(folder, name)
-    with pytest.raises(FiprofError, match=f" is {kind}, not "), confined.replacing(folder, name):
+    with pytest.raises(FiprofError, match=f" is {kind}, not "), files.replacing(folder, name):
         pytest.fail("it was opened")
     if "/" not in name:
         with pytest.raises(FiprofError, match=f" is {kind}, not "):
-            write_whole(folder / name, b"mine")
+            files.write_whole(folder / name, b"mine")
         with pytest.raises(FiprofError, match=f" is {kind}, not "):
-            os.close(confined.open_lock(folder / name))
+            os.close(files.open_lock(folder / name))
     assert outside(folder) == {"secret": "secret"}
     assert (folder / "deep/file").read_text() == "text"
 
 
 def test_what_is_there_is_read_and_replaced(folder: Path) -> None:
-    assert confined.read_bytes(folder, "deep/file", 4) == b"text"
+    assert files.read_bytes(folder, "deep/file", 4) == b"text"
     with pytest.raises(FiprofError, match="larger than 3 bytes"):
-        confined.read_bytes(folder, "deep/file", 3)
-    assert not confined.exists(folder, "nothing/here")
-    assert confined.make_folder(folder, "new/deeper").is_dir()
-    with confined.replacing(folder, "new/file", 0o600) as file:
+        files.read_bytes(folder, "deep/file", 3)
+    assert not files.exists(folder, "nothing/here")
+    assert files.make_folder(folder, "new/deeper").is_dir()
+    with files.replacing(folder, "new/file", 0o600) as file:
         file.write(b"mine")
     assert (folder / "new/file").read_bytes() == b"mine"
     assert (folder / "new/file").stat().st_mode & 0o777 == 0o600
@@ -388,6 +387,6 @@ def test_what_is_there_is_read_and_replaced(folder: Path) -> None:
 
 def test_a_lock_is_a_file_of_one_name(folder: Path) -> None:
     with pytest.raises(FiprofError, match="has other names besides"):
-        confined.open_lock(folder / "second-name")
-    os.close(confined.open_lock(folder / ".lock"))
+        files.open_lock(folder / "second-name")
+    os.close(files.open_lock(folder / ".lock"))
     assert outside(folder) == {"secret": "secret"}

@@ -1,9 +1,11 @@
 """``fiprof profile`` and ``fiprof capture``: what is started, what is chosen, what becomes of the program."""
 
+import contextlib
 import hashlib
 import json
 import math
 import os
+import pty
 import re
 import shutil
 import signal
@@ -295,12 +297,48 @@ def test_wrong_use(faked: Fiprof, arguments: tuple[str, ...], words: str) -> Non
     assert words in done.stderr
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param("file", marks=pytest.mark.fault("the profiled program reads a file, partly read", "all starts read it")),
+        pytest.param("pipe", marks=pytest.mark.fault("the profiled program reads a pipe", "each start reads the same")),
+        pytest.param("endless", marks=pytest.mark.fault("the pipe that a profiled program reads never ends", "it ends")),
+        pytest.param("closed", marks=pytest.mark.fault("standard input closed, or a terminal", "the program reads none")),
+        "terminal",
+    ],
+)  # fmt: skip
+def test_what_the_program_reads(given: str, fakes: Env, tmp_path: Path) -> None:
+    """Under nsys and again under ncu."""
+    (tmp_path / "input").write_text("skipped\n5\n" + "x" * 300_000)
+    program = "read number; echo ${number:=none} >> numbers; [ $number != 5 ] || wc -c >> numbers"
+    with contextlib.ExitStack() as held:
+        sources = [["sh", "-c", "tail -n+2 input"], ["sh", "-c", "echo 0; exec sleep 60"]]
+        pipe, endless = (subprocess.Popen(each, stdout=subprocess.PIPE, cwd=tmp_path) for each in sources)
+        held.callback(endless.wait)
+        held.callback(endless.kill)
+        file = held.enter_context(open(tmp_path / "input", "rb", buffering=0))
+        file.seek(len("skipped\n"))
+        main, terminal = pty.openpty()
+        held.callback(os.close, main)
+        stdin = {"file": file, "pipe": pipe.stdout, "endless": endless.stdout, "terminal": terminal}.get(given)
+        done = subprocess.run(
+            [sys.executable, "-m", "fiprof", "profile", "--quiet", "--", "sh", "-c", program], stdin=stdin,
+            preexec_fn=(lambda: os.close(0)) if given == "closed" else None,
+            capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **fakes}, timeout=50, check=False,
+        )  # fmt: skip
+        os.close(terminal)
+        pipe.communicate()
+    assert done.returncode == 0, done.stderr
+    each = {"file": "5\n300000\n", "pipe": "5\n300000\n", "endless": "0\n"}.get(given, "none\n")
+    assert (tmp_path / "numbers").read_text() == each * 2
+
+
 @pytest.mark.fault("Ctrl-C while a program is profiled", "it ends, with all that it started; what there is is kept")
 def test_ctrl_c_ends_the_program(fakes: Env, tmp_path: Path) -> None:
     program = ("sh", "-c", "trap '' INT; echo $$; while :; do sleep 1; done")
     going = subprocess.Popen(
         [sys.executable, "-m", "fiprof", "profile", "--", *program],
-        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **fakes},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **fakes},
     )  # fmt: skip
     assert going.stdout is not None
     pid = int(going.stdout.readline())

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fiprof import confined
+from fiprof import files
 from fiprof.model import packing
 from fiprof.orchestrator.environment import git_commit
 from tests.conftest import Fiprof, fake_programs
@@ -172,7 +172,7 @@ def test_only_a_file_is_replaced_by_a_bundle(target: str, fiprof: Fiprof, run: P
     (tmp_path / "link").symlink_to("/dev/null")
     if target == "/dev/null":
         with pytest.raises(Exception, match="/dev/null is a device, not a file"):
-            confined.require_replaceable(Path(target))
+            files.require_replaceable(Path(target))
         return
     done = fiprof("report", str(run), "--format", "md", "--bundle", target)
     assert done.returncode == 1 and "fiprof: " + target + " is a " in done.stderr

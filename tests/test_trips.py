@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof import confined
+from fiprof import files
 from tests.conftest import REPOSITORY, Completed, Fiprof
 from tests.recorded_runs import ON_H100, RUNS, invoke
 from tests.test_compare_measure import CASES
@@ -62,13 +62,13 @@ def test_latest_reads_no_older_runs(tmp_path: Path, recorded: Path, monkeypatch:
         shutil.copytree(recorded, run, ignore=lambda *_: ["nsys", "ncu", "logs"])
         text = (recorded / "run.json").read_text()
         (run / "run.json").write_text(text.replace("2026-11-21T", f"2026-11-{day:02}T"))
-    read, real = list[Path](), confined.read_bytes
+    read, real = list[Path](), files.read_bytes
 
     def counted(root: Path, name: str) -> bytes:
         read.append(root)
         return real(root, name)
 
-    monkeypatch.setattr(confined, "read_bytes", counted)
+    monkeypatch.setattr(files, "read_bytes", counted)
     assert invoke("note", "latest", "seen", "--artifacts", str(tmp_path))[1] == "20261129-120000-rope: seen\n"
     assert {path.name[:8] for path in read} == {"20261129"}
 

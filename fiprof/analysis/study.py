@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fiprof import confined
+from fiprof import files
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Alternative, timed
 from fiprof.analysis.analyses import Analyses
@@ -159,11 +159,7 @@ def load(folder: Path) -> Study:
     """
 
     def inside(name: str) -> Path:
-        try:
-            confined.exists(folder, f"{RESULTS}/{name}")
-        except ValueError as error:
-            where = folder / RESULTS / ENVIRONMENT
-            raise FiprofError(f"{where}: {error}", "its workloads are names of results") from error
+        files.exists(folder, f"{RESULTS}/{name}")
         return folder / RESULTS / name
 
     info = read(inside(ENVIRONMENT), EnvironmentInfo)

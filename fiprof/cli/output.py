@@ -44,6 +44,7 @@ def open_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     for name, descriptor, errors in (("stdout", 1, "replace"), ("stderr", 2, "backslashreplace")):
         stream = getattr(sys, name)
         encoding = stream.encoding if stream else None

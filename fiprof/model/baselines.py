@@ -6,9 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors
 from fiprof.model import json_file
 from fiprof.model.manifest import FILE_NAME, STUDY_FILE
 
@@ -41,7 +40,7 @@ class NamedBaseline:
     def __post_init__(self) -> None:
         if not _valid(self.name):
             raise ValueError(f"{self.name!r} is no name of a baseline")
-        if len(confined.parts(self.run)) > 1:
+        if len(files.parts(self.run)) > 1:
             raise ValueError(f"{self.run!r} is no name of a run")
         if self.commit is not None and not _COMMIT.fullmatch(self.commit):
             raise ValueError(f"{self.commit!r} is no commit")
@@ -79,7 +78,7 @@ def names_by_run(root: Path) -> dict[str, tuple[str, ...]]:
 def read_baseline(root: Path, name: str) -> NamedBaseline:
     """Raises FiprofError where there is none of that name (exit status 2), or its file is damaged or a link."""
     try:
-        path = confined.path(root, f"{FOLDER}/{name}{SUFFIX}") if _valid(name) else None
+        path = files.path(root, f"{FOLDER}/{name}{SUFFIX}") if _valid(name) else None
     except FileNotFoundError:
         path = None
     if path is None:
@@ -94,9 +93,9 @@ def read_baseline(root: Path, name: str) -> NamedBaseline:
 def write_baseline(root: Path, baseline: NamedBaseline) -> Path:
     """Write a baseline, whole or not at all, in the place of another of its name. Raises FiprofError."""
     name = f"{FOLDER}/{baseline.name}{SUFFIX}"
-    with file_errors(root / FOLDER):
-        confined.make_folder(root, FOLDER)
-        with confined.replacing(root, name) as file:
+    with files.file_errors(root / FOLDER):
+        files.make_folder(root, FOLDER)
+        with files.replacing(root, name) as file:
             file.write(json_file.encode(baseline))
     return root / name
 
@@ -105,8 +104,8 @@ def remove_baseline(root: Path, name: str) -> None:
     """Remove a baseline's file, also a damaged one; its run stays. Raises FiprofError."""
     if not _valid(name) or not os.path.lexists(root / FOLDER / f"{name}{SUFFIX}"):
         raise _missing(root, name)
-    with file_errors(root / FOLDER):
-        confined.remove(root, f"{FOLDER}/{name}{SUFFIX}")
+    with files.file_errors(root / FOLDER):
+        files.remove(root, f"{FOLDER}/{name}{SUFFIX}")
 
 
 def _missing(root: Path, name: str) -> FiprofError:

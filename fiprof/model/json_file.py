@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
+from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -57,10 +58,23 @@ class _Version:
 
 
 def encode(content: DataclassInstance) -> bytes:
-    """A dataclass as indented JSON, a newline at its end."""
+    """A dataclass as indented JSON, a newline at its end. A byte that is not UTF-8 stands there as ``\\xff``."""
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(dataclasses.asdict(content)), indent=1) + b"\n"
+    plain = dataclasses.asdict(content)
+    try:
+        data = msgspec.json.encode(plain)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_as_utf8(plain))
+    return msgspec.json.format(data, indent=1) + b"\n"
+
+
+def _as_utf8(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_as_utf8(key): _as_utf8(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_utf8(each) for each in value]
+    return re.sub("[\ud800-\udfff]", lambda found: escape_control(found[0]), value) if isinstance(value, str) else value
 
 
 def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: str = "is damaged or not fiprof's") -> D:
@@ -71,7 +85,7 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
     Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
     """
     try:
-        data = confined.read_bytes(path.parent, path.name)
+        data = files.read_bytes(path.parent, path.name)
         version, newest = decode(data, _Version).schema_version, kind.schema_version  # type: ignore[attr-defined]
         if version > newest:
             raise FiprofError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.model import json_file
 from fiprof.model.json_file import SCHEMA, MisfitError, convert
@@ -133,7 +133,7 @@ class _InFolder:
     """Relative to the run folder, and inside it."""
 
     def __post_init__(self) -> None:
-        confined.parts(self.path)
+        files.parts(self.path)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Action:
         if wrong := [name for name in self.env if not VARIABLE.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no name of an environment variable")
         if self.log is not None:
-            confined.parts(self.log)
+            files.parts(self.log)
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def _read(path: Path) -> list[tuple[dict[str, Any], object]]:
     found: list[tuple[dict[str, Any], object]] = []
     number = 0
     try:
-        lines = confined.read_bytes(path.parent, path.name).split(b"\n")
+        lines = files.read_bytes(path.parent, path.name).split(b"\n")
         for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line) if line.strip() else None

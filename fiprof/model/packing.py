@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.model.manifest import FILE_NAME, ImportedFile, read_manifest
 
 ZSTD, XZ = ".zst", ".xz"
@@ -42,7 +41,7 @@ def stored(folder: Path, name: str) -> str | None:
 
     Raises as :func:`exists`.
     """
-    return next((name + suffix for suffix in ("", ZSTD, XZ) if confined.exists(folder, name + suffix)), None)
+    return next((name + suffix for suffix in ("", ZSTD, XZ) if files.exists(folder, name + suffix)), None)
 
 
 def plain_name(name: str) -> str:
@@ -90,8 +89,8 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
         yield _linked(link) if link else folder / name
         return
     with contextlib.ExitStack() as held:
-        with file_errors(folder):
-            temporary = held.enter_context(scratch(folder, cache_folder()))
+        with files.file_errors(folder):
+            temporary = held.enter_context(files.scratch(folder, files.cache_folder()))
             copy_out(folder, name, temporary)
         try:
             yield temporary / name
@@ -106,12 +105,12 @@ def copy_out(folder: Path, name: str, target: Path) -> None:
 
     Raises as :func:`unpacked`.
     """
-    with file_errors(target / name):
+    with files.file_errors(target / name):
         if "/" in name:
-            confined.make_folder(target, name.rpartition("/")[0])
+            files.make_folder(target, name.rpartition("/")[0])
         there = stored(folder, name)
         mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
-        with confined.replacing(target, name, mode) as out:
+        with files.replacing(target, name, mode) as out:
             for block in _blocks(folder, name):
                 out.write(block)
 
@@ -141,8 +140,11 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False) -> list[Path
         path, target = folder / entry.path, entry.path + ZSTD
         if stopped() or entry.path.endswith(LEFT_PLAIN) or stored(folder, entry.path) != entry.path:
             continue
-        with file_errors(path), contextlib.suppress(FileNotFoundError):  # Another one that packs may have removed it.
-            with confined.replacing(folder, target, path.stat().st_mode & 0o666) as out:
+        with (
+            files.file_errors(path),
+            contextlib.suppress(FileNotFoundError),
+        ):  # Another one that packs may have removed it.
+            with files.replacing(folder, target, path.stat().st_mode & 0o666) as out:
                 # Arrow closes what it writes to. Its level of zstd is 1.
                 with (
                     open(os.dup(out.fileno()), "wb", buffering=0) as sink,
@@ -159,7 +161,7 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False) -> list[Path
                         f"{path} is not the file that its run made: the checksum in run.json differs",
                         "it was changed after the run, and is left as it is",
                     )
-            confined.remove(folder, entry.path)
+            files.remove(folder, entry.path)
             packed.append(folder / target)
     _touch(folder, packed)
     return packed
@@ -172,7 +174,7 @@ def unpack(folder: Path) -> list[Path]:
     for name in read_manifest(folder).files:
         if (there := stored(folder, name)) not in (None, name):
             copy_out(folder, name, folder)
-            confined.remove(folder, str(there))
+            files.remove(folder, str(there))
             plain.append(folder / name)
     _touch(folder, plain)
     return plain
@@ -181,7 +183,7 @@ def unpack(folder: Path) -> list[Path]:
 def _touch(folder: Path, changed: Sequence[Path]) -> None:
     """Have those who know a run by the time of its manifest learn that its size has changed."""
     if changed:
-        with file_errors(folder):
+        with files.file_errors(folder):
             os.utime(folder / FILE_NAME, follow_symlinks=False)
 
 
@@ -189,7 +191,7 @@ def _blocks(folder: Path, name: str) -> Iterator[bytes]:
     """The plain content of a raw file, packed or not, block by block. Raises FiprofError for one that is damaged."""
     there = stored(folder, name) or name
     path = folder / there
-    with confined.open_file(folder, there) as source:
+    with files.open_file(folder, there) as source:
         if there == name:
             while block := source.read(COPY_BYTES):
                 yield block

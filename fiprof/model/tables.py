@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.files import atomic_write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,14 +137,16 @@ def _with_file(name: str, table: pa.Table) -> pa.Table:
 
 @contextlib.contextmanager
 def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = TABLES[name].columns
     with (
-        atomic_write(table_path(folder, name)) as partial,
+        files.atomic_write(table_path(folder, name)) as partial,
+        # Given a path, Parquet takes one with a colon for a URI, and refuses what is not UTF-8.
+        pa.OSFile(os.fsencode(partial), "wb") as sink,
         pq.ParquetWriter(
-            # A relative path with a colon would be a URI.
-            partial.absolute(),
+            sink,
             typed,
             compression="zstd",
             # Numbers gain nothing from a dictionary: without, the table of metrics is smaller and written faster.
@@ -167,18 +169,19 @@ class Reader:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         self.folder = folder
         self.path = table_path(folder, name)
-        if not confined.exists(folder.parent, f"{folder.name}/{self.path.name}"):
+        if not files.exists(folder.parent, f"{folder.name}/{self.path.name}"):
             raise FiprofError(
                 f"{folder.parent} has no table {name}",
                 f"fiprof parse {folder.parent} makes the tables from the raw files, where the run has them",
             )
         with self._errors():
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
-            self._file = pq.ParquetFile(self.path.absolute(), page_checksum_verification=True)
+            self._file = pq.ParquetFile(pa.OSFile(os.fsencode(self.path)), page_checksum_verification=True)
             self.schema = self._file.schema_arrow
             _check(name, self.schema)
         self.names: list[str] = self.schema.names

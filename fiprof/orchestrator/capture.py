@@ -15,7 +15,7 @@ from fiprof.model.manifest import NSYS_REPORT
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.commands import Commands, ProfileRequest
 from fiprof.orchestrator.environment import program_facts
-from fiprof.orchestrator.process import Command, PassOn, Supervisor
+from fiprof.orchestrator.process import INPUT, Command, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
 from fiprof.orchestrator.tools import visible_gpus
@@ -57,7 +57,7 @@ def serve(
     write_whole(record, json.dumps(dataclasses.asdict(served)).encode())
     options = (*nsys.program_trace(nsys_tool.version, request.python_hz), *request.nsys_args)
     argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
-    command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on))
+    command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
     try:
         finished = executor.start(command).wait(lambda _: meanwhile())
     finally:

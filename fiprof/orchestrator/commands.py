@@ -25,7 +25,7 @@ from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.environment import program_name
-from fiprof.orchestrator.process import Command, PassOn
+from fiprof.orchestrator.process import INPUT, Command, PassOn
 from fiprof.orchestrator.tools import Tool, gpu_env
 from fiprof.workloads.case import Case, short_name
 from fiprof.workloads.registry import builtin
@@ -193,7 +193,7 @@ class ProgramCommands(Commands):
     def trace(self) -> Command:
         tool, report = self.tools["nsys"], self.path / NSYS_REPORT
         argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
-        return self.command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on))
+        return self.command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on), reads=INPUT)
 
     def profile(
         self,
@@ -209,4 +209,4 @@ class ProgramCommands(Commands):
         report = self.path / numbered(NCU_REPORT, number)
         argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, chosen)
         options = {"makes": (report,), "pass_on": pass_on, "timeout_s": limit_s, "keeps_at_limit": True}
-        return self.command(numbered("ncu", number), argv, **options)
+        return self.command(numbered("ncu", number), argv, reads=INPUT, **options)

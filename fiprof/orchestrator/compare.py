@@ -10,7 +10,6 @@ import re
 import shlex
 import statistics
 import subprocess
-import tarfile
 import threading
 import time
 from collections import defaultdict
@@ -38,7 +37,7 @@ from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.commands import CollectRequest, Commands, ProfileRequest, joined
 from fiprof.orchestrator.environment import collect_facts, program_facts, program_name, run_environment, run_git
-from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.process import INPUT, Command, Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import Bench, Progress, Result, RunSession, require_success
 from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu
@@ -50,7 +49,7 @@ from fiprof.workloads.timing import SmClock
 
 KINDS = ("git", "python", "env", "params", "case", "program")
 NEXT_ITEM = re.compile(rf",(?=(?:{'|'.join(KINDS)}):)")
-ARCHIVE_TIMEOUT_S = 120
+CHECKOUT_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
@@ -200,18 +199,18 @@ class Checkout:
 def check_out(side: SideSpec, target: Path) -> Checkout | None:
     """The commit of a side in a folder; None for a side without one.
 
-    ``git archive`` writes it: the checkout itself, its index and its list of worktrees stay as they are. Submodules are
-    left empty.
-    Raises FiprofError where the folder is in no checkout or git knows no such commit.
+    It has an index of its own: the checkout, its index and its list of worktrees stay as they are. Submodules are left
+    empty, and no filter runs: files of Git LFS are their pointers.
+    Raises FiprofError where the folder is in no checkout, git knows no such commit, or it cannot be written.
     """
+
+    env = {"GIT_INDEX_FILE": str(target.with_suffix(".index"))}
 
     def git(folder: Path, *words: str) -> str:
         try:
-            done = run_git(folder, *words, timeout_s=ARCHIVE_TIMEOUT_S)
+            done = run_git(folder, *words, timeout_s=CHECKOUT_TIMEOUT_S, env=env)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise FiprofError(
-                f"side {side.text}: git: {error}", "git:REF:FOLDER names a folder of a checkout"
-            ) from error
+            raise FiprofError(f"side {side.text}: git: {error}", "git:REF:FOLDER names a checkout") from error
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["it failed"])[0]
             raise FiprofError(f"side {side.text}: {reason}", "git:REF, or git:REF:FOLDER for a checkout elsewhere")
@@ -219,14 +218,14 @@ def check_out(side: SideSpec, target: Path) -> Checkout | None:
 
     if side.ref is None:
         return None
-    top = Path(git(side.folder, "rev-parse", "--show-toplevel")).resolve()
-    commit = git(side.folder, "rev-parse", "--verify", "--end-of-options", f"{side.ref}^{{commit}}")
-    archive = target.with_suffix(".tar")
-    git(top, "archive", f"--output={archive}", commit)
-    with tarfile.open(archive) as packed:
-        packed.extractall(target, filter="data")
-    archive.unlink()
-    return Checkout(commit, top, target, target / side.folder.resolve().relative_to(top))
+    top, folder = Path(git(side.folder, "rev-parse", "--show-toplevel")).resolve(), side.folder.resolve()
+    if not folder.is_relative_to(top):
+        raise FiprofError(f"side {side.text}: the files of its checkout lie elsewhere, in {top}", "git:REF:FOLDER")
+    commit = git(folder, "rev-parse", "--verify", "--end-of-options", f"{side.ref}^{{commit}}")
+    git(top, "-c", "core.splitIndex=false", "read-tree", "--no-sparse-checkout", commit)
+    target.mkdir()
+    git(top, "checkout-index", "--all", f"--prefix={target}/")
+    return Checkout(commit, top, target, target / folder.relative_to(top))
 
 
 # Processes
@@ -297,7 +296,7 @@ class SideCommands(Commands):
                 f"--orders={self.orders(name)}",
                 f"--out={out}",
             )
-        return self.command(name, argv, makes=(out,), env=env)
+        return self.command(name, argv, makes=(out,), env=env, reads=INPUT if request.side(letter).program else None)
 
 
 # Measuring
@@ -640,9 +639,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
                 tools = profile.find_tools(program)
                 run = profile.new_run(program, tools, bench.archive, gpu, program_facts(program.program))
                 run.note_environment(git)
-                # Nobody is shown the program's output.
-                quiet = lambda _piece, _of_stderr: None  # noqa: E731
-                profiling = profile.Profiling(program, run, of_side, tools, quiet)
+                profiling = profile.Profiling(program, run, of_side, tools, lambda _piece, _of_stderr: None)
                 profiling.measure()
                 assert profiling.result is not None
                 result = profiling.result

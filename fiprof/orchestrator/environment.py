@@ -20,6 +20,8 @@ from fiprof.workloads.case import Case
 from fiprof.workloads.registry import find
 
 GIT_TIMEOUT_S = 5
+OF_A_CHECKOUT = re.compile(r"GIT_(?!CONFIG_|EXEC_PATH)")
+"""Variables as git sets them for a hook: which checkout is meant."""
 DIRTY = "-dirty"
 """Behind a commit that its tree differs from."""
 MOST_FILES = 8
@@ -109,13 +111,10 @@ def git_commit(folder: Path) -> str | None:
     Its configuration may be a stranger's: no program that it names is run.
     """
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        filters = _git(folder, "config", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
-        empty = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(filters.split("\0")[:-1])}
-        none = {**empty, **{key.replace("KEY", "VALUE"): "" for key in empty}, "GIT_CONFIG_COUNT": str(len(empty))}
         commit = _git(folder, "describe", "--always", "--abbrev=12", "--exclude=*").strip()
         # A submodule is asked under a configuration of its own.
         changes = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-        dirty = commit and _git(folder, *changes, env=none)
+        dirty = commit and _git(folder, *changes)
         return f"{commit}{DIRTY}" if dirty else commit or None
     return None
 
@@ -138,7 +137,18 @@ def is_tracked(path: Path) -> bool:
 def run_git(
     folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """git, with no hook and no monitor of the checkout's. Raises OSError where there is none, TimeoutExpired."""
+    """git in a folder's checkout, without hooks, filters and monitors of it. Raises OSError, TimeoutExpired."""
+    inherited = {name: value for name, value in os.environ.items() if not OF_A_CHECKOUT.match(name)}
+    no_filters: dict[str, str] = {}
+    if words[0] != "config":
+        names = r"^filter\..*\.(clean|smudge|process|required)$"
+        keys = _git(folder, "config", "--null", "--name-only", "--get-regexp", names).split("\0")[:-1]
+        empty = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
+        no_filters = {
+            **empty,
+            **{key.replace("KEY", "VALUE"): "" for key in empty},
+            "GIT_CONFIG_COUNT": str(len(empty)),
+        }
     safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
     return subprocess.run(
         ["git", *safe, *words],
@@ -148,7 +158,7 @@ def run_git(
         errors="surrogateescape",
         timeout=timeout_s,
         check=False,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(env or {})},
+        env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **no_filters, **(env or {})},
     )
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fiprof import clock, confined
+from fiprof import clock, files
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.files import ANOTHER_ARCHIVE, file_errors
+from fiprof.files import ANOTHER_ARCHIVE
 from fiprof.model import packing, tables
 from fiprof.model.manifest import (
     NCU_PAGES,
@@ -232,11 +232,11 @@ class _Importing(RunSession):
                 source = held.enter_context(open(each.source, "rb", buffering=0))
             except OSError as error:
                 raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
-            with file_errors(self.path / each.path):
+            with files.file_errors(self.path / each.path):
                 out = None
                 if not link:
-                    confined.make_folder(self.path, str(Path(each.path).parent))
-                    out = held.enter_context(confined.replacing(self.path, each.path))
+                    files.make_folder(self.path, str(Path(each.path).parent))
+                    out = held.enter_context(files.replacing(self.path, each.path))
                 size, digest = self._copy(source, out)
         loading.result()
         if not link and each.kind == "nsys-sqlite":

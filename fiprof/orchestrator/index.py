@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
@@ -166,11 +165,13 @@ def _file(root: Path) -> Path:
     """The SQLite file of an archive."""
     beside = root / FILE_NAME
     for suffix in SUFFIXES:
-        confined.require_replaceable(Path(f"{beside}{suffix}"))
+        files.require_replaceable(Path(f"{beside}{suffix}"))
     if os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)) and not _is_shared(root):
         return beside
-    folder = cache_folder() / "catalogues"
-    with file_errors(folder, "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"):
+    folder = files.cache_folder() / "catalogues"
+    with files.file_errors(
+        folder, "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sqlite"
 
@@ -193,10 +194,10 @@ def _identity(root: Path) -> str:
         return "none"
     named = os.fsencode(f"{platform.node()}:{root}")
     with contextlib.suppress(OSError):
-        if not confined.exists(root, IDENTITY):
-            with scratch(root) as made, contextlib.suppress(FileExistsError):
+        if not files.exists(root, IDENTITY):
+            with files.scratch(root) as made, contextlib.suppress(FileExistsError):
                 (made / IDENTITY).write_text(f"{uuid.uuid4()}\n")
                 # Of two at once the first.
                 os.link(made / IDENTITY, root / IDENTITY)
-        named = confined.read_bytes(root, IDENTITY)
+        named = files.read_bytes(root, IDENTITY)
     return hashlib.sha256(named).hexdigest()[:32]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from fiprof import clock, confined
+from fiprof import clock, files
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.text import escape_control
 
@@ -78,7 +78,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """Hold a folder for this process around a block. Raises FiprofError naming who else has it."""
     path = folder / ".lock"
     try:
-        descriptor = confined.open_lock(path)
+        descriptor = files.open_lock(path)
     except OSError as error:
         raise FiprofError(f"{path} cannot be made: {error.strerror}", "choose another folder with --out") from error
     try:

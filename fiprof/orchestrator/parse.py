@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fiprof
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, exchange, file_errors, locked, scratch, write_whole
 from fiprof.model import packing
@@ -240,7 +240,7 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         except FiprofError as error:
             problems.append(error)
         with file_errors((at or folder) / TABLES):
-            there = confined.make_folder(at or folder, TABLES)
+            there = files.make_folder(at or folder, TABLES)
             if at in (None, folder):
                 _take_place(folder, out, there)
             else:
@@ -331,7 +331,7 @@ def base(folder: Path) -> Path:
             status = each.lstat()
             if each.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise FiprofError(f"{each} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
-        own = confined.make_folder(root, state(folder))
+        own = files.make_folder(root, state(folder))
         os.utime(own)
     if not whole(folder, at=own):
         _trim(root)
@@ -360,7 +360,7 @@ def _writable(folder: Path) -> bool:
 def state(folder: Path) -> str:
     """What tells a run as it is now from every other, and from itself before a file of it changed.
 
-    Raises FiprofError as :mod:`fiprof.confined`, OSError.
+    Raises FiprofError as :mod:`fiprof.files`, OSError.
     """
     raw = [
         (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -370,7 +370,7 @@ def state(folder: Path) -> str:
         if name != TABLES or entry.name.endswith(".parquet")
         for status in [entry.stat(follow_symlinks=False)]
     ]
-    manifest = hashlib.sha256(confined.read_bytes(folder, FILE_NAME)).hexdigest()
+    manifest = hashlib.sha256(files.read_bytes(folder, FILE_NAME)).hexdigest()
     found = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 

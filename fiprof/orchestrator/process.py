@@ -14,8 +14,10 @@ import io
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -27,6 +29,7 @@ from typing import IO, Any
 import psutil
 
 from fiprof import clock
+from fiprof.errors import FiprofError
 from fiprof.files import file_errors
 from fiprof.model.manifest import Outcome
 from fiprof.model.redaction import mask_log
@@ -49,7 +52,7 @@ class Command:
 
     step: its name in the manifest. log: takes stdout and stderr: of much output begin and end, without secrets. stdout:
     takes stdout alone, for tools that print their result. makes: files that it is to make. keeps_at_limit: what it made
-    until its time limit is of use. pass_on: told what a program of the user's prints.
+    until its time limit is of use. pass_on: told what a program of the user's prints. reads: its standard input.
     """
 
     step: str
@@ -61,6 +64,7 @@ class Command:
     makes: tuple[Path, ...] = ()
     keeps_at_limit: bool = False
     pass_on: PassOn | None = None
+    reads: ProgramInput | None = None
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -104,11 +108,13 @@ class Process:
             self._report, its_report = os.pipe()
             for descriptor in (its_control, its_report):
                 files.callback(os.close, descriptor)
+            stdin = command.reads.open() if command.reads else os.open(os.devnull, os.O_RDONLY)
+            files.callback(os.close, stdin)
             guarded = (sys.executable, "-I", "-S", guard.__file__, str(its_control), str(its_report), *command.argv)
             try:
                 self._popen = subprocess.Popen(
                     guarded,
-                    stdin=subprocess.DEVNULL,
+                    stdin=stdin,
                     stdout=out,
                     # Two pipes only where they are told apart: one keeps the order.
                     stderr=subprocess.PIPE if command.pass_on or command.stdout else subprocess.STDOUT,
@@ -257,13 +263,48 @@ def _not_started(command: Command, error: int | None) -> str:
 
 def describe_exit(status: int) -> str:
     """``ended with exit status 3``, or the signal's name for a negative one."""
-    if status < 0:
-        try:
-            return f"ended by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"ended by signal {-status}"
-    return f"ended with exit status {status}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"ended by {names.get(-status, f'signal {-status}')}" if status < 0 else f"ended with exit status {status}"
 
+
+class ProgramInput:
+    """fiprof's own standard input for a program that is started several times: it reads the same each time.
+
+    Of a pipe each start is given what the first one took. A terminal's is empty: nobody types it twice.
+    """
+
+    _taken: IO[bytes] | None = None
+
+    def open(self) -> int:
+        """A descriptor to start the program with. Raises FiprofError where nothing can be read or kept."""
+        try:
+            kind = stat.S_IFMT(os.fstat(0).st_mode)
+            if os.isatty(0):
+                return os.open(os.devnull, os.O_RDONLY)
+            if self._taken is None and kind in (stat.S_IFIFO, stat.S_IFSOCK):
+                self._taken = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - goes with the process
+                reads, writes = os.pipe()
+                threading.Thread(target=_copy_input, args=(writes, self._taken), daemon=True).start()
+                return reads
+            # With a position of its own in the file.
+            descriptor = os.open(f"/proc/self/fd/{self._taken.fileno() if self._taken else 0}", os.O_RDONLY)
+            if kind == stat.S_IFREG:
+                os.lseek(descriptor, os.lseek(0, 0, os.SEEK_CUR), os.SEEK_SET)
+            return descriptor
+        except OSError as error:
+            raise FiprofError(f"what the program is to read: {error.strerror}", "give it none: < /dev/null") from error
+
+
+def _copy_input(writes: int, taken: IO[bytes]) -> None:
+    # Until the program has ended, or the disk is full: then what it reads ends too.
+    with contextlib.suppress(OSError), open(writes, "wb") as program:
+        while piece := os.read(0, PIECE_BYTES):
+            taken.write(piece)
+            program.write(piece)
+            program.flush()
+
+
+INPUT = ProgramInput()
 
 PassOn = Callable[[bytes, bool], None]
 """Takes a piece of output, empty at its end, and whether it is of stderr."""

@@ -234,7 +234,7 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
     log = read_log(folder / "logs/nsys.log")
     return FiprofError(
         f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
-        "it may need a terminal or input: fiprof gives it neither, for it is started twice"
+        "it may need a terminal or input: fiprof hands on a file or a pipe, never a terminal"
         if re.search(NEEDS_TERMINAL, log)
         else "its output stands in logs/nsys.log",
     )

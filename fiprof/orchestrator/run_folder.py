@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import fiprof
-from fiprof import clock, confined, files
+from fiprof import clock, files
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import packing, redaction
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.manifest import (
@@ -139,14 +138,14 @@ class Archive:
         Raises FiprofError when it cannot be made. Two at the same second get different names.
         """
         stem = f"{clock.now():%Y%m%d-%H%M%S}-{label}"
-        with file_errors(self.root):
+        with files.file_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             for number in range(1, 1000):
                 name = stem if number == 1 else f"{stem}-{number}"
                 partial = self.root / f"{PARTIAL_PREFIX}{name}"
                 if (self.root / name).exists() or partial.exists():
                     continue
-                with scratch(self.root) as made:
+                with files.scratch(self.root) as made:
                     for folder in ("logs", TABLES):
                         (made / "run" / folder).mkdir(parents=True)
                     (made / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
@@ -180,7 +179,7 @@ class _Start:
 def started(folder: Path) -> datetime:
     """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
     with contextlib.suppress(MisfitError, FiprofError, OSError):
-        found = decode(confined.read_bytes(folder, FILE_NAME), _Start).started
+        found = decode(files.read_bytes(folder, FILE_NAME), _Start).started
         return found if found.tzinfo else found.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
         return (_date(folder.name) or datetime.fromtimestamp(0, UTC)).astimezone()
@@ -221,7 +220,7 @@ class RunFolder:
     def save(self) -> None:
         """Write the manifest, whole or not at all."""
         with self._lock:
-            write_whole(self.path / FILE_NAME, redaction.masked(self.manifest).to_json())
+            files.write_whole(self.path / FILE_NAME, redaction.masked(self.manifest).to_json())
 
     def add(self, action: Action) -> None:
         settled = dataclasses.replace(action, message=self.settled(action.message), remedy=self.settled(action.remedy))
@@ -255,7 +254,7 @@ class RunFolder:
             self.save()
         finally:
             # Also when the disk is too full for the last manifest: the one before says so.
-            with file_errors(self.path.parent):
+            with files.file_errors(self.path.parent):
                 (self.path / OWNER).unlink(missing_ok=True)
                 os.rename(self.path, self.final_path)
             if self._owner is not None:
@@ -331,7 +330,7 @@ def _finish(partial: Path) -> Path:
         if name in made or packing.plain_name(name) in made:
             continue
         if name in (NSYS_REPORT, NCU_REPORT) and not manifest.replayed_from:
-            kept = confined.make_folder(partial, UNFINISHED) / path.name
+            kept = files.make_folder(partial, UNFINISHED) / path.name
             os.rename(path, kept)
             # Not read to its end, so nobody knows whether it holds an environment.
             if not kept.is_symlink():
@@ -343,12 +342,12 @@ def _finish(partial: Path) -> Path:
         shutil.rmtree(partial / TABLES, ignore_errors=True)
     for name in (RESERVE, OWNER, "logs/.gate"):
         with contextlib.suppress(FileNotFoundError):
-            confined.remove(partial, name)
+            files.remove(partial, name)
     for log in partial.glob("logs/*.log"):
         name = f"logs/{log.name}"
         with contextlib.suppress(FiprofError):
-            data = redaction.mask_log(confined.read_bytes(partial, name))
-            with confined.replacing(partial, name) as out:
+            data = redaction.mask_log(files.read_bytes(partial, name))
+            with files.replacing(partial, name) as out:
                 out.write(data)
     folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX), manifest)
     folder.set(warnings=warnings)

@@ -19,10 +19,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 import fiprof
-from fiprof import clock, confined, files
+from fiprof import clock, files
 from fiprof.analysis.study import case_results, unmeasured
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.files import file_errors, write_whole
 from fiprof.model import json_file, packs, results
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import (
@@ -311,9 +310,9 @@ class StudyFolder:
         """Change fields of the manifest, on disk too."""
         with self._lock:
             self.manifest = dataclasses.replace(self.manifest, **changes)
-            with file_errors(self.path):
+            with files.file_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / STUDY_FILE, json_file.encode(self.manifest))
+            files.write_whole(self.path / STUDY_FILE, json_file.encode(self.manifest))
 
     def note(self, *batches: dict[str, Any], **changes: Any) -> None:
         """Change fields of this session, and add to its batches."""
@@ -324,7 +323,7 @@ class StudyFolder:
     def runs(self) -> dict[str, Manifest]:
         """Name -> manifest of the complete runs, oldest first."""
         # A link to a folder elsewhere is no run of the study.
-        there = [name for name in self.archive.names() if confined.exists(self.path, f"{name}/{FILE_NAME}")]
+        there = [name for name in self.archive.names() if files.exists(self.path, f"{name}/{FILE_NAME}")]
         found = {name: read_manifest(self.path / name) for name in there}
         return {name: manifest for name, manifest in found.items() if manifest.status == "complete"}
 
@@ -346,8 +345,8 @@ class StudyFolder:
     def set_aside(self, name: str) -> None:
         """Move a run folder out of the study; it is kept to be looked at, with a number where its name is taken."""
         aside, number = self.path / SET_ASIDE, 1
-        with file_errors(aside):
-            confined.make_folder(self.path, SET_ASIDE)
+        with files.file_errors(aside):
+            files.make_folder(self.path, SET_ASIDE)
             free = aside / name
             while free.exists():
                 number += 1
@@ -429,8 +428,8 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
         run_warnings={name: list(run.warnings) for name, run in runs.items() if run.warnings},
         fiprof=fiprof.__version__,
     )
-    with file_errors(folder.path):
-        confined.make_folder(folder.path, RESULTS)
+    with files.file_errors(folder.path):
+        files.make_folder(folder.path, RESULTS)
         for workload, found in by_workload.items():
             content = KernelResults(workload, definition.name, found, fiprof.__version__)
             results.write(folder.path / RESULTS / f"{workload}.json", content)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fiprof import clock, confined
+from fiprof import clock, files
 from fiprof.errors import FiprofError
 from fiprof.files import FULL, atomic_write, file_errors, locked
 from fiprof.model import baselines, packing, tables
@@ -148,7 +148,7 @@ def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Said]:
     for name in KNOWN_TABLES:
         file = f"{TABLES}/{name}.parquet"
         try:
-            if made and confined.exists(folder, file):
+            if made and files.exists(folder, file):
                 if (file, packing.checksum(folder, file)) not in made:
                     yield FileState.CHANGED, file, {}
             elif tables.table_path(folder / TABLES, name).exists():
@@ -257,9 +257,9 @@ def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict
                 if error.errno not in FULL or not going:
                     raise
             with contextlib.suppress(FileNotFoundError):
-                confined.remove(folder, there[going.pop()])
+                files.remove(folder, there[going.pop()])
         for name in going:
             with contextlib.suppress(FileNotFoundError):
-                confined.remove(folder, there[name])
+                files.remove(folder, there[name])
         # Whoever knows a run by the time of its manifest learns that it is smaller.
         os.utime(folder / FILE_NAME, follow_symlinks=False)

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.types
 import pyarrow.types as pt
 
-from fiprof import confined
+from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, exchange, file_errors, scratch, write_whole
 from fiprof.model import packing, redaction, tables
@@ -100,9 +100,9 @@ def _is_export(out: Path, target: str) -> bool:
     with contextlib.suppress(FiprofError, OSError):
         if target in ("parquet", "csv"):
             known = {FILE_NAME, MARK_FILE, *(f"{name}.{target}" for name in TABLES)}
-            mark = confined.read_bytes(out, MARK_FILE, limit=99)
+            mark = files.read_bytes(out, MARK_FILE, limit=99)
             return not out.is_symlink() and {*os.listdir(out)} <= known and mark == MARK + target.encode()
-        with confined.open_file(out.parent, out.name) as file:
+        with files.open_file(out.parent, out.name) as file:
             head = file.read(99)
             if target == "zip":
                 file.seek(-len(MARK), os.SEEK_END)
@@ -142,10 +142,10 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
                     if target == "csv":
                         _write_csv(reader, file)
                     else:
-                        with confined.open_file(reader.path.parent, reader.path.name) as source:
+                        with files.open_file(reader.path.parent, reader.path.name) as source:
                             shutil.copyfileobj(source, file, COPY_BYTES)
             (new / MARK_FILE).write_bytes(MARK + target.encode())
-            with (new / FILE_NAME).open("wb") as file, confined.open_file(run.path, FILE_NAME) as source:
+            with (new / FILE_NAME).open("wb") as file, files.open_file(run.path, FILE_NAME) as source:
                 shutil.copyfileobj(source, file, COPY_BYTES)
             if out.exists():
                 exchange(new, out)
@@ -266,7 +266,7 @@ def write_bundle(
     columns = tuple(map(view.Column, ("section", "text", "value", "source")))
     numbers = tuple((section, text, fact.value, str(fact.source)) for section, text, fact in made.numbers)
     texts = render(made, suffixes) | {"numbers.csv": writers.render(view.View(columns, numbers), "csv") + "\n"}
-    names = [run.path.resolve().name for run in runs]
+    names = [escape_control(run.path.resolve().name) for run in runs]
     folders = names if len(runs) == 1 else [f"{number}-{name}" for number, name in enumerate(names, 1)]
     with (
         file_errors(path, "name another file with --bundle"),
@@ -299,12 +299,12 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
             shutil.copyfileobj(file, out, COPY_BYTES)
 
     for name in (FILE_NAME, BASELINE):
-        if confined.exists(run.path, name):
-            with confined.open_file(run.path, name) as file:
+        if files.exists(run.path, name):
+            with files.open_file(run.path, name) as file:
                 add(file, name)
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
         reader = tables.Reader(run.tables_path, table)
-        with confined.open_file(reader.path.parent, reader.path.name) as file:
+        with files.open_file(reader.path.parent, reader.path.name) as file:
             add(file, f"tables/{table}.parquet")
         with bundle.open(f"{folder}/tables/{table}.csv", "w", force_zip64=True) as out:
             _write_csv(reader, out)
@@ -335,8 +335,8 @@ def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[
         .render(
             report=made,
             sections=[section for section in made.sections if section.anchor == "reproduce"],
-            folder=escape_control(folder),
-            where=shlex.quote(f"./{escape_control(folder)}"),
+            folder=folder,
+            where=shlex.quote(f"./{folder}"),
             raw=sorted(map(escape_control, raw)),
             private=sorted(map(escape_control, private)),
         )

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from fiprof import confined
+from fiprof import files
 from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.analysis.trend import Line
 from fiprof.errors import FiprofError
-from fiprof.files import clear, file_errors
 from fiprof.model import json_file
 from fiprof.model.finding import say
 from fiprof.model.keeping import read_annotations
@@ -49,6 +48,10 @@ class Published:
     gpu: str | None
     commit: str | None
 
+    def __post_init__(self) -> None:
+        if len(files.parts(self.name)) > 1:
+            raise ValueError(f"{self.name!r} is no name of a run")
+
 
 @dataclass(frozen=True)
 class Site:
@@ -63,9 +66,9 @@ def begin(folder: Path) -> dict[str, Published]:
 
     Raises FiprofError for a folder with other things in it, and where ``site.json`` cannot be read or written.
     """
-    clear(folder)
+    files.clear(folder)
     if not (folder / FILE_NAME).exists():
-        with file_errors(folder, ELSEWHERE):
+        with files.file_errors(folder, ELSEWHERE):
             if folder.exists() and os.listdir(folder):
                 raise FiprofError(f"{folder} is no site of fiprof's, and not empty", ELSEWHERE, exit_code=2)
         _write(folder, FILE_NAME, json_file.encode(Site()).decode())
@@ -78,8 +81,6 @@ def begin(folder: Path) -> dict[str, Published]:
 def rendered(run: Run, state: str) -> tuple[Published, str]:
     """A run with its report as a page. Raises FiprofError where it cannot be read, or its name is no file's."""
     name, manifest = run.path.name, run.manifest
-    if not name.isprintable():
-        raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
     if manifest.kind == "comparison":
         a, b = (escape_control(str(manifest.settings.get(side))) for side in "ab")
         title, found = f"{a} against {b}", measured_table.document(read_comparison(run.path), run.cases)
@@ -90,7 +91,7 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         title, text = str(made.title), made.html([("All runs", f"../{INDEX}{SUFFIX}")])
     commit = run.environment("program", "git") or run.environment("git")
     gpu = run.environment("gpu", "name") or run.environment("gpu_state", "before", "name")
-    published = Published(
+    return Published(
         name,
         state,
         title,
@@ -98,8 +99,7 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         manifest.duration_s,
         None if gpu is None else str(gpu),
         commit if isinstance(commit, str) else None,
-    )
-    return published, text
+    ), text
 
 
 def add(folder: Path, published: Published, text: str) -> None:
@@ -116,7 +116,7 @@ def publish_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
         _write(folder, f"{name}{SUFFIX}", text)
     else:
         with contextlib.suppress(FileNotFoundError):
-            confined.remove(folder, f"{name}{SUFFIX}")
+            files.remove(folder, f"{name}{SUFFIX}")
 
 
 def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
@@ -126,7 +126,7 @@ def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mappi
     """
     for name in before.keys() - {run.name for run in runs}:
         with contextlib.suppress(FileNotFoundError):
-            confined.remove(folder, f"{REPORTS}/{name}{SUFFIX}")
+            files.remove(folder, f"{REPORTS}/{name}{SUFFIX}")
     with contextlib.suppress(ImportError):
         _write(folder, LIBRARY, vega_js())
     _write(folder, f"{INDEX}{SUFFIX}", _index(folder, archive, runs))
@@ -164,9 +164,9 @@ def _tags(run: Path) -> tuple[str, ...]:
 
 
 def _write(folder: Path, name: str, text: str) -> None:
-    with file_errors(folder / name, ELSEWHERE):
+    with files.file_errors(folder / name, ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
         if "/" in name:
-            confined.make_folder(folder, name.rpartition("/")[0])
-        with confined.replacing(folder, name) as out:
+            files.make_folder(folder, name.rpartition("/")[0])
+        with files.replacing(folder, name) as out:
             out.write(text.encode())

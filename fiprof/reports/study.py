@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fiprof import confined
+from fiprof import files
 from fiprof.analysis import alternatives, claims, study
 from fiprof.analysis.claims import Bound, Outcome
 from fiprof.analysis.expected import combined
@@ -42,7 +42,6 @@ from fiprof.analysis.study import (
     value_word,
 )
 from fiprof.analysis.verdict.model import Kind, Part
-from fiprof.files import write_whole
 from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
 from fiprof.model.manifest import read_manifest
@@ -109,9 +108,9 @@ def documents(folder: Path) -> list[Path]:
         contents[f"{name}.md"] = plain_markdown(text, f"{name}.html")
         contents[f"{name}.html"] = document_html(text, text.partition("\n")[0].lstrip("# "))
     contents["cases.csv"] = cases_csv(found)
-    confined.make_folder(folder, reports.name)
+    files.make_folder(folder, reports.name)
     for name, content in contents.items():
-        write_whole(reports / name, content.encode())
+        files.write_whole(reports / name, content.encode())
     return [reports / name for name in contents]
 
 

@@ -50,8 +50,8 @@ def command(
 ) -> int:
     """Profile any program: nsys over it, then ncu over the launches that stand for most of its GPU time.
 
-    The program is run twice; its output and exit status are those of the run under nsys. The run folder's path goes
-    to standard error.
+    The program is run twice; its output and exit status are those of the run under nsys. What stands in a file or
+    comes through a pipe is read by both; from a terminal neither reads. The run folder's path goes to standard error.
     """
     from fiprof.orchestrator.capture import serve
     from fiprof.orchestrator.commands import ProfileRequest
@@ -69,8 +69,6 @@ def command(
         elif request.keep_running:
             status = _keep_running(request, bench)
         else:
-            if not sys.stdin.isatty() and not os.path.samestat(os.fstat(0), os.stat(os.devnull)):
-                bench.progress.say("note: the program's standard input is empty, for it is started twice")
             profiling = profile(request, bench, pass_on)
             assert profiling.result is not None
             status = profiling.exit_status

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fiprof.cli import output
+from fiprof.cli.commands.collect import print_commands
 from fiprof.cli.options import FiniteRange, SettingsCommand, format_option, show, split, supervision_options
 from fiprof.errors import FiprofError
 
@@ -80,9 +80,7 @@ def command(
     folder = Path(cache_dir or tempfile.gettempdir())
     request = jit.JitRequest(wanted, python, folder, keep=keep, gpu=gpu, timeout_s=timeout)
     if dry_run:
-        for each in jit.commands(request, request.cache_dir / "fiprof-jit-DATE"):
-            assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
-            output.data(f"# {each.step}\n{assignments} {shlex.join(each.argv)}")
+        print_commands(jit.commands(request, request.cache_dir / "fiprof-jit-DATE"))
         return
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)

@@ -28,6 +28,7 @@ from fiprof.model.catalogue.store import (
 )
 from fiprof.model.catalogue.summary import OF_CASES, VALUES
 from fiprof.model.selection import matching
+from fiprof.text import escape_control
 
 FACTS = ("git", "user", "host", "fiprof", "command", "driver", "cuda", "uuid")
 """What ``--where`` takes besides parameters, quantities and packages."""
@@ -104,9 +105,12 @@ def question(
     sort: str = "",
     **as_they_are: Any,
 ) -> Question:
-    """A question from its words, as the options of ``fiprof runs`` take them. Raises FiprofError."""
+    """A question from its words, as the options of ``fiprof runs`` take them. Raises FiprofError.
+
+    The catalogue has escapes for what is not printable.
+    """
     conditions = []
-    for text in where:
+    for text in map(escape_control, where):
         found = re.fullmatch(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text, re.DOTALL)
         if not found or not found[3]:
             raise FiprofError(
@@ -118,21 +122,24 @@ def question(
     if order not in ("started", "name", "duration_s", "bytes"):
         order = _metric(order)
         keys = keys if order in keys else (*keys, order)
+    escaped: dict[str, Any] = {
+        name: escape_control(each) if isinstance(each, str) else each for name, each in as_they_are.items()
+    }
     return Question(
         where=tuple(conditions),
         since=_since(since_) if since_ else None,
         metrics=keys,
-        tags=tuple(tags),
+        tags=tuple(map(escape_control, tags)),
         sort=f"{'-' * descending}{order}",
-        **as_they_are,
+        **escaped,
     )
 
 
 def _since(text: str) -> datetime:
     """``30d``, ``12h``, ``2w`` before now, or a date or time, local unless it says. Raises FiprofError."""
-    if found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(h|d|w)", text.strip()):
-        return clock.now() - timedelta(hours=float(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]])
     try:
+        if found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(h|d|w)", text.strip()):
+            return clock.now() - timedelta(hours=float(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]])
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
         raise FiprofError(

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fiprof import confined
-from fiprof.files import write_whole
+from fiprof import files
 from fiprof.model import json_file, tables
 from fiprof.model.arrays import PIECE_ROWS
 from fiprof.model.case_quantities import (
@@ -100,13 +99,13 @@ def summarize(run: Run) -> Summary:
 
 def write(run: Run, found: Summary) -> None:
     """Write the summary beside the tables. Raises FiprofError where that cannot be done."""
-    write_whole(run.tables_path / Path(SUMMARY).name, json_file.encode(found))
+    files.write_whole(run.tables_path / Path(SUMMARY).name, json_file.encode(found))
 
 
 def read(folder: Path) -> Summary | None:
     """The summary of a run folder; None where it has none that this fiprof reads. Raises FiprofError for a link."""
     try:
-        found = decode(confined.read_bytes(folder, SUMMARY), Summary)
+        found = decode(files.read_bytes(folder, SUMMARY), Summary)
     except (OSError, MisfitError):
         return None
     return found if found.schema_version == Summary.schema_version else None

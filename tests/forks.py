@@ -1,0 +1,125 @@
+"""fiprof's command line in processes forked from one that has imported everything: milliseconds each, and any word,
+environment or closed stream is a real one."""
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).parents[1]
+LIMIT_S = 60
+REMARK = re.compile(r"(note|warning|making the tables|fiprof: (?=.* (is left|is not|is damaged)))")
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    """Negative for a signal."""
+    stdout: str
+    stderr: str
+
+    @property
+    def in_order(self) -> bool:
+        """Done; or failed with one message of a line, and a line of what to do; never with a traceback."""
+        if "Traceback" in self.stderr or self.status not in (0, 1, 2, 3) or "Warning:" in self.stderr:
+            return False
+        errors = [line for line in self.stderr.splitlines() if line.startswith(("fiprof: ", "Error: "))]
+        return self.status == 0 or bool(errors) or not self.stderr
+
+
+class Forks:
+    """The process that forks; closing its standard input ends it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.forks"], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def run(
+        self, words: Iterable[str], folder: Path, env: Mapping[str, str], closed: Iterable[int] = (), stdin: bytes = b""
+    ) -> Ended:
+        """Run ``fiprof WORD…`` in a folder. words: as sys.argv has them. closed: descriptors that the shell closed."""
+        assert self._process.stdin and self._process.stdout
+        (folder / ".stdin").write_bytes(stdin)
+        asked = {"words": list(words), "folder": str(folder), "env": dict(env), "closed": list(closed)}
+        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._process.stdin.flush()
+        status = int(self._process.stdout.readline())
+        out, err = ((folder / name).read_text(errors="backslashreplace") for name in (".stdout", ".stderr"))
+        return Ended(status, out, err)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def _child(words: list[str], folder: str, env: dict[str, str], closed: list[int]) -> None:
+    from fiprof.cli.main import main
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    for descriptor, name in enumerate((".stdin", ".stdout", ".stderr")):
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if descriptor else 0)
+        file = os.open(name, flags)
+        os.dup2(file, descriptor)
+        os.close(file)
+    for descriptor in closed:
+        os.close(descriptor)
+        setattr(sys, ("stdin", "stdout", "stderr")[descriptor], None)
+    sys.argv = ["fiprof", *words]
+    signal.alarm(LIMIT_S)
+    status = 0
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 0
+    except BaseException:
+        status = 1
+        with open(".stderr", "a") as errors:
+            errors.write(traceback.format_exc())
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    os._exit(status)
+
+
+def serve() -> None:
+    """Fork for every line of standard input; answer with the exit status."""
+    from fiprof.cli.main import OWN, cli
+
+    for name in (
+        "numpy",
+        "pyarrow.parquet",
+        "sqlalchemy.dialects.sqlite",
+        "jinja2",
+        "rich.console",
+        "ctypes",
+        "msgspec",
+    ):
+        importlib.import_module(name)
+    for path in sorted((REPOSITORY / "fiprof").rglob("*.py")):
+        module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+        if not module.endswith(("__main__", "guard")) and "migrations" not in module:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+    assert all(cli.get_command(None, name) for name in OWN)  # type: ignore[arg-type]
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    for line in sys.stdin.buffer:
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            _child(**json.loads(line))
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers)
+
+
+if __name__ == "__main__":
+    serve()
