@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 
 from fiprof import clock, files
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.files import ANOTHER_ARCHIVE
 from fiprof.model import packing, tables
 from fiprof.model.manifest import (
     NCU_PAGES,
@@ -86,7 +85,7 @@ def import_files(request: ImportRequest, bench: Bench) -> Result:
     needed, free = sum(each.source.stat().st_size for each in incoming), shutil.disk_usage(there).free
     if needed > free and not request.link:
         what = f"{', '.join(str(path) for path in request.files)}: copies take {needed / 1e9:,.1f} GB"
-        raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {ANOTHER_ARCHIVE}")
+        raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {files.ANOTHER_ARCHIVE}")
     label = re.sub("[^A-Za-z0-9._]", "-", request.name or request.files[0].stem)
     folder = bench.archive.create(label.strip("-._")[:60] or "imported")
     folder.set(ranges=list(request.ranges))
