@@ -40,6 +40,8 @@ SHORT_US = 5.0
 """A kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200."""
 NOTICED = 0.02
 """Share of the time from which on something is said before what takes more time and has no step."""
+LAYER_NS = 1e6
+"""A pattern of kernels that repeats sooner is a part of a program's step."""
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
 LOADING_SHARE = 0.2
@@ -342,8 +344,8 @@ class _Gpu:
                     yield (cause, name or None), phases(self.run).path(label), ns
 
     def _of_copies(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
-        """Copies while no kernel ran, with the calls that kept them from beginning. Those to the host that the host
-        waits for are part of that wait."""
+        """Copies while no kernel ran, with the calls that kept them from beginning. Those to the host that take less
+        than the GPU then waits, as of a single number, are part of that wait."""
         sums: dict[tuple[Waste, str], dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
         for copying, ns in self.part.copies.items():
             pageable = copying.memory == "pageable"
@@ -352,14 +354,14 @@ class _Gpu:
             most = max(sums, key=lambda key: sum(sums[key].values()), default=(Waste.COPIES, "calls"))
             for range_, ns in self.copying.items():
                 sums[most][range_] += ns
-        waits = [key for key in waste if key[0] is Waste.SYNCHRONIZATION]
-        longest = max(waits, key=lambda key: sum(waste[key].values()), default=None)
+        waits = {key: sum(ranges.values()) for key, ranges in waste.items() if key[0] is Waste.SYNCHRONIZATION}
+        longest = max(waits, key=waits.__getitem__, default=None)
         for (cause, kind), ranges in sums.items():
-            if kind == TO_HOST and longest:
-                for range_, ns in ranges.items():
-                    waste[longest][range_] += ns
-                continue
             ns, device = sum(ranges.values()), kind not in (TO_HOST, TO_DEVICE)
+            if kind == TO_HOST and longest and ns <= waits[longest]:
+                for range_, of_range in ranges.items():
+                    waste[longest][range_] += of_range
+                continue
             hidden = ns if device else min(ns, self.part.activity.kernels_ns)
             if cause is Waste.PAGEABLE_COPIES:  # which the host waits for, as it does not for others
                 hidden = ns + min(ns, self.part.activity.idle_ns)
@@ -369,10 +371,12 @@ class _Gpu:
         """Launching: a CUDA graph where nothing keeps the step from one, else fewer launches. gaps: ns between
         kernels."""
         launches, graphs = self.count(LAUNCHES), self.count(GRAPH_LAUNCHES)
+        # What repeats so soon is a layer, whose one wait is not the end of a step.
+        often = 1 / OFTEN if self.at.by is By.PATTERN and (self.at.step_ns or 0.0) < LAYER_NS else OFTEN
         against = [
             finding("waits", "{count:.3g} waits a step ({name})", name=name, count=self.counts[name] / self.steps)
             for name in self.counts
-            if self.steps and WAITS.match(name) and self.counts[name] >= OFTEN * self.steps
+            if self.steps and WAITS.match(name) and self.counts[name] >= often * self.steps
         ]
         if self.steps and (allocated := self.count(ALLOCATES)) >= self.steps / 2:
             against.append(

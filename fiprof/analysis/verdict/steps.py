@@ -720,6 +720,10 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 
 def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     use, excess, used = s.use(Part.DRAM), s.excess_bytes, s.use_of(Part.DRAM)
+    read, written = (s.number(f"dram_{way}_bytes") or 0.0 for way in ("read", "write"))
+    fills = written > 9 * read
+    # What is written once passes L2 once.
+    less = (Part.L2,) if fills else ()
     if excess is not None and excess >= thresholds.EXCESS:
         words = "ncu counted {factor:.2f} times the DRAM bytes that the algorithm needs, at {use} use"
         yield s.step("move_fewer_bytes", finding("excess_bytes", words, factor=excess, **used), still=use / excess)
@@ -727,10 +731,11 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
         kind, words = "bytes_moved", "DRAM is at {use}, with {factor:.2f} times the least bytes"
         if excess < thresholds.KEPT:
             kind, words = "bytes_kept", words + " (L2 kept some)"
-        yield s.step("need_fewer_bytes", finding(kind, words, factor=excess, **used))
+        yield s.step("need_fewer_bytes", finding(kind, words, factor=excess, **used), relieves=less)
     else:
-        yield s.step("need_fewer_bytes", finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used))
-    if use < thresholds.SATURATED:
+        because = finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used)
+        yield s.step("need_fewer_bytes", because, relieves=less)
+    if use < thresholds.SATURATED and not fills:  # no warp waits for its stores
         top = s.stalls[0] if s.stalls else None
         waits = top if top and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL else None
         wait = finding("wait", "{reason} {share}", reason=waits.of, share=waits.number) if waits else None
