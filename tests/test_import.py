@@ -234,7 +234,7 @@ def test_traces_that_are_not_on_one_clock(
     by_ns: int, statements: tuple[str, ...], told: dict[str, Any], tmp_path: Path
 ) -> None:
     export = shifted(tmp_path / "second", by_ns)
-    scrub(export, ())
+    scrub(export)
     with contextlib.closing(sqlite3.connect(export)) as connection, connection:
         for statement in statements:
             connection.execute(statement)

@@ -596,7 +596,7 @@ def test_bytes_changed_anywhere(data: st.DataObject) -> None:
         (Path(folder) / "trace.sqlite").write_bytes(changed)
         message = ""
         try:
-            scrub(Path(folder) / "trace.sqlite", ["secret"])
+            scrub(Path(folder) / "trace.sqlite")
         except FiprofError as error:
             message = error.message
         assert "\n" not in message

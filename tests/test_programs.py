@@ -469,7 +469,7 @@ FORGET = f"DROP TABLE {NOTED}"
 def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], tmp_path: Path) -> None:
     _, found = changed(tmp_path, *statements, source=TWO_RANKS)
     assert [(row["pid"], row["rank"]) for row in found["processes"]] == ranks
-    scrub(tmp_path / "trace.sqlite", ())
+    scrub(tmp_path / "trace.sqlite")
     assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
     if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
         assert [row[-1] for row in query(tmp_path / "trace.sqlite", f"SELECT * FROM {NOTED}")] == [r for _, r in ranks]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.model.redaction import mask, mask_words, secrets
+from fiprof.model.redaction import given, mask, mask_words
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
 from tests.conftest import REPOSITORY, Env, Fiprof
 from tests.fakes.recorded import recorded_bytes
@@ -90,8 +90,11 @@ def test_the_log_of_a_killed_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, PYTHON_THREADS, SCHEMA_3_0])
-def test_an_export_is_scrubbed_and_read_as_before(export: Path, tmp_path: Path) -> None:
+def test_an_export_is_scrubbed_and_read_as_before(
+    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Environments of this process and of others, in tables, strings, a message and a range's name."""
+    monkeypatch.setenv("HF_TOKEN", "SEKRET-1")
     block = "\\0".join(["HOME=/home/somebody", "THEIR_KEY=SEKRET-9"])
     sqlite = altered(
         tmp_path,
@@ -107,26 +110,27 @@ def test_an_export_is_scrubbed_and_read_as_before(export: Path, tmp_path: Path) 
         source=export,
     )
     before = sqlite.stat().st_size
-    scrub(sqlite, ("SEKRET-1",))
+    scrub(sqlite)
     left = sqlite.read_bytes()
     assert b"SEKRET" not in left and b"/home/somebody" not in left
     assert query(sqlite, "PRAGMA integrity_check") == [("ok",)]
     assert sqlite.stat().st_size <= before + (1 << 14)
     assert parsed(sqlite, tmp_path / "scrubbed")[1] == parsed(export, tmp_path / "plain")[1]
     # Once more changes nothing.
-    scrub(sqlite, ("SEKRET-1",))
+    scrub(sqlite)
     assert parsed(sqlite, tmp_path / "again")[1] == parsed(export, tmp_path / "plain")[1]
 
 
-def test_a_string_in_use_stays_without_its_secret(tmp_path: Path) -> None:
+def test_a_string_in_use_stays_without_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range's name that looks like an environment, and one with a secret in it."""
+    monkeypatch.setenv("HF_TOKEN", "SEKRET-1")
     sqlite = altered(
         tmp_path,
         "INSERT INTO StringIds VALUES (900003, 'LR=0.1'), (900004, 'login SEKRET-1')",
         "UPDATE NVTX_EVENTS SET text = NULL, textId = 900003 WHERE rowid % 2 AND eventType = 59",
         "UPDATE NVTX_EVENTS SET text = 'as SEKRET-1', textId = NULL WHERE rowid % 3 = 0 AND eventType = 59",
     )
-    scrub(sqlite, ("SEKRET-1",))
+    scrub(sqlite)
     assert b"SEKRET" not in sqlite.read_bytes()
     ranges = {row["name"] for row in parsed(sqlite, tmp_path / "tables")[1]["ranges"]}
     assert {"LR=0.1", "as ***"} <= ranges
@@ -136,25 +140,128 @@ def test_a_string_in_use_stays_without_its_secret(tmp_path: Path) -> None:
 def test_an_export_that_cannot_be_scrubbed(tmp_path: Path) -> None:
     (tmp_path / "trace.sqlite").write_bytes(b"SQLite format 3\\0 and no more" * 99)
     with pytest.raises(FiprofError, match="cannot be cleared of the environment"):
-        scrub(tmp_path / "trace.sqlite", ())
+        scrub(tmp_path / "trace.sqlite")
 
 
-def test_what_is_a_secret() -> None:
+VALUE = "SEKRETv4lue9"
+FORMS = {
+    "assignment": ["env", f"HF_TOKEN={VALUE}", "prog"],
+    "shell": ["bash", "-c", f"export DB_PASSWORD={VALUE}; python prog.py --lr 3"],
+    "lower case": [f"api_key={VALUE}"],
+    "camel case": [f"dbPassword={VALUE}"],
+    "with blanks": ["--password", f"two words {VALUE}"],
+    "option": ["--key", VALUE],
+    "option with =": [f"--TOKEN={VALUE}"],
+    "auth": ["--auth", VALUE],
+    "credentials": ["--credentials", VALUE],
+    "-p": ["prog", f"-p{VALUE}"],
+    "mysql": ["mysql", "-u", "me", "-pSEKRET", "db"],
+    "-u": ["curl", "-u", f"me:{VALUE}"],
+    "basic": ["-H", f"Authorization: Basic {VALUE}=="],
+    "digest": ["-H", f'Authorization: Digest username="me", response="{VALUE}"'],
+    "another scheme": ["-H", f"authorization: Sesame {VALUE}"],
+    "header": ["-H", f"X-Api-Key: {VALUE}"],
+    "cookie": ["-H", f"Cookie: a=b; session={VALUE}"],
+    "URL": [f"https://{VALUE}@host/x"],
+    "URL with user": [f"postgres://me:{VALUE}@host/x"],
+    "connection": [f"Server=db;Password={VALUE};Timeout=3"],
+    "JSON": [f'{{"api_key": "{VALUE}", "lr": 0.1}}'],
+    "hf_": ["hf_SEKRETabcdefghijkl"],
+    "ghp_": ["ghp_SEKRETabcdefghijkl"],
+    "sk-": ["sk-proj-SEKRETabcdefgh12"],
+    "AKIA": ["AKIASEKRETABCDEF1234"],
+    "xox": ["xoxb-SEKRETabcdefghijkl"],
+    "JWT": ["eyJSEKRETGciOi.eyJzdWIi.c2ln"],
+    "random": ["wJalrXUtnSEKRETK7MDENGbPxRfiCY3X"],
+}  # fmt: skip
+"""Each way in which a secret is given -> words of a command line."""
+READABLE = [
+    "--key-dim", "64", "--num-key-value-heads=8", "--auth-free", "tokens=128", "max_tokens=4096", "--tokenizer", "NAME",
+    "-p", "8000", "-p8000", "-pthread", "--key", "3", "--max-tokens", "inf", "--eos-token", "</s>", "key: batch",
+    "--token", "$HF_TOKEN", "monkey=banana", "decode[batch=32,kv_len=2048]", "rope[tokens=16384]", "use --token to",
+    "5014fc2abc12-dirty", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "/data/AbC9dEf8gHi7JkL6mNo5PqR4/model.py", "GPU-4f7e8a1b-1234-5678-9abc-def012345678",
+    "_ZN10flashinfer33BatchDecodeWithPagedKVCacheKernelILNS_15PosEncodingModeE0ELj2E", "nvjet_tst_128x8_64x12_2x1_v_bz_TNT",
+    "fmhaSm100aKernel_QkvBfloat16OBfloat16H128PagedKvDenseP32MultiCtasKvVarSeqQ8Kv128StaticSwapsAbForGen",
+    "void foo<cutlass::Kernel<3, (Key)1> >(int)", "ssh://git@github.com/x.git", "https://github.com/x@v1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", FORMS.values(), ids=FORMS)
+def test_a_secret_in_words_is_masked_and_named(words: list[str]) -> None:
+    found: list[tuple[str, str]] = []
+    masked = mask_words(words, (), found)
+    assert "SEKRET" not in "".join(masked) and "***" in "".join(masked) and found
+    assert mask_words(masked, ()) == masked
+    if "two words" not in words[-1]:
+        assert "SEKRET" not in mask(f"started {' '.join(words)} at 12:00", ())
+
+
+def test_what_is_no_secret_stays_readable() -> None:
+    assert mask_words(READABLE, ()) == READABLE
+    assert [mask(word, ()) for word in READABLE] == READABLE
     public = {
         "PATH": "/usr/bin:/bin", "PWD": "/home/me", "TOKENIZERS_PARALLELISM": "false", "LANG": "en_US.UTF-8",
-        "CONDA_DEFAULT_ENV": "flashinfer", "CUDA_VISIBLE_DEVICES": "0", "MAX_TOKENS": "16384", "KEY": "short",
-        "CUDA_HOME": "/usr/local/cuda-12.8-with-digits", "HOME": "/home/me",
+        "CONDA_DEFAULT_ENV": "flashinfer", "CUDA_VISIBLE_DEVICES": "GPU-4f7e8a1b-1234-5678-9abc-def012345678",
+        "MAX_TOKENS": "16384", "KEY": "short", "CUDA_HOME": "/usr/local/cuda-12.8-with-digits", "HOME": "/home/me",
     }  # fmt: skip
-    assert secrets(public) == ()
-    assert set(secrets(HUSH)) == set(HUSH.values())
-    assert mask_words(
-        ["run", "--api-key", "abcdef", "--token=abcdef", "--tokens=16384", "https://me:pass@host/x", "a-SEKRET-3-b"],
-        ("SEKRET-3",),
-    ) == ["run", "--api-key", "***", "--token=***", "--tokens=16384", "https://***@host/x", "a-***-b"]
-    assert (
-        mask("Authorization: Bearer eyJhbGciOi.eyJzdWIi.c2ln; hf_abcdefghijklmnop", ())
-        == "Authorization: Bearer ***; ***"
+    assert given(tuple(public.items()), ()) == ()
+    assert {*HUSH.values()} <= {*given(tuple(HUSH.items()), ())}
+    assert given((), ("profile", "--", "env", f"HF_TOKEN={VALUE}", "--key", "batch")) == (VALUE,)
+
+
+def every_byte(folder: Path) -> bytes:
+    """All that is in a folder's files, packed ones and Parquet's texts included."""
+    import pyarrow.parquet as pq
+
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file() and path.suffix not in (".nsys-rep", ".ncu-rep"):
+            found.append(str(path).encode() + recorded_bytes(path.with_name(path.name.removesuffix(".zst"))))
+            if path.suffix == ".parquet":
+                found.append(str(pq.read_table(path).to_pylist()).encode())
+            if path.suffix == ".zip":
+                with zipfile.ZipFile(path) as bundle:
+                    found += [bundle.read(name) for name in bundle.namelist() if not name.endswith("-rep")]
+    return b"".join(found)
+
+
+@pytest.mark.fault("secrets in the command line of a program, in what it prints, in notes and tags", "*** in every file; run.json and the report name what to give anew")  # fmt: skip
+def test_no_file_holds_a_secret_of_a_command_line(faked: Fiprof, tmp_path: Path) -> None:
+    """Every form at once, as words of the program and as its output; then what is made of the run."""
+    words = [word for form in FORMS.values() for word in form]
+    program = tmp_path / "program.sh"
+    program.write_text('printf "%s\\n" "said $*"\n')
+    done = faked("profile", "--tool", "nsys", "--", "sh", str(program), *words)
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "artifacts").iterdir()
+    notes = [" ".join(form) for form in FORMS.values() if form != FORMS["with blanks"]]
+    for note in ("; ".join(notes), *notes[:2]):
+        assert faked("note", "latest", "--", note).returncode == 0
+    assert faked("tag", "latest", f"token={VALUE}").returncode == 0
+    assert faked("report", "latest", "--bundle", "send.zip").returncode == 0
+    assert faked("export", "latest", "--to", "sqlite", "--out", "out.sqlite").returncode == 0
+    assert faked("publish", "site").returncode == 0
+    assert faked("pack", "latest").returncode == 0
+    everything = every_byte(tmp_path)
+    assert b"SEKRET" not in everything and b"said" in everything
+    assert "argv: HF_TOKEN" in json.loads((run / "run.json").read_text())["masked"]
+    assert "Masked, to be given anew: " in faked("report", "latest", "--format", "md").stdout + "".join(
+        path.read_text() for path in run.rglob("report.md")
     )
+
+
+@pytest.mark.fault("an SQLite of nsys with secrets in its ranges is imported", "its copy and the tables have ***, with --link the tables")  # fmt: skip
+@pytest.mark.parametrize("link", [(), ("--link",)], ids=["copied", "linked"])
+def test_an_import_holds_no_secret(fiprof: Fiprof, tmp_path: Path, link: tuple[str, ...]) -> None:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    said = " ".join(word for form in FORMS.values() if form != FORMS["with blanks"] for word in form).replace("'", "''")
+    sqlite = altered(folder, f"UPDATE NVTX_EVENTS SET text = '{said}', textId = NULL WHERE eventType = 59")
+    done = fiprof("import", str(sqlite), *link)
+    assert done.returncode == 0, done.stderr
+    everything = every_byte(tmp_path / "artifacts")
+    assert b"SEKRET" not in everything and b"HF_TOKEN=***" in everything
 
 
 def test_recorded_files_hold_nothing_of_a_machine() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof import files
 from fiprof.errors import FiprofError
+from fiprof.model.redaction import masked
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class _Version:
 
 
 def encode(content: DataclassInstance) -> bytes:
-    """A dataclass as indented JSON, a newline at its end. A byte that is not UTF-8 stands there as ``\\xff``."""
+    """A dataclass as indented JSON, a newline at its end. A byte that is not UTF-8 stands there as ``\\xff``, a secret
+    as ``***``; a field ``masked`` takes the names of those."""
     import msgspec
 
-    plain = dataclasses.asdict(content)
+    plain, names = masked(dataclasses.asdict(content))
+    if "masked" in plain:
+        plain["masked"] = sorted(names.union(plain["masked"]))
     try:
         data = msgspec.json.encode(plain)
     except UnicodeEncodeError:

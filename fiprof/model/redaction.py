@@ -1,101 +1,171 @@
-"""Values of the environment that do not leave the machine: which they are, and texts without them.
+"""Secrets, which no file of fiprof's holds: what is one by its name, its place or its form, and texts without them.
 
-A profiled program keeps its whole environment; what is masked is what was written down of it.
+A profiled program keeps its environment and command line; what is masked is what was written down of them. The words
+that name a secret are those of Sentry's scrubber and detect-secrets, the forms of tokens those of gitleaks.
 """
 
-import dataclasses
 import functools
+import json
 import mmap
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.manifest import Manifest
+from fiprof import files
 
 MASK = "***"
-SECRET_NAME = re.compile(
-    r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD|KEY|CREDENTIALS?|AUTH|JWT|PAT|DSN|COOKIE|SALT|PROXY|URL|URI)"
-    r"S?(_|\d|$)",
+NAMED = re.compile(
+    r"(?:(?P<header>authorization|cookie)"
+    r"|(?P<strong>pass(?:word|wd|phrase)|pwd|secret|(?:api|access|auth|private|secret|account|signing)[_-]?key)"
+    r"|(?P<weak>token|credential"
+    r"|(?:(?<![a-z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:key|auth|pass|pat|jwt|dsn|salt|signature|sig)))"
+    r"s?(?:[_-]?(?:\d+|base|main|prod|dev|test|staging|old|new))?"
+    r"(?P<between>(?:\\?[\"'])?[ \t]?(?:=(?!=)|:(?![:/]))[ \t]?|[ \0])",
     re.IGNORECASE,
 )
-"""A part of a variable's name, between underscores, that ends in one of these: ``PGPASSWORD``, ``GH_PAT``."""
-PUBLIC_NAMES = frozenset({"PWD", "OLDPWD", "NO_PROXY", "no_proxy"})
-"""Variables that have such a name and hold no secret."""
-SHORTEST_SECRET = 6
-"""Characters; shorter values, such as ``true`` and ``8080``, occur in any text."""
-SHORTEST_UNNAMED = 16
-"""Of a value without blanks, slashes and commas that mixes letters and digits: a token, whatever its name."""
-TOKENS = re.compile(
-    r"(?<=://)[^\s/@]*:[^\s/@]+(?=@)"  # user and password in a URL
-    r"|\b(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA)[\w-]{12,}"
-    r"|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"  # JSON Web Token
-    r"|(?<=[Bb]earer )[\w.~+/-]{8,}=*"
-    r"|(?:(?<=token=)|(?<=secret=)|(?<=password=)|(?<=passwd=)|(?<=api-key=)|(?<=api_key=))[^\s&]{6,}",
+"""The end of a secret's name, and what stands before its value. weak: also the name of a size, a switch or a path."""
+NAME = re.compile(r"[\w.-]*\Z")
+VALUE = re.compile(
+    r"(?P<open>\\?[\"'])?(?P<value>(?(open)(?:[^\"'\0\\\n]|\\[^\"'])*|(?:[^\s\0\"',;&|)\]}>\\]|\\(?![\"'nrtu0]))*))"
 )
-"""What is a secret by its form."""
-SECRET_OPTION = re.compile(r"--?[\w-]*(token|secret|password|passwd|api[-_]key)", re.IGNORECASE)
-"""An option whose value, the next word, is one."""
+WORD = re.compile(r"(?P<value>[^\0]*)")
+"""A word of a command line to its end, blanks and all."""
+HEADER = re.compile(
+    r"(?:\\?[\"'])?(?:(?:basic|bearer|digest|token|negotiate|ntlm|api-?key|oauth|aws4-hmac-sha256) +)?"
+    r"(?P<value>(?:[^\"'\r\n\0\\]|(?<==)\"[^\"\n\0]*\")*)",
+    re.IGNORECASE,
+)
+HARMLESS = re.compile(
+    r"[-+]?\d{1,8}(?:[.,]\d*)?(?:e[-+]?\d+)?[a-z%µ/]{0,4}|true|false|none|null|auto|yes|no|on|off|inf|nan|default"
+    r"|(?:~|\.{0,2})/[\w./-]*|[<\[(].*|and|or|to|is|was|has|for|with|in|if|as|of|not|the|a",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What is no secret where a weak name stands before it."""
+REFERENCE = re.compile(r"\W{0,2}|\$\{?\w+\}?")
+"""What is none after any name: nothing, or the name of a variable."""
+FORMS = {
+    "URL": r"(://)[^\s/\0\"'<>]{0,300}:[^\s/\0\"'<>]{1,300}(?=@)|(https?://)[^\s/\0\"'<>@]{1,300}(?=@)",
+    "Bearer": r"(\b[Bb]earer )[\w.~+/-]{8,}=*",
+    "-u": r"((?<![^\s\0])(?:-u|--user|--proxy-user)[ \0=]?[a-zA-Z][\w.@-]{0,99}:)[^\s\0\"']+",
+    "-p": r"(\b(?:mysql|mariadb)[\w-]*[ \0](?:[^\n;|&]{0,300}?[ \0])?-p|\bsshpass[ \0]-p[ \0]?)[^\s\0]+"
+    r"|((?<![^\s\0])-p)(?=[^\s\0]{0,99}[A-Za-z])(?=[^\s\0]{0,99}\d)[^\s\0=/]{6,}(?![^\s\0])",
+    "token": r"(https://hooks\.slack\.com/\w+/)[\w/]+|(PRIVATE KEY-----)[^-]+|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"
+    r"|\b(?:(?:hf_|npm_|AKIA|ASIA)[A-Za-z0-9]{12,}|(?:gh[opsur]_|github_pat_|gsk_|dckr_pat_)[\w-]{12,}"
+    r"|(?:gl[a-z]{1,6}-|xox[a-z]-|AIza|nvapi-|pypi-|ya29\.|SG\.)[\w.-]{16,}|[sr]k[-_](?=[\w-]{0,99}\d)[\w-]{12,})",
+}
+"""What is a secret by its form: all but the groups."""
+LONG = re.compile(r"(?<![\w/+.…$-])(?!_Z)[\w+-]{20,200}={0,2}(?![\w/…$-]|\.\w|::)")
+"""What may be a random token: no part of a path, and no mangled name."""
+MOST_BEGINS = 0.6
+"""Of a random token's capitals that a small letter follows: 0.42 are expected; 0.8 in the name of a kernel."""
+LINK_NAME = re.compile(r"(?:PROXY|URL|URI)$", re.IGNORECASE)
+"""Variables whose value may have a password in it."""
+PUBLIC_NAMES = frozenset({"PWD", "OLDPWD", "NO_PROXY", "no_proxy"})
+SHORTEST_SECRET = 6
+"""Characters of a value that is looked for in any text; shorter ones, such as ``true`` and ``8080``, occur anywhere."""
+MIXED = re.compile(r"(?![A-Z]+-[0-9a-f]{8}-)(?=.*[A-Za-z])(?=.*[0-9])[^\s/,]{16,}")
+"""The value of a variable that is a token, whatever its name, and no GPU's UUID."""
 ENVIRONMENT_MARKS = (b"PATH=/", b"HOME=/")
 """Found wherever an environment was written down."""
 
-
-def secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that are masked, longest first."""
-    found = {value for name, value in environment.items() if _secret(name, value)}
-    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+Found = list[tuple[str, str]]
+"""Name and value of each thing that was masked."""
 
 
-def mask(text: str, values: Sequence[str]) -> str:
-    """A text without these values and without what has a secret's form."""
-    for value in values:
+def secrets() -> tuple[str, ...]:
+    """The values of this process's environment and command line that are masked wherever they stand."""
+    return given(tuple(os.environ.items()), tuple(sys.argv[1:]))
+
+
+@functools.lru_cache(8)
+def given(environment: Sequence[tuple[str, str]], argv: Sequence[str]) -> tuple[str, ...]:
+    """The secrets of an environment and a command line, longest first, as they stand in text, JSON and URLs."""
+    found: Found = []
+    mask_words([f"{name}={value}" for name, value in environment], (), found)
+    found += [(name, value) for name, value in environment if LINK_NAME.search(name) and name not in PUBLIC_NAMES]
+    found += [(name, value) for name, value in environment if MIXED.fullmatch(value)]
+    typed: Found = []
+    mask_words(argv, (), typed)
+    # A word of small letters may be anything's name.
+    found += [(name, value) for name, value in typed if re.search("[^a-z_-]", value)]
+    lines = {line for _, value in found for line in (value, *value.splitlines())}
+    forms = {form for line in lines for form in (line, json.dumps(line)[1:-1], urllib.parse.quote(line, safe=""))}
+    return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
+
+
+def mask(text: str, values: Sequence[str] | None = None, found: Found | None = None) -> str:
+    """A text without secrets. values: ``secrets()``. found: takes what was masked."""
+    found = [] if found is None else found
+    for value in secrets() if values is None else values:
         text = text.replace(value, MASK)
-    return TOKENS.sub(MASK, text)
+    pieces, at = [], 0
+    for named in NAMED.finditer(text):
+        if named.start() >= at and (hidden := _named(text, named, found)):
+            pieces += [text[at : hidden.start("value")], MASK]
+            at = hidden.end("value")
+    text = "".join([*pieces, text[at:]])
+    for form, pattern in FORMS.items():
+
+        def hide(match: re.Match[str], form: str = form) -> str:
+            kept = match[match.lastindex] if match.lastindex else ""
+            found.append((form, match[0][len(kept) :]))
+            return kept + MASK
+
+        text = re.sub(pattern, hide, text)
+    return LONG.sub(lambda match: MASK if _random(match[0], found) else match[0], text)
 
 
-def mask_log(text: bytes) -> bytes:
-    """What a program printed, without this process's secrets."""
-    masked = mask(text.decode(errors="surrogateescape"), secrets(os.environ))
-    return masked.encode(errors="surrogateescape")
+def mask_words(words: Sequence[str], values: Sequence[str] | None = None, found: Found | None = None) -> list[str]:
+    """A command line without secrets: the word after an option is its value."""
+    whole = "".join("\0" + word.replace("\0", " ") for word in words)
+    return mask(whole, values, found).split("\0")[1:]
 
 
-def mask_words(argv: Sequence[str], values: Sequence[str]) -> list[str]:
-    """A command line without secrets."""
-    masked = [mask(word, values) for word in argv]
-    for place, option in enumerate(argv[:-1]):
-        if SECRET_OPTION.fullmatch(option) and not argv[place + 1].startswith("-"):
-            masked[place + 1] = MASK
-    return masked
+def mask_bytes(text: bytes) -> bytes:
+    """What a program printed or wrote, without secrets."""
+    return mask(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
-def masked(manifest: Manifest) -> Manifest:
-    """A manifest without secrets in what was started, set and said."""
-    values = secrets(os.environ)
-    text = functools.partial(mask, values=values)
-    actions = [
-        dataclasses.replace(
-            action,
-            argv=mask_words(action.argv, values),
-            env={name: MASK if _secret(name, value) else text(value) for name, value in action.env.items()},
-            message=text(action.message),
-            remedy=text(action.remedy),
-        )
-        for action in manifest.actions
-    ]
-    return dataclasses.replace(
-        manifest,
-        actions=actions,
-        settings=_deep(manifest.settings, text),
-        environment=_deep(manifest.environment, text),
-        reason=text(manifest.reason),
-        warnings=[text(warning) for warning in manifest.warnings],
-    )
+def mask_file(folder: Path, name: str) -> None:
+    """A file in a folder that somebody else wrote, without secrets. Raises FiprofError, OSError."""
+    before = files.read_bytes(folder, name)
+    if (after := mask_bytes(before)) != before:
+        with files.replacing(folder, name) as file:
+            file.write(after)
+
+
+def masked(content: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """A document without secrets, and what was masked in it: ``argv: HF_TOKEN``."""
+    values, names = secrets(), set[str]()
+
+    def assigned(key: str, value: Any, found: Found) -> Any:
+        if not isinstance(value, str) or key == "key":
+            return clear(value, key)
+        # As a command line would set it.
+        return mask_words([f"{key}={value}"], values, found)[0].removeprefix(f"{mask(key, values)}=")
+
+    def clear(value: Any, where: str) -> Any:
+        found: Found = []
+        if isinstance(value, str):
+            value = mask(value, values, found)
+        elif isinstance(value, dict):
+            value = {mask(key, values): assigned(key, each, found) for key, each in value.items()}
+        elif isinstance(value, list | tuple):
+            words = all(isinstance(each, str) for each in value)
+            value = mask_words(value, values, found) if words else [clear(each, where) for each in value]
+        names.update(f"{where}: {name}" for name, _ in found)
+        return value
+
+    return {key: clear(value, key) for key, value in content.items()}, names
 
 
 def holds_environment(path: Path) -> bool:
     """Whether a tool's own file has an environment, or a secret of this process's, in it."""
-    wanted = (*ENVIRONMENT_MARKS, *(os.fsencode(value) for value in secrets(os.environ)))
+    wanted = (*ENVIRONMENT_MARKS, *map(os.fsencode, secrets()))
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return False
@@ -103,18 +173,35 @@ def holds_environment(path: Path) -> bool:
             return any(data.find(value) >= 0 for value in wanted)
 
 
-def _secret(name: str, value: str) -> bool:
-    if len(value) < SHORTEST_SECRET or name in PUBLIC_NAMES:
-        return False
-    mixed = re.search("[A-Za-z]", value) and re.search("[0-9]", value) and not re.search(r"[\s/,]", value)
-    return bool(SECRET_NAME.search(name) or (mixed and len(value) >= SHORTEST_UNNAMED))
+def _named(text: str, named: re.Match[str], found: Found) -> re.Match[str] | None:
+    """The value after a name; None where it is no secret, or masked already."""
+    before = NAME.search(text, max(named.start() - 64, 0), named.start())
+    assert before is not None
+    name, above = text[before.start() : named.start("between")], text[before.start() - 1 : before.start()]
+    between = named["between"]
+    apart = between in (" ", "\0")
+    option = name.startswith("-") and (above == "\0" if between == "\0" else above in "\0 \n\t\"'`([")
+    if name in PUBLIC_NAMES or (apart and not option):
+        return None
+    pattern = HEADER if named["header"] and ":" in between else VALUE
+    value = (WORD if above == "\0" and (between == "\0" or "=" in between) else pattern).match(text, named.end())
+    assert value is not None
+    said = value["value"]
+    public = REFERENCE.fullmatch(said) or (apart and said.startswith("-"))
+    if named["weak"] and not public:
+        # «key: batch» is a sentence.
+        sentence = ":" in between and name == named["weak"] and between[0] in ": " and not re.search("[0-9]", said)
+        public = HARMLESS.fullmatch(said) or sentence
+    if said.startswith(MASK) or not public:
+        found.append((name.lstrip("-."), said))
+    return None if said.startswith(MASK) or public else value
 
 
-def _deep(value: Any, text: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return text(value)
-    if isinstance(value, dict):
-        return {key: _deep(each, text) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_deep(each, text) for each in value]
-    return value
+def _random(word: str, found: Found) -> bool:
+    """Whether a long word is a token: nobody chose its letters."""
+    kinds = ("[A-Z]", "[a-z]", "[0-9]", "[-_+]", "[A-Z][a-z]")
+    capitals, small, digits, seams, begins = (len(re.findall(kind, word)) for kind in kinds)
+    random = min(capitals, small, digits) > 1 and len(word) > 12 * seams and begins < MOST_BEGINS * capitals
+    if random:
+        found.append(("token", word))
+    return random

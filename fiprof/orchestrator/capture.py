@@ -12,6 +12,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import cache_folder, file_errors, write_whole
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.manifest import NSYS_REPORT
+from fiprof.model.redaction import mask_words
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.commands import Commands, ProfileRequest
 from fiprof.orchestrator.environment import program_facts
@@ -51,7 +52,8 @@ def serve(
     record = _record(name)
     if record.exists() and _alive(name) is not None:
         raise FiprofError(f"there is a session {name} already", "choose another name", exit_code=2)
-    served = Served(os.getpid(), request.program, program_facts(request.program))
+    facts = program_facts(request.program)
+    served = Served(os.getpid(), tuple(mask_words(request.program)), {**facts, "command": mask_words(facts["command"])})
     with file_errors(record):
         record.parent.mkdir(parents=True, exist_ok=True)
     write_whole(record, json.dumps(dataclasses.asdict(served)).encode())

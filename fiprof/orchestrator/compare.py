@@ -31,7 +31,7 @@ from fiprof.analysis.comparison.measured_result import (
 )
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
-from fiprof.model import json_file, redaction
+from fiprof.model import json_file
 from fiprof.model.manifest import COMPARISON, MEASUREMENTS, VARIABLE, read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
@@ -324,11 +324,10 @@ def compare(request: CompareRequest, bench: Bench) -> Result:
             checkouts = {letter: check_out(request.side(letter), files / letter) for letter in "AB"}
             cases = tuple(dict.fromkeys(case for letter in "AB" for case in request.cases(letter)))
             facts = collect_facts(cases) if cases else program_facts(request.a.program)
-            facts["command"] = [_masked(request, word) for word in facts["command"]]
             entries = collect.case_entries(CollectRequest(cases=cases))
             before = gpu_state(gpu)
             folder = bench.archive.create(request.label)
-            sides = {letter.lower(): _masked(request, request.side(letter).text) for letter in "AB"}
+            sides = {letter.lower(): request.side(letter).text for letter in "AB"}
             folder.set(
                 kind="comparison",
                 cases=entries,
@@ -340,11 +339,6 @@ def compare(request: CompareRequest, bench: Bench) -> Result:
             comparison = Comparison(request, commands, folder, bench)
             comparison.measure()
             return comparison.finish()
-
-
-def _masked(request: CompareRequest, text: str) -> str:
-    """A text without the secrets that variables hold."""
-    return redaction.mask(text, redaction.secrets({**os.environ, **dict(request.a.env), **dict(request.b.env)}))
 
 
 class Comparison(RunSession):
@@ -450,8 +444,7 @@ class Comparison(RunSession):
     def _side(self, letter: str, environment: Record) -> Side:
         checkout = self.commands.checkouts[letter]
         facts: dict[str, Any] = {key: environment[key] for key in ("packages", "gpu") if key in environment}
-        spec = _masked(self.request, self.request.side(letter).text)
-        return Side(spec, checkout.commit if checkout else None, facts)
+        return Side(self.request.side(letter).text, checkout.commit if checkout else None, facts)
 
 
 class WarmProcess:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.model.manifest import read_jsonl
-from fiprof.model.redaction import mask_words, secrets
 from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.tools import Tool
 from fiprof.workloads.case import Case
@@ -77,7 +76,7 @@ def _facts(command: Sequence[str], files: Mapping[str, Path]) -> dict[str, Any]:
     """files: as they were named -> where they are, the program's first."""
     users = [path for name, path in files.items() if not name.startswith("fiprof/")]
     return {
-        "command": mask_words(command, secrets(os.environ)),
+        "command": list(command),
         "cwd": os.getcwd(),
         "git": git_commit(users[0].parent if users else Path.cwd()),
         "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},

@@ -26,7 +26,6 @@ from fiprof.model.manifest import (
     ImportedFile,
     numbered,
 )
-from fiprof.model.redaction import secrets
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.run_folder import file_entry
@@ -241,7 +240,7 @@ class _Importing(RunSession):
         if not link and each.kind == "nsys-sqlite":
             from fiprof.parsers.nsys_scrub import scrub
 
-            scrub(self.path / each.path, secrets(os.environ))
+            scrub(self.path / each.path)
         tool = tool_version(each.source, each.kind)
         imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
         self.folder.set(imported=[*self.folder.manifest.imported, imported])

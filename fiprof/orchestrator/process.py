@@ -32,7 +32,7 @@ from fiprof import clock
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors
 from fiprof.model.manifest import Outcome
-from fiprof.model.redaction import mask_log
+from fiprof.model.redaction import mask_bytes
 from fiprof.orchestrator import guard
 
 POLL_S = 0.05
@@ -353,9 +353,9 @@ class Relay:
             end = bytes(self._end[-self._left_out :]) if self._left_out else b""
             if between := self._left_out - len(end):
                 note = b"\n[fiprof: %d bytes left out]\n" % (between + 2 * EDGE_BYTES)
-                text = mask_log(begin)[:-EDGE_BYTES] + note + mask_log(end)[EDGE_BYTES:]
+                text = mask_bytes(begin)[:-EDGE_BYTES] + note + mask_bytes(end)[EDGE_BYTES:]
             else:
-                text = mask_log(begin + end)
+                text = mask_bytes(begin + end)
             if text != begin:
                 log.truncate(0)
                 log.write(text)

@@ -163,7 +163,7 @@ class Archive:
                     # Until it ends, so that a killed fiprof leaves no whole-looking run.
                     name, "interrupted", clock.now_text(), 0.0, [], {}, {}, [],
                     reason="fiprof itself ended before the run did", fiprof=fiprof.__version__,
-                    argv=redaction.mask_words(["fiprof", *sys.argv[1:]], redaction.secrets(os.environ)),
+                    argv=["fiprof", *sys.argv[1:]],
                 )  # fmt: skip
                 return RunFolder(self.root, name, manifest, owner)
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
@@ -220,7 +220,7 @@ class RunFolder:
     def save(self) -> None:
         """Write the manifest, whole or not at all."""
         with self._lock:
-            files.write_whole(self.path / FILE_NAME, redaction.masked(self.manifest).to_json())
+            files.write_whole(self.path / FILE_NAME, self.manifest.to_json())
 
     def add(self, action: Action) -> None:
         settled = dataclasses.replace(action, message=self.settled(action.message), remedy=self.settled(action.remedy))
@@ -343,12 +343,9 @@ def _finish(partial: Path) -> Path:
     for name in (RESERVE, OWNER, "logs/.gate"):
         with contextlib.suppress(FileNotFoundError):
             files.remove(partial, name)
-    for log in partial.glob("logs/*.log"):
-        name = f"logs/{log.name}"
+    for log in (*partial.glob("logs/*.log"), *partial.glob("**/*.jsonl")):
         with contextlib.suppress(FiprofError):
-            data = redaction.mask_log(files.read_bytes(partial, name))
-            with files.replacing(partial, name) as out:
-                out.write(data)
+            redaction.mask_file(partial, str(log.relative_to(partial)))
     folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX), manifest)
     folder.set(warnings=warnings)
     return folder.finish("interrupted", KILLED, manifest.duration_s)

@@ -24,7 +24,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
 from fiprof.model.manifest import TABLES, Action, CaseEntry, Status, read_manifest
-from fiprof.model.redaction import secrets
+from fiprof.model.redaction import mask_file
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
 from fiprof.orchestrator.locks import gpu_lock
@@ -260,6 +260,10 @@ class RunSession:
             self.folder.warn(f"{command.step} left a process running, which was ended: {process}")
         problem: FiprofError | None = None
         try:
+            for path in command.files:
+                if path.suffix == ".jsonl" and path.exists():
+                    with file_errors(path):
+                        mask_file(path.parent, path.name)
             if finished.outcome == "interrupted":
                 raise Interrupted
             if finished.outcome == "timeout" and not command.keeps_at_limit:
@@ -307,7 +311,7 @@ class RunSession:
                 raise FiprofError(f"{file.name} was not exported: {last_line(log)}", "is the disk full?")
             if file.suffix == ".sqlite":
                 try:
-                    scrub(file, secrets(os.environ))
+                    scrub(file)
                 except FiprofError:
                     file.unlink()
                     raise

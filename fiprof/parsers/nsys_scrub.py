@@ -7,13 +7,13 @@ and 2025.3.
 """
 
 import contextlib
+import functools
 import re
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.model.redaction import MASK, mask
+from fiprof.model.redaction import MASK, mask, secrets
 from fiprof.parsers.nsys import NOTED, read_domains, read_processes, read_samples
 from fiprof.parsers.nsys_export import Export, quoted
 
@@ -31,17 +31,17 @@ MESSAGES = "DIAGNOSTIC_EVENT"
 ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{2,})=[^\s;\0]+")
 """A variable with its value, in a message."""
 SMALL = (MESSAGES, *EXPORTED_BY)
-"""Looked through, as the strings, for what is a secret by its form too."""
+"""Written anew, as the strings are."""
 
 
-def scrub(path: Path, secrets: Sequence[str]) -> None:
-    """Take out of an export, in place, what does not belong to the trace. secrets: values to mask.
+def scrub(path: Path) -> None:
+    """Take out of an export, in place, what does not belong to the trace, and mask secrets.
 
     What is deleted is overwritten in the file. Raises FiprofError where the file is no SQLite or cannot be written.
     """
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            _scrub(connection, path, secrets)
+            _scrub(connection, path)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         raise FiprofError(
             f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}",
@@ -49,7 +49,7 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
         ) from error
 
 
-def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -> None:
+def _scrub(connection: sqlite3.Connection, path: Path) -> None:
     # Somebody else's file, if it comes from a replayed run: nothing in it is to act.
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA journal_mode = DELETE")
@@ -76,7 +76,7 @@ def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -
     connection.execute(f"CREATE TABLE IF NOT EXISTS {NOTED} (pid INTEGER, name TEXT, value TEXT, rank INTEGER)")
     connection.execute(f"DELETE FROM {NOTED}")
     connection.executemany(f"INSERT INTO {NOTED} VALUES (?, ?, ?, ?)", processes)
-    stale += _mask(connection, secrets)
+    stale += _mask(connection)
     if STRINGS in _tables(connection):
         connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
         connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
@@ -99,18 +99,16 @@ def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -
         connection.execute("VACUUM")
 
 
-def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
+def _mask(connection: sqlite3.Connection) -> int:
     """Mask secrets in all texts. Returns how many of them stood in tables that are not written anew."""
     changed = 0
-    connection.create_function("masked", 1, lambda text: mask(text, secrets), deterministic=True)
-    holds = " OR ".join(["instr({column}, ?)"] * len(secrets)) or "0"
+    masking = functools.lru_cache(1 << 16)(functools.partial(mask, values=secrets()))
+    connection.create_function("masked", 1, masking, deterministic=True)
     for table, columns in _tables(connection).items():
         for column in (quoted(name) for name, kind in columns.items() if kind.upper() == "TEXT"):
-            where, given = holds.format(column=column), tuple(secrets)
-            if table in (STRINGS, *SMALL):
-                where, given = f"typeof({column}) = 'text' AND {column} != masked({column})", ()
-            update = f"UPDATE {quoted(table)} SET {column} = masked(CAST({column} AS TEXT)) WHERE {where}"
-            found = connection.execute(update, given).rowcount
+            where = f"typeof({column}) = 'text' AND {column} != masked({column})"
+            update = f"UPDATE {quoted(table)} SET {column} = masked({column}) WHERE {where}"
+            found = connection.execute(update).rowcount
             changed += found if table not in (STRINGS, *SMALL) else 0
         if table == MESSAGES and "text" in columns:
             connection.create_function("unassigned", 1, lambda text: ASSIGNMENT.sub(rf"\1={MASK}", text))

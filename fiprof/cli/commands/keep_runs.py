@@ -17,6 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import Unwritable
 from fiprof.model.baselines import names_by_run
 from fiprof.model.manifest import read_manifest
+from fiprof.model.redaction import mask_words
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.reports.view import Format
 from fiprof.text import escape_control
@@ -268,7 +269,8 @@ def trend_command(
     with working("index"):
         found = index.trend(archive, asked, catalog)
     if out is not None:
-        options.write_page(out, lambda: trend.page(found, asked.metrics[0], shlex.join(["fiprof", *sys.argv[1:]])))
+        typed = mask_words(["fiprof", *sys.argv[1:]])
+        options.write_page(out, lambda: trend.page(found, asked.metrics[0], shlex.join(typed)))
     options.show(trend.document(found, asked.metrics[0], most=None if every else trend.MOST_ROWS), format_)
 
 

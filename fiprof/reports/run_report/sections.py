@@ -628,6 +628,8 @@ def _stored(run: Run) -> set[str]:
 
 CODE_WIDTH = 96
 """Columns of a command that is broken between its words."""
+TYPED = ("argv: ", "command: ")
+"""Begin of what a manifest says that was masked in a command line."""
 BY_HAND = "by-hand"
 """Folder of the commands to type oneself."""
 VIEWERS = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}
@@ -656,6 +658,8 @@ def reproduction(runs: Sequence[Run]) -> Section:
                 rounds = run.settings.rounds
                 told = f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does."
                 blocks.append(said(told))
+        if masked := sorted({name.partition(": ")[2] for name in manifest.masked if name.startswith(TYPED)}):
+            blocks.append(said(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
         if made & {NCU_PAGES["raw"], NSYS_SQLITE} and not run.of_program and not manifest.imported:
             blocks.append(said("Without a GPU, from the raw files in this run's folder:"))
             blocks.append(Code(f"fiprof collect --replay {shlex.quote(name)}\nfiprof report latest"))
