@@ -21,13 +21,13 @@ CAUSES = {
     "item": ("synchronization", "cudaStreamSynchronize", "fewer_waits"), "lazy-loading": ("loading", "", "load_before"),
     "pageable-copies": ("pageable_copies", "Host-to-Device", "pin_memory"),
     "streams": ("streams", "2 streams", "overlap_streams"), "small-kernels": ("launches", "", "capture_step"),
-    "allocation": ("allocation", "", "keep_memory"), "gil": ("gil", "burn (two.py:", "free_lock"),
+    "allocation": ("allocation", "", "keep_memory"), "gil": ("gil", "burn (causes.py:", "free_lock"),
     "loader": ("input", "dataloader.py", "faster_input"),
 }  # fmt: skip
 """Program -> its cause, what its name contains, and the step."""
-RECORDED_TWICE, OF_PROCESSES = 2.0, 6.0
-"""Points that a saving may exceed its bound: of the recordings, for ten pairs of one process differ by that; of other
-processes, in which the same slow step took 7.5 and 8.9 ms (pageable-copies)."""
+OF_PROCESSES = 5.0
+"""Points that a saving may exceed its bound in other processes than the recorded one, as docs/any-program.md says: the
+same Python loop took 13 ms there and 22 in others (host-loop)."""
 
 
 def saved_pct(suffering: float, without: float) -> float:
@@ -78,7 +78,7 @@ def test_without_the_cause_it_saves_what_was_promised(recorded: tuple[str, Path]
     answer = program_of("top", run)["answer"]
     bound, estimate = answer["bound_pct"], answer["estimate_pct"]
     if "recorded" in TIMES[name]:
-        assert saved_pct(*TIMES[name]["recorded"]) <= bound + RECORDED_TWICE
+        assert round(saved_pct(*TIMES[name]["recorded"]), 1) <= round(bound, 1)  # as printed
     pairs = median(map(saved_pct, TIMES[name]["with"], TIMES[name]["without"]))
     assert bound / 2 <= pairs <= bound + OF_PROCESSES
     assert estimate is None or abs(pairs - estimate) <= OF_PROCESSES
