@@ -421,7 +421,7 @@ class _Gpu:
         )
         saves = excess + begin - first - self.at.step_ns
         self.add(Waste.LOADING, saves * scale, FIRST_STEPS, self.at.name, because=because)
-        self.rows[-1]["total_ms"] = saves / 1e6  # total_ns is their share of the steady part, to be added up with others
+        self.rows[-1]["total_ms"] = saves / 1e6  # total_ns is as its share: others are added to it
 
     # Kernels and streams
 
