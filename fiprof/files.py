@@ -26,6 +26,8 @@ ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARI
 TEMPORARY = ".fiprof-"
 """What the name of a file or folder begins with that is not to outlive its process."""
 FOLDER_SUFFIX = ".d"
+MEMORY = Path("/dev/shm")
+"""Where temporaries lie when no disk takes them."""
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 AT_FDCWD = -100
@@ -51,21 +53,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
-    """A new folder inside a folder, removed after the block. Raises OSError.
-
-    otherwise: taken where the folder may not be written, and made where it is missing.
-    """
-    with contextlib.ExitStack() as held:
-        try:
-            lock = held.enter_context(_temporary(folder))
-        except OSError as error:
-            if error.errno not in REFUSED or otherwise is None:
-                raise
-            otherwise.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context(_temporary(otherwise))
+def scratch(folder: Path) -> Iterator[Path]:
+    """A new folder of this user alone inside a folder, removed after the block. Raises OSError."""
+    with _temporary(folder) as lock:
         inside = lock.with_name(lock.name + FOLDER_SUFFIX)
-        inside.mkdir()
+        inside.mkdir(mode=0o700)
         try:
             yield inside
         finally:
@@ -74,7 +66,10 @@ def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for a block; whoever else wants to waits, where the file system has locks. Raises OSError."""
+    """Hold a folder for a block; whoever else wants to waits. Raises OSError where it cannot be opened.
+
+    On a file system without locks on folders the later of two at the same moment wins.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):
@@ -95,8 +90,10 @@ def exchange(new: Path, old: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where temporaries lie that have no better place."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fiprof"
+    """Where temporaries lie that have no better place. Raises Unwritable for a user without a home."""
+    with contextlib.suppress(RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fiprof"
+    raise Unwritable("this user has no home folder", "name a cache with XDG_CACHE_HOME")
 
 
 def clear(folder: Path) -> None:

@@ -303,6 +303,42 @@ def test_writers_on_a_full_disk(words: tuple[str, ...], run: Path, small_disk: P
     assert not [path for path in small_disk.rglob("*") if path.name.startswith((".fiprof", "x"))]
 
 
+READING = ("show", "stalls", "verdict", "top", "timeline", "comm", "roofline", "hotspots", "expected")
+
+
+@pytest.mark.fault("an archive without tables, cache and TMPDIR where nothing can be written", "every command reads it")
+@pytest.mark.fault("the same on a full disk", "every command reads it")
+@pytest.mark.parametrize("full", [False, True], ids=["read-only", "full"])
+def test_readers_who_cannot_write(full: bool, run: Path, small_disk: Path, fiprof: Fiprof) -> None:
+    archive = Path(shutil.copytree(run.parent, small_disk / "archive"))
+    expected = {command: fiprof(command, str(run)) for command in READING}
+    shutil.rmtree(archive / run.name / "tables")
+    if full:
+        fill(small_disk)
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    env = {"XDG_CACHE_HOME": str(small_disk / "cache"), "TMPDIR": str(small_disk), "HOME": str(small_disk)}
+    for command, other in expected.items():
+        done = fiprof(command, run.name, "--artifacts", str(archive), env=env, cwd=small_disk)
+        assert (done.returncode, done.stdout) == (other.returncode, other.stdout), (command, done.stderr)
+    for words in (("runs",), ("trend", "--metric", "nsys_duration_us"), ("verify",)):
+        done = fiprof(*words, "--artifacts", str(archive), env=env, cwd=small_disk)
+        assert done.returncode == 0, (words, done.stderr)
+    done = fiprof("report", run.name, "--artifacts", str(archive), env=env, cwd=small_disk)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "cannot be read" not in done.stderr, done.stderr
+
+
+@pytest.mark.fault("a reader without a home folder, as in a container", "every command reads the archive")
+def test_a_reader_without_a_home(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(run / "tables")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", str)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    for words in (("top", run.name), ("runs",), ("verify",)):
+        assert invoke(*words, "--artifacts", str(run.parent))[0] == 0
+    assert not (run / "tables").exists() and not (run.parent / "catalogue.sqlite").exists()
+
+
 @pytest.mark.fault("an empty note, or one of 130 kB", "refused, exit status 2")
 @pytest.mark.parametrize("text", ["", " \n", "x" * 130_000])
 def test_notes_have_a_length(text: str, run: Path, fiprof: Fiprof) -> None:
@@ -327,6 +363,22 @@ def test_a_catalogue_that_is_rebuilt(sql: str, run: Path, fiprof: Fiprof) -> Non
     done = fiprof("runs", *words)
     assert done.returncode == 1 and "fiprof index --rebuild" in done.stderr
     assert fiprof("index", "--rebuild", *words).returncode == fiprof("runs", *words).returncode == 0
+
+
+@pytest.mark.fault("another process has the catalogue locked", "it is said at once which, and how long is waited")
+def test_a_locked_catalogue(run: Path) -> None:
+    archive = str(run.parent)
+    invoke("index", "--artifacts", archive)
+    (run / "annotations.json").write_text("{}")
+    with closing(sqlite3.connect(run.parent / "catalogue.sqlite", isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        argv = [sys.executable, "-m", "fiprof", "runs", "--artifacts", archive]
+        env = {**os.environ, "PYTHONPATH": python_path()}
+        with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr
+            line = waiting.stderr.readline()
+            database.execute("ROLLBACK")
+            assert waiting.wait(60) == 0 and f"process {os.getpid()}" in line and "60 s" in line, line
 
 
 @pytest.mark.fault("a prune is ended in the middle", "`verify` agrees; the next prune removes the rest")

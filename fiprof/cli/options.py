@@ -67,7 +67,7 @@ def archive_option(function: F) -> F:
 
         from fiprof.orchestrator.run_folder import Archive
 
-        archive = Archive(Path(artifacts))
+        archive = Archive(Path(artifacts), output.message)
         # Where a bundle was being written.
         clear(Path())
         if archive.unfinished():

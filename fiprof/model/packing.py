@@ -89,9 +89,18 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
         yield _linked(link) if link else folder / name
         return
     with contextlib.ExitStack() as held:
-        with files.file_errors(folder):
-            temporary = held.enter_context(files.scratch(folder, files.cache_folder()))
-            copy_out(folder, name, temporary)
+        for place in (folder, None, files.MEMORY):
+            try:
+                with files.file_errors(folder), contextlib.ExitStack() as trial:
+                    if not place:
+                        files.cache_folder().mkdir(parents=True, exist_ok=True)
+                    temporary = trial.enter_context(files.scratch(place or files.cache_folder()))
+                    copy_out(folder, name, temporary)
+                    held.enter_context(trial.pop_all())
+                break
+            except files.Unwritable:
+                if place == files.MEMORY:
+                    raise
         try:
             yield temporary / name
         except FiprofError as error:

@@ -104,11 +104,11 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
     root = archive.root.resolve()
     shown = escape_control(str(root))
     if named := url or os.environ.get(VARIABLE):
-        catalogue = Catalogue(named)
+        catalogue = Catalogue(named, archive.tell)
         catalogue.migrate()
         return Index(archive.root, catalogue, catalogue.archive(_identity(root), shown, alone=False))
     file = _file(root) if root.is_dir() else None
-    catalogue = Catalogue(f"sqlite:///{file or ':memory:'}")
+    catalogue = Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell)
     try:
         if not anew or file is None:
             catalogue.migrate()
@@ -127,15 +127,23 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
 
 def exists(archive: Archive, url: str | None = None) -> bool:
     """Whether an archive has a catalogue, or ought to."""
-    return bool(url or os.environ.get(VARIABLE)) or _file(archive.root.resolve()).exists()
+    with contextlib.suppress(files.Unwritable):
+        return bool(url or os.environ.get(VARIABLE)) or _file(archive.root.resolve()).exists()
+    return False
 
 
 def answer(archive: Archive, question: Question, url: str | None = None) -> Answer:
     """What the catalogue says of the archive as it is now. url: as for :func:`opened`. Raises FiprofError."""
     from fiprof.model.catalogue import queries
 
-    found = opened(archive, url)
-    found.refresh()
+    try:
+        found = opened(archive, url)
+        found.refresh()
+    except files.Unwritable:
+        if url or os.environ.get(VARIABLE):
+            raise
+        found = opened(archive, "sqlite://")
+        found.refresh()
     with found.catalogue.reading() as connection:
         return queries.ask(connection, found.archive, question)
 

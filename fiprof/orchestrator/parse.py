@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import hashlib
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import fiprof
 from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.files import cache_folder, exchange, file_errors, locked, scratch, write_whole
+from fiprof.files import MEMORY, Unwritable, cache_folder, exchange, file_errors, locked, scratch, write_whole
 from fiprof.model import packing
 from fiprof.model.manifest import (
     FILE_NAME,
@@ -54,6 +55,9 @@ CACHE_BYTES = 4 << 30
 IN_USE_S = 24 * 3600
 """After its last use a folder stays that long, whatever the cache holds: somebody may be reading."""
 ELSEWHERE = "name another cache with XDG_CACHE_HOME"
+_held = contextlib.ExitStack()
+"""Tables in memory."""
+atexit.register(_held.close)
 
 
 @dataclass(frozen=True)
@@ -343,12 +347,22 @@ def with_tables(
 ) -> tuple[Path, tuple[FiprofError, ...]]:
     """The folder whose ``tables`` are a run's, made now where it has none but raw files; and the problems with that.
 
+    Where neither the run, nor the cache, nor their disks take them, they last in memory as long as this process.
     making: the block in which they are made. Raises as :func:`base`.
     """
-    at = base(folder)
-    if whole(folder, at=at) or not has_raw_files(folder):
-        return at, ()
+    at = None
+    with contextlib.suppress(Unwritable):
+        at = base(folder)
+        if whole(folder, at=at) or not has_raw_files(folder):
+            return at, ()
     with making():
+        if at:
+            with contextlib.suppress(Unwritable):
+                problems = parse_all(folder, at).problems
+                if not any(isinstance(problem, Unwritable) for problem in problems):
+                    return at, problems
+        with file_errors(MEMORY, ELSEWHERE):
+            at = Path(_held.enter_context(scratch(MEMORY)))
         return at, parse_all(folder, at).problems
 
 

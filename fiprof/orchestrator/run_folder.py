@@ -59,6 +59,8 @@ class Archive:
     """A folder of run folders."""
 
     root: Path
+    tell: Callable[[str], None] = lambda _: None
+    """Is told what has to be waited for."""
 
     def names(self) -> list[str]:
         """The runs by name, which begins with the local time of the start."""

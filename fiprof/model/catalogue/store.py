@@ -16,8 +16,10 @@ import json
 import math
 import os
 import shlex
+import sqlite3
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +29,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from fiprof.errors import FiprofError
+from fiprof.files import Unwritable
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
 from fiprof.model.keeping import Annotations, read_annotations
@@ -36,17 +39,24 @@ from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
 HEAD = "0004"
-"""Version of these tables; those of an earlier one are thrown away and made again."""
+"""Version of these tables."""
+REMADE = ("0001", "0002", "0003")
+"""Versions whose tables are thrown away and made again; another's in a table of that name are somebody else's."""
 LONGEST_NAME = 200
 """Characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB."""
 ADVISORY_LOCK = 0x66_6970_726F66
 """PostgreSQL's lock of whoever writes: a number that no other program takes."""
 BUSY_S = 60
 """Longest wait for another writer of an SQLite file."""
+TELL_S = 0.5
+"""After which it is said."""
+UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 MOST_IDS = 500
 """Values in one condition."""
 LONGEST_TEXT = 4000
 """Characters of a command or a reason."""
+OWN = "fiprof index --rebuild makes an archive's own again"
+ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)
 INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
@@ -311,8 +321,12 @@ class Damaged(FiprofError):
 class Catalogue:
     """A database of runs. Every method raises FiprofError where the database refuses."""
 
-    def __init__(self, url: str) -> None:
-        """url: as SQLAlchemy takes it, e.g. ``sqlite:///FILE`` or ``postgresql+psycopg://HOST/NAME``."""
+    def __init__(self, url: str, tell: Callable[[str], None] = lambda _: None) -> None:
+        """url: as SQLAlchemy takes it, e.g. ``sqlite:///FILE`` or ``postgresql+psycopg://HOST/NAME``.
+
+        tell: is told what has to be waited for.
+        """
+        self.tell = tell
         try:
             self.url = sa.make_url(url)
             self.is_sqlite = self.url.get_backend_name() == "sqlite"
@@ -345,18 +359,40 @@ class Catalogue:
     @contextlib.contextmanager
     def _transaction(self, *, writes: bool) -> Iterator[sa.Connection]:
         try:
-            with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
+            telling = threading.Timer(TELL_S, self._tell)
+            telling.daemon = True
+            with contextlib.ExitStack() as held:
+                held.callback(telling.cancel)
+                telling.start()
+                connection = held.enter_context(self.engine.connect().execution_options(writes=writes))
+                held.enter_context(connection.begin())
                 if writes and not self.is_sqlite:
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+                telling.cancel()
                 yield connection
-        except SQLAlchemyError as error:
-            reason = str(error.orig if isinstance(error, DBAPIError) else error)
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            reason = str(cause)
+            if getattr(cause, "sqlite_errorname", "").startswith(UNWRITABLE):
+                raise Unwritable(f"the catalogue {self.name}: {reason}", f"free some space; {ANOTHER}") from error
             # SQLite's own words for a file that it cannot read; what it merely cannot do is an OperationalError.
             kind = Damaged if type(error) is DatabaseError else FiprofError
             raise kind(
                 f"the catalogue {self.name}: {next(iter(reason.splitlines()), 'it failed')}",
-                "fiprof index --rebuild makes an archive's own again; --catalog or FIPROF_CATALOG names another",
+                f"{OWN}; {ANOTHER}" if self.is_sqlite else ANOTHER,
             ) from error
+
+    def _tell(self) -> None:
+        """Say what is waited for, and whom /proc/locks names: opening the file would let go of this process's locks."""
+        holders, limit = set(), f"up to {BUSY_S} s " if self.is_sqlite else ""
+        with contextlib.suppress(OSError):
+            inodes = {str(os.stat(f"{self.name}{suffix}").st_ino) for suffix in ("", "-shm")} if self.is_sqlite else ()
+            for line in Path("/proc/locks").read_text().splitlines():
+                words = line.split()
+                if "WRITE" in words and words[5].rpartition(":")[2] in inodes:
+                    holders.add(f"process {words[4]}")
+        who = ", ".join(sorted(holders - {f"process {os.getpid()}"}))
+        self.tell(f"note: waiting {limit}for the catalogue {self.name}{who and f', which {who} has locked'}")
 
     def migrate(self) -> None:
         """Make the tables, or bring an older fiprof's to this one's."""
@@ -365,7 +401,7 @@ class Catalogue:
                 return
         with self.writing() as connection:
             found = _version(connection)
-            if found is None or found < HEAD:
+            if found is None or found in REMADE:
                 older = sa.MetaData()
                 names = {*METADATA.tables, "cases", "packages"} if found else ()
                 older.reflect(connection, only=lambda name, _: name in names)
@@ -375,7 +411,7 @@ class Catalogue:
             elif found != HEAD:
                 raise FiprofError(
                     f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
-                    "fiprof index --rebuild makes an archive's own again; --catalog names another",
+                    f"{OWN if self.is_sqlite else 'update fiprof, if a later one made it'}; {ANOTHER}",
                 )
             missing = _missing_columns(connection)
             for key in missing:
@@ -511,8 +547,8 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             break
-        except connection.OperationalError:
-            if time.monotonic() > deadline:
+        except connection.OperationalError as error:
+            if time.monotonic() > deadline or error.sqlite_errorname.startswith(UNWRITABLE):
                 raise
             time.sleep(0.01)
 
