@@ -180,9 +180,15 @@ class UnsafeName(FiprofError, ValueError):
 
 
 def parts(name: str, folder: Path | str = "the folder") -> tuple[str, ...]:
-    """The components of a name. Raises UnsafeName."""
+    """The components of a name that somebody wrote into a file. Raises UnsafeName."""
+    if not name.isprintable():
+        raise UnsafeName(f"{name!r} names no file inside {folder}")
+    return _components(name, folder)
+
+
+def _components(name: str, folder: Path | str) -> tuple[str, ...]:
     found = tuple(name.split("/"))
-    if any(part in ("", ".", "..") for part in found) or not name.isprintable():
+    if any(part in ("", ".", "..") for part in found):
         raise UnsafeName(f"{name!r} names no file inside {folder}")
     return found
 
@@ -306,7 +312,7 @@ def open_lock(path: Path) -> int:
 @contextlib.contextmanager
 def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
     """A descriptor of the folder in which a name's last component lies, and that component."""
-    *folders, last = parts(name, folder)
+    *folders, last = _components(name, folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         here = folder

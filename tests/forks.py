@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 60
-REMARK = re.compile(r"(note|warning|making the tables|fiprof: (?=.* (is left|is not|is damaged)))")
+ERROR = re.compile(r"^(?:fiprof: .*\n(?:  \S.*\n)?|Usage: (?:.+\n)+\nError: .*\n)", re.M)
+"""An error as it is printed: a line, and below it at most one of what to do."""
+REMARK = re.compile(r"fiprof: .* (?:is left|is not|is damaged|cannot be read)")
+"""What is said of a file before the end."""
 
 
 class Ended(NamedTuple):
@@ -32,8 +35,10 @@ class Ended(NamedTuple):
         """Done; or failed with one message of a line, and a line of what to do; never with a traceback."""
         if "Traceback" in self.stderr or self.status not in (0, 1, 2, 3) or "Warning:" in self.stderr:
             return False
-        errors = [line for line in self.stderr.splitlines() if line.startswith(("fiprof: ", "Error: "))]
-        return self.status == 0 or bool(errors) or not self.stderr
+        if self.status == 0 or not self.stderr:
+            return True
+        *before, last = ERROR.findall(self.stderr) or [""]
+        return bool(last) and self.stderr.endswith(last) and all(map(REMARK.match, before))
 
 
 class Forks:

@@ -28,7 +28,7 @@ from fiprof.orchestrator import parse
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
 from tests.conftest import Fiprof, python_path
-from tests.recorded_runs import invoke, profiled
+from tests.recorded_runs import invoke, profiled, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
 """What is to be said of every recorded run: nsys's report stays where it was made."""
@@ -337,6 +337,23 @@ def test_a_reader_without_a_home(run: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for words in (("top", run.name), ("runs",), ("verify",)):
         assert invoke(*words, "--artifacts", str(run.parent))[0] == 0
     assert not (run / "tables").exists() and not (run.parent / "catalogue.sqlite").exists()
+
+
+@pytest.mark.fault("a site's index names a run `../x`, `/x`, `x/y` or nothing", "one line; nothing outside is touched")
+@pytest.mark.parametrize("name", ["../../victim", "{}/victim", "x/../../../victim", "x/y", "..", "", "x\0", "x\n"])
+def test_a_sites_index_names_runs_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "victim.html").write_text("left")
+    words = ("publish", str(tmp_path / "site"), "--artifacts", str(tmp_path / "artifacts"))
+    assert invoke(*words)[0] == 0
+    index = json.loads((tmp_path / "site/site.json").read_text())
+    entry = {"name": name.format(tmp_path), "state": "", "title": "", "status": "complete", "duration_s": 1.0}
+    index["runs"] = [entry | {"gpu": None, "commit": None}]
+    (tmp_path / "site/site.json").write_text(json.dumps(index))
+    error = refusal(*words)
+    assert (error.exit_code, error.remedy) == (1, "remove the folder and publish it anew")
+    assert error.message.startswith(f"{tmp_path}/site/site.json is damaged or not fiprof's: runs[0]")
+    assert error.message.isprintable() and (tmp_path / "victim.html").read_text() == "left"
 
 
 @pytest.mark.fault("an empty note, or one of 130 kB", "refused, exit status 2")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fiprof.cli.main import OWN, cli
@@ -173,6 +173,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database=None,
 )
 @given(line=command_lines(), env=ENVIRONMENTS, closed=st.sampled_from(CLOSED))
+@example(line=["profile", "--", "\r\n"], env=PLAIN, closed=())
 def test_any_command_line(
     line: list[str], env: dict[str, str], closed: tuple[int, ...], forks: Forks, archive: Path
 ) -> None:
