@@ -20,7 +20,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.quantities import Formula
 from fiprof.parsers import ncu
-from fiprof.parsers.names import printable, short_name
+from fiprof.parsers.names import NO_NAME, printable, short_name
 from fiprof.parsers.ncu_profile import ranges_of, to_base
 from tests.recorded_runs import RUNS
 
@@ -295,7 +295,7 @@ def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str
         ("<script>alert(1)</script>", None),
         ("void " + "n::" * 3000 + "deep<" + "int, " * 200 + "4>(float *)", "deep"),
         ("naïve_κernel", "naïve_κernel"),
-        ("", ""),
+        ("", NO_NAME),
     ],
 )
 def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short: str | None) -> None:
@@ -732,11 +732,11 @@ REAL = [
     ("void cut::off<at::native::Functor<float, ns::", "off"),
     ("[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]"),
     ("graph", "graph"),
-    ("", ""),
+    ("", NO_NAME),
 ]
 
 
-@pytest.mark.parametrize(("demangled", "expected"), REAL, ids=[expected or "empty" for _, expected in REAL])
+@pytest.mark.parametrize(("demangled", "expected"), REAL, ids=[expected for _, expected in REAL])
 def test_short_name_of_what_tools_print(demangled: str, expected: str) -> None:
     assert short_name(demangled) == expected
 
@@ -744,7 +744,7 @@ def test_short_name_of_what_tools_print(demangled: str, expected: str) -> None:
 def test_short_name_of_hostile_text_is_printable() -> None:
     assert short_name("void\nk\x07<int>(int)\n") == "k"
     assert short_name("<script>alert(1)</script>") == "alert"
-    assert short_name("\x00\n\t") == ""
+    assert short_name("\x00\n\t") == NO_NAME
     assert printable("a\udcff\x1bb\u202ec") == "a  b c"
 
 
@@ -781,8 +781,8 @@ def test_short_name_finds_the_name_however_it_is_dressed(
 @given(st.text(alphabet=st.characters(categories=None) | st.sampled_from("<>(){}[]:-& operat\n")))
 def test_short_name_never_raises_and_is_printable(text: str) -> None:
     name = short_name(text)
-    assert name.isprintable()
-    assert bool(name) == bool(printable(text).strip())
+    assert name and name.isprintable()
+    assert (name == NO_NAME) == (not printable(text).strip())
 
 
 @pytest.mark.parametrize("pattern", ["<", "(", "a<", "::", "<)", "- ", "operator<", "x<(", "{", "[a"])
