@@ -102,8 +102,7 @@ def _is_export(out: Path, target: str) -> bool:
             known = {FILE_NAME, MARK_FILE, *(f"{name}.{target}" for name in TABLES)}
             mark = files.read_bytes(out, MARK_FILE, limit=99)
             return not out.is_symlink() and {*os.listdir(out)} <= known and mark == MARK + target.encode()
-        files.require_replaceable(out)
-        with out.open("rb") as file:
+        with files.open_file(out.parent, out.name) as file:
             head = file.read(99)
             if target == "zip":
                 file.seek(-len(MARK), os.SEEK_END)
