@@ -179,16 +179,10 @@ class UnsafeName(FiprofError, ValueError):
     """A name that is absolute, climbs, or has unprintable characters."""
 
 
-def parts(name: str, folder: Path | str = "the folder") -> tuple[str, ...]:
-    """The components of a name that somebody wrote into a file. Raises UnsafeName."""
-    if not name.isprintable():
-        raise UnsafeName(f"{name!r} names no file inside {folder}")
-    return _components(name, folder)
-
-
-def _components(name: str, folder: Path | str) -> tuple[str, ...]:
+def parts(name: str, folder: Path | str = "the folder", *, printable: bool = True) -> tuple[str, ...]:
+    """The components of a name. printable: as one in a file of text has to be. Raises UnsafeName."""
     found = tuple(name.split("/"))
-    if any(part in ("", ".", "..") for part in found):
+    if any(part in ("", ".", "..") for part in found) or (printable and not name.isprintable()):
         raise UnsafeName(f"{name!r} names no file inside {folder}")
     return found
 
@@ -312,7 +306,7 @@ def open_lock(path: Path) -> int:
 @contextlib.contextmanager
 def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
     """A descriptor of the folder in which a name's last component lies, and that component."""
-    *folders, last = _components(name, folder)
+    *folders, last = parts(name, folder, printable=False)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         here = folder

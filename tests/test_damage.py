@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import lzma
+import os
 import random
 import re
 import shutil
@@ -24,7 +25,8 @@ from fiprof.model.manifest import read_jsonl, read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study import read_study
 from tests.fakes import jit as fake_jit
-from tests.recorded_runs import RUNS, STUDY, copied, parsed
+from tests.forks import Forks
+from tests.recorded_runs import RUNS, STUDY, copied, parsed, profiled
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
 """Values of other types."""
@@ -221,49 +223,193 @@ def test_parse_names_a_raw_file_that_its_run_did_not_make(tmp_path: Path) -> Non
 
 # Tables
 
-COMMANDS = {
-    "launches": ("show", "roofline", "compare"), "metrics": ("show",), "stalls": ("stalls",), "rules": ("verdict",),
-    "hotspots": ("hotspots", "compare"), "kernels": ("timeline", "top"), "ranges": ("timeline",), "api": ("timeline",),
-    "copies": ("timeline",), "memory": ("timeline",), "gpu_metrics": ("timeline",), "checks": ("show",),
-}  # fmt: skip
-"""Table -> commands that read it."""
-
-ODD: dict[str, tuple[Any, ...]] = {
-    "double": (float("inf"), float("-inf"), -1.0, 0.0, 1e300), "int32": (0, -1, 2**31 - 1), "int64": (0, -1, 2**62),
-    "bool": (True, False), "string": ("", "x", "\x1b[31m", "[", "0x0x0"),
-}  # fmt: skip
-
 
 def other_column(table: pa.Table, random: random.Random) -> pa.Table:
-    """A column of another type, without a value, or with one value that no measurement has; or it is not there."""
+    """A column of another type, without a value; or it is not there."""
     place = random.randrange(table.num_columns)
     name, kind = table.column_names[place], table.schema.field(place).type
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    values = [random.choice(ODD[str(plain)])] * table.num_rows
     columns = (
         pa.array([random.choice((1, 1.5, "text", [1], {"a": 1}))] * table.num_rows),
         pa.nulls(table.num_rows, kind),
-        pa.array(values, plain).dictionary_encode() if kind != plain else pa.array(values, kind),
         None,
     )
     column = random.choice(columns)
     return table.remove_column(place) if column is None else table.set_column(place, name, column)
 
 
-@pytest.mark.fault("any column of a Parquet table missing, of another type, without values", "one line names it")
+TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "12:0").split(":"))
+"""How many, and which: as many others with each seed."""
+
+DAMAGED = ("decode", "vectors", "graph", "tworanks")
+READING = (
+    """
+show RUN|show RUN --all|stalls RUN|stalls RUN --all|verdict RUN|verdict RUN --all|top RUN|top RUN --all --table idle
+top RUN --by range --table ranges|top RUN --rank 0 --whole --table program|timeline RUN|timeline RUN --all --phase all
+timeline RUN --perfetto new|comm RUN|comm RUN --all --by rank|comm RUN --by cause|roofline RUN|hotspots RUN
+hotspots RUN --all|expected RUN|runs --all|runs --metric duration --metric dram_share --sort -duration
+runs --where batch>=1 --kernel e|trend|trend --metric case_plain_us|trend --metric nsys_duration_us --all|verify RUN
+report RUN --out new|report RUN other --out new|compare RUN other|compare other RUN|compare other RUN --anyway
+export RUN --to parquet --out new|export RUN --to json --out new|parse RUN|index --rebuild
+export RUN --to sqlite --out new|export RUN --to perfetto --out new|publish new|kernels
+note RUN x|tag RUN x|pack RUN|prune --older-than 0d|report RUN --bundle new.zip --out new
+""".strip()
+    .replace("\n", "|")
+    .split("|")
+)
+FORMATTED = (
+    "show",
+    "stalls",
+    "verdict",
+    "top",
+    "timeline",
+    "comm",
+    "roofline",
+    "hotspots",
+    "expected",
+    "runs",
+    "compare",
+)
+ODD: dict[type, tuple[Any, ...]] = {
+    float: (float("nan"), float("inf"), float("-inf"), None, -1.0, 0.0, 1e300, 5e-324),
+    int: (None, 0, -1, 2**31 - 1, -(2**31), 2**62, -(2**63)), bool: (None, True, False),
+    str: (None, "", "x", "\x1b[31m", "[", "0x0x0", "99999999999999999999x1x1", "{", "[]", '{"a": []}', "x" * 70_000),
+}  # fmt: skip
+TEXTS = (
+    "NaN", "-Infinity", "1e999", "9" * 400, "-1", "[[[[]]]]", "[" * 100_000, '"\\ud800"', '"\\u0000"', '"../x"', "null",
+    "9223372036854775808", "0", '"9999-99-99T99:99:99+99:99"', '"' + "x" * 70_000 + '"', '[null]', '{"": {}}',
+)  # fmt: skip
+"""Values as JSON writes them, and as it must not."""
+
+
+def odd_values(table: pa.Table, random: random.Random) -> pa.Table:
+    """Some values of a column, or all of them, that no measurement has."""
+    place = random.randrange(table.num_columns)
+    name, kind = table.column_names[place], table.schema.field(place).type
+    plain, values = kind.value_type if pa.types.is_dictionary(kind) else kind, table[place].to_pylist()
+    of = float if pa.types.is_floating(plain) else int if pa.types.is_integer(plain) else bool if pa.types.is_boolean(plain) else str  # fmt: skip
+    share, one = random.choice((0.0, 0.3, 1.0)), random.choice(ODD[of])
+    lucky = random.randrange(len(values)) if values else 0
+    for number in range(len(values)):
+        if number == lucky or random.random() < share:
+            values[number] = one if random.random() < 0.8 else random.choice(ODD[of])
+    if pa.types.is_int32(plain):
+        values = [value if value is None else max(min(value, 2**31 - 1), -(2**31)) for value in values]
+    made = pa.array(values, plain)
+    return table.set_column(place, name, made.dictionary_encode() if kind != plain else made)
+
+
+def odd_rows(table: pa.Table, random: random.Random) -> pa.Table:
+    """Rows missing, twice, in another order; or the values of one column in another order."""
+    rows = list(range(table.num_rows))
+    if not rows:
+        return odd_values(table, random)
+    mixed = random.sample(rows, len(rows))
+    match random.randrange(6):
+        case 0:
+            return table.take(mixed)
+        case 1:
+            return table.take([*rows, *rows])
+        case 2:
+            return table.take(rows[:1])
+        case 3:
+            return table.slice(0, 0)
+        case 4:
+            return table.take(mixed[: len(rows) // 2])
+    place = random.randrange(table.num_columns)
+    return table.set_column(place, table.column_names[place], table[place].take(mixed))
+
+
+def odd_table(data: bytes, random: random.Random) -> bytes:
+    table = pq.read_table(pa.BufferReader(data))
+    sink = pa.BufferOutputStream()
+    pq.write_table(random.choice((other_column, odd_values, odd_values, odd_rows))(table, random), sink)
+    return bytes(sink.getvalue())
+
+
+def odd_text(data: bytes, random: random.Random) -> bytes:
+    """A value of some JSON as text that stands for none; a key twice, or gone; or another value of the same file."""
+    lines = data.splitlines() if data.startswith(b'{"kind"') else [data]
+    number, mark = random.randrange(len(lines)), "\0here\0"
+    content = json.loads(lines[number])
+    found = list(places(content))[1:]
+    *inside, last = random.choice(found)
+    around = content
+    for key in inside:
+        around = around[key]
+    if (way := random.randrange(6)) == 0:
+        del around[last]
+    elif way == 1 and isinstance(around, list):
+        around += around
+    elif way == 2:
+        other: Any = content
+        for key in random.choice(found):
+            other = other[key]
+        around[last] = json.loads(json.dumps(other))
+    else:
+        new = random.choice(TEXTS)
+        if way == 3 and isinstance(last, str):
+            new += f", {json.dumps(last)}: {json.dumps(around[last])}"
+        around[last] = mark
+        lines[number] = json.dumps(content).replace(json.dumps(mark), new).encode()
+        return b"\n".join(lines)
+    lines[number] = json.dumps(content).encode()
+    return b"\n".join(lines)
+
+
+def cut(data: bytes, random: random.Random) -> bytes:
+    return data[: random.choice((0, random.randrange(len(data))))]
+
+
+@pytest.mark.fault(
+    "a column of any table missing, of another type, with NaN, inf, null, negative or huge values", "read, or one line"
+)
+@pytest.mark.fault("rows of any table missing, twice, in another order", "every command reads it, or one line")
 @pytest.mark.fault("any byte of a Parquet table flipped", "the page's checksum tells: one line")
-@pytest.mark.parametrize("table", COMMANDS)
-def test_tables_are_read_or_refused(table: str, tmp_path: Path) -> None:
-    folder, seed = copied("all", tmp_path), random.Random(table)
-    path = folder / f"tables/{table}.parquet"
-    whole, rows = path.read_bytes(), pq.read_table(path)
-    for turn in range(4):
-        if turn % 3:
-            pq.write_table(other_column(rows, seed), path)
-        else:
-            path.write_bytes(flipped(whole, seed))
-        for command in COMMANDS[table]:
-            ends_well(command, str(folder), *([str(parsed("all").path)] if command == "compare" else []))
+@pytest.mark.fault("any value in a run's JSON no number, huge, nested 100,000 deep, twice, gone", "likewise")
+def test_every_command_on_any_damage(tmp_path: Path) -> None:
+    """FIPROF_TEST_DAMAGES=TURNS:SEED: more damages, and others."""
+    forks, archive, wrong = Forks(), tmp_path / "artifacts", []
+    constants: list[str] = []
+    env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
+    for turn in range(TURNS):
+        seed = random.Random(f"{SEED} {turn}")
+        chosen, run = seed.choice(DAMAGED), archive / "run"
+        for name, source in (("run", chosen), ("other", chosen if turn % 3 else DAMAGED[0])):
+            shutil.rmtree(archive / name, ignore_errors=True)
+            shutil.copytree((parsed if source in RUNS else profiled)(source).path, archive / name)
+        path = seed.choice(sorted(run.glob(seed.choice(("tables/*.parquet", "tables/*.parquet", "*.json*")))))
+        odd = odd_table if path.suffix == ".parquet" else seed.choice((odd_text, odd_text, other_type))
+        path.write_bytes(seed.choice((*[odd] * 8, flipped, cut))(path.read_bytes(), seed))
+        for words in seed.sample(READING, 6):
+            line = words.replace("RUN", "artifacts/run").replace("other", "artifacts/other").split()
+            if line[0] in FORMATTED:
+                line += ["--format", seed.choice(("table", "json", "md", "csv"))]
+            shutil.rmtree(tmp_path / "new", ignore_errors=True)
+            for left in ("new", "new.zip"):
+                (tmp_path / left).unlink(missing_ok=True)
+            ended = forks.run(line, tmp_path, env)
+            if line[-1] == "json" and ended.stdout:
+                json.loads(ended.stdout, parse_constant=constants.append)
+            if constants or not (ended.in_order and ended.stdout.replace("\n", "").isprintable()):
+                wrong.append((turn, line, f"{path.name}: {ended.status}: {ended.stderr[-2000:]}"))
+    forks.close()
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.fault(
+    "a range inside one that comes later, a share beyond 1, fewer samples than none", "one line names it"
+)
+@pytest.mark.parametrize(
+    ("table", "column", "value", "command"),
+    [("ranges", "parent", 2**31 - 1, "top"), ("stalls", "share", 1.5, "stalls"), ("stalls", "samples", -5, "stalls")],
+)
+def test_impossible_values_are_refused(table: str, column: str, value: float, command: str, tmp_path: Path) -> None:
+    folder = copied("decode", tmp_path)
+    rows = pq.read_table(path := folder / f"tables/{table}.parquet")
+    place, values = rows.column_names.index(column), rows[column].to_pylist()
+    made = pa.array([value, *values[1:]], rows.schema.field(place).type)
+    pq.write_table(rows.set_column(place, column, made), path)
+    assert f"its column {column} has impossible values in 1 rows" in ends_well(command, str(folder))
 
 
 @pytest.mark.fault("a table of checks without `value`, or with NaN", "the checks are made anew")

@@ -540,7 +540,7 @@ class _Gpu:
         shown = [
             finding("part", "{cause} {share:.0%}", cause=cause, share=ns / total)
             for cause, ns in sorted(sums.items(), key=lambda item: -item[1])[:3]
-            if ns >= CALL_SHARE * total
+            if ns >= CALL_SHARE * total > 0
         ]
         words, values = (
             "Outside it: {outside_ms:,.1f} ms: {causes}.",

@@ -151,7 +151,7 @@ def disagreements(launch: LaunchStalls) -> tuple[Finding, ...]:
         # Three standard errors of a share among independent samples.
         if share is None or sampled is None:
             continue
-        if abs(share - sampled) > max(DISAGREEMENT, 3 * math.sqrt(share * (1 - share) / total)):
+        if abs(share - sampled) > max(DISAGREEMENT, 3 * math.sqrt(share * max(1 - share, 0) / total)):
             words = "{reason} {stall_share:.1%} against {sample_share:.1%} sampled"
             apart.append(finding("difference", words, reason=stall.reason, stall_share=share, sample_share=sampled))
     found = []

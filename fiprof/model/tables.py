@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fiprof import files
 from fiprof.errors import FiprofError
@@ -201,6 +201,7 @@ class Reader:
             if new := [name for name in wanted if name not in self._read]:
                 there = self._file.read(columns=[name for name in new if name in self.columns])
                 found = self._with_absent(there, new, self.rows)
+                _require_possible(found)
                 self._read.update(zip(found.column_names, found.columns, strict=True))
             return pa.table({name: self._read[name] for name in wanted})
 
@@ -253,6 +254,19 @@ class Reader:
                 f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}",
                 f"fiprof parse {self.folder.parent} makes it again from the raw files",
             ) from error
+
+
+def _require_possible(found: pa.Table) -> None:
+    """Raise ValueError where a row's parent does not stand above it, a share is none, or samples are below 0."""
+    from fiprof.model.arrays import floats, numbers
+
+    largest: dict[str, Any] = {"parent": range(-1, found.num_rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
+    for name, most in largest.items():
+        if name in found.column_names:
+            whole = name != "share"
+            values = (numbers if whole else floats)(found[name])
+            if rows := int(((values < 0) | (values > most)).sum()) - found[name].null_count * whole:
+                raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
 def _check(name: str, found: pa.Schema) -> None:
