@@ -380,7 +380,7 @@ def test_an_archive_that_may_not_be_written(faked: Fiprof, own_file_system: Path
 
 
 def test_a_run_folder_that_may_not_be_written(fiprof: Fiprof, recorded: Path, own_file_system: Path) -> None:
-    """Its tables are made in the cache; where that may not be written either, it says so."""
+    """Its tables are made in the cache, or in memory where that may not be written either."""
     (own_file_system / "run").mkdir()
     for name in ("run.json", "ncu/raw.csv.xz"):
         target = own_file_system / "run" / name
@@ -388,12 +388,11 @@ def test_a_run_folder_that_may_not_be_written(fiprof: Fiprof, recorded: Path, ow
         shutil.copyfile(recorded / name, target)
     subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
     run, cache = str(own_file_system / "run"), own_file_system.with_name("cache")
-    assert fiprof("stalls", run, env={"XDG_CACHE_HOME": str(cache)}).returncode == 0
+    done = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(cache)})
+    assert done.returncode == 0
     assert len(list(cache.glob("fiprof/tables/*/tables/launches.parquet"))) == 1
-    done = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(own_file_system)})
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Traceback" not in done.stderr
-    assert "no permission to write" in done.stderr
+    in_memory = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(own_file_system)})
+    assert (in_memory.returncode, in_memory.stdout) == (0, done.stdout)
 
 
 def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

@@ -350,6 +350,8 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
             ]
         if rank:
             statements.append("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - 1970000000")
+            longer = "duration = duration + 2000000000, stopTime = stopTime + 2000000000"
+            statements.append(f"UPDATE ANALYSIS_DETAILS SET {longer}")
         (tmp_path / str(rank)).mkdir()
         files.append(str(altered(tmp_path / str(rank), *statements, source=TWO_RANKS)))
     assert invoke("import", *files, "--artifacts", str(tmp_path / "runs"))[0] == 0
