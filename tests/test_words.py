@@ -28,7 +28,7 @@ def forks() -> Iterator[Forks]:
 
 def tree(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[click.Parameter]]]:
     """Every command with the words that name it, and its parameters."""
-    ctx = click.Context(command)
+    ctx = click.Context(command, **cli.context_settings)
     if isinstance(command, click.Group):
         for name in command.list_commands(ctx):
             inner = command.get_command(ctx, name)
