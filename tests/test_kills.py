@@ -213,7 +213,7 @@ def check(
     assert not kill.orphans
     assert not [text for text in FALSE_REASONS if text in kill.stderr + again.stderr + again.stdout]
     assert again.returncode == 0, again.stderr
-    left = [path for path in folder.rglob(".*") if path.name != ".lock"]
+    left = [path for path in folder.rglob(".*") if path.name not in (".lock", ".export")]
     assert not left + [path for path in folder.glob("fiprof-*") if path.suffix != ".lock"]
     after = raw_files(folder)
     assert {name: after.get(name) for name in before} == before

@@ -394,7 +394,8 @@ def test_what_the_viewer_calls_otherwise_is_the_launchs(tmp_path: Path) -> None:
 def test_a_number_of_another_locale_is_refused_and_not_misread(tmp_path: Path, cell: str) -> None:
     with pytest.raises(FiprofError) as caught:
         parse(text(replaced("gpu__time_duration.sum", "1,000", cell)), tmp_path)
-    assert caught.value.message.endswith(f"has numbers in another locale's format: {cell}")
+    shown = cell.replace("\u202f", "\\u202f")
+    assert caught.value.message.endswith(f"has numbers in another locale's format: {shown}")
     assert caught.value.remedy.startswith("export it again: LC_ALL=C ncu --import REPORT")
 
 

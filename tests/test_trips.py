@@ -136,7 +136,7 @@ def test_compare_suggests_what_runs_as_printed(a: str, b: str, suggested: bool, 
 
 
 def test_make_collect_installs_fiprof_alone_and_ends_with_the_verdict(tmp_path: Path) -> None:
-    words = ["make", "--dry-run", "collect", f"VENV={tmp_path}/venv", "HAS_GPU=0"]
+    words = ["make", "--no-print-directory", "--dry-run", "collect", f"VENV={tmp_path}/venv", "HAS_GPU=0"]
     printed = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     assert "--editable '.'" in printed and "[dev]" not in printed
     assert printed.splitlines()[-1] == f"{tmp_path}/venv/bin/fiprof verdict latest"

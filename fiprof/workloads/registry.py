@@ -143,7 +143,7 @@ def _from_file(path: Path, name: str) -> type[Workload[Any]]:
 
 def _imported(path: Path, missing: dict[str, ModuleType]) -> ModuleType:
     """A file as a module, with each module that is not found put into ``missing`` and stood in for."""
-    module_spec = importlib.util.spec_from_file_location(f"fiprof_workload_{path.stem}", path)
+    module_spec = importlib.util.spec_from_file_location(f"fiprof_workload_{path.stem}", os.path.abspath(path))
     assert module_spec is not None and module_spec.loader is not None
     while True:
         module = importlib.util.module_from_spec(module_spec)
