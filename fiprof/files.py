@@ -170,9 +170,14 @@ LARGEST_TEXT = 256 << 20
 """Bytes of a file that is read as a whole; ``run.json`` of 200 cases has 0.1 MB."""
 
 _KINDS = {
-    stat.S_IFLNK: "a link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder", stat.S_IFREG: "a file",
-}  # fmt: skip
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: "a file",
+}
 
 
 class UnsafeName(FiprofError, ValueError):

@@ -179,15 +179,17 @@ COLUMNS = (
     Column("quantity", meaning="What is compared: a stall reason, or the key of a quantity."),
     Column("work", meaning="The main kind of operations, e.g. tensor fp16: that whose roof is used most."),
     Column("unit", "in", meaning="Unit of the numbers of the row."),
-    Column("expected_low", meaning="In the row's unit."), Column("expected_high", meaning="Null for none."),
+    Column("expected_low", meaning="In the row's unit."),
+    Column("expected_high", meaning="Null for none."),
     Column("expected_stated", meaning="The one number that the source states, where it states no range."),
     Column("measured", "measured", spec=".2f", meaning="Null where it was not collected."),
     Column("outcome", meaning="as expected, below, above, not measured, or not compared (another GPU, shape or size)."),
     Column("deviation", meaning="Measured minus the nearest end of what is expected."),
     Column("remarks", meaning="What limits the comparison: id and its numbers. Not compared: figures, for what, why."),
-    Column("source", meaning="Who states the figures."), Column("source_gpu", meaning="The GPU that they are of."),
+    Column("source", meaning="Who states the figures."),
+    Column("source_gpu", meaning="The GPU that they are of."),
     Column("steps", meaning="Steps: id, values, what it saves at most and what that rests on."),
-)  # fmt: skip
+)
 EMPTY: Mapping[str, Any] = {**{column.key: None for column in COLUMNS}, "steps": ()}
 Row = dict[str, Any]
 """COLUMNS, with ``what``, ``kind`` and ``limits`` (what is expected in words)."""

@@ -48,8 +48,9 @@ class Cause(Worded):
 CALLS = (
     (Cause.LAUNCH, re.compile(r"cu(da)?(Launch|GraphLaunch)")),
     (Cause.SYNCHRONIZATION, re.compile(r"cu(da)?\w*(Synchronize|StreamWaitEvent)|cu(da)?(Stream|Event)Query")),
-    (Cause.COPY_CALL, re.compile(r"cu(da)?(Memcpy|Memset)")), (Cause.CALL, re.compile("")),
-)  # fmt: skip
+    (Cause.COPY_CALL, re.compile(r"cu(da)?(Memcpy|Memset)")),
+    (Cause.CALL, re.compile("")),
+)
 """What a thread does in a call, by the first of these that its name begins with."""
 
 BLOCKING = re.compile(r"cu(da)?(Free|MemFree)(?!Async)|cu(da)?(Memcpy|Memset)")
@@ -62,9 +63,14 @@ OWN_WORK_NS = 200_000
 
 RANK, DEVICE = Column("rank", "rank"), Column("device", "GPU")
 IDLE = (
-    RANK, DEVICE, Column("cause", "cause"), Column("call", "call"), Column("range", "range", narrow=Narrow.BELOW),
-    Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%"),
-)  # fmt: skip
+    RANK,
+    DEVICE,
+    Column("cause", "cause"),
+    Column("call", "call"),
+    Column("range", "range", narrow=Narrow.BELOW),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+)
 
 
 @dataclass(frozen=True)

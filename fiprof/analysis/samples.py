@@ -14,10 +14,13 @@ from fiprof.model.run import Run, once
 from fiprof.model.spans import split, union, within
 
 METRICS = {
-    "sms_active": ("SMs Active", "sms_active_pct"), "sm_issue": ("SM Issue", "sm_issue_pct"),
-    "tensor_active": ("Tensor Active", "sampled_tensor_active_pct"), "dram_read": ("DRAM Read", "dram_read_pct"),
-    "dram_write": ("DRAM Write", "dram_write_pct"), "warps": ("Compute Warps in Flight", "compute_warps_pct"),
-}  # fmt: skip
+    "sms_active": ("SMs Active", "sms_active_pct"),
+    "sm_issue": ("SM Issue", "sm_issue_pct"),
+    "tensor_active": ("Tensor Active", "sampled_tensor_active_pct"),
+    "dram_read": ("DRAM Read", "dram_read_pct"),
+    "dram_write": ("DRAM Write", "dram_write_pct"),
+    "warps": ("Compute Warps in Flight", "compute_warps_pct"),
+}
 """Our key -> how nsys's names of it begin in some case of letters, «Tensor Active / FP16 Active» on an A100; and the
 column of its mean while a kernel ran."""
 PERCENT = "[throughput %]"

@@ -483,12 +483,18 @@ def limits(verdict: KernelVerdict) -> list[tuple[Kind, Part | None]]:
 
 
 KERNEL_FIGURES = {
-    "achieved_occupancy_pct": "achieved_occupancy_pct", "theoretical_occupancy_pct": "theoretical_occupancy_pct",
-    "waves": "waves_per_sm", "registers_per_thread": "registers_per_thread",
-    "shared_bytes_per_block": "shared_static_bytes + shared_dynamic_bytes", "tensor_active_pct": "tensor_active_pct",
-    "dram_pct": "dram_throughput_pct", "l2_pct": "l2_throughput_pct", "sm_pct": "sm_throughput_pct",
-    "dram_bytes": "dram_bytes", "l2_hit_pct": "l2_hit_pct",
-}  # fmt: skip
+    "achieved_occupancy_pct": "achieved_occupancy_pct",
+    "theoretical_occupancy_pct": "theoretical_occupancy_pct",
+    "waves": "waves_per_sm",
+    "registers_per_thread": "registers_per_thread",
+    "shared_bytes_per_block": "shared_static_bytes + shared_dynamic_bytes",
+    "tensor_active_pct": "tensor_active_pct",
+    "dram_pct": "dram_throughput_pct",
+    "l2_pct": "l2_throughput_pct",
+    "sm_pct": "sm_throughput_pct",
+    "dram_bytes": "dram_bytes",
+    "l2_hit_pct": "l2_hit_pct",
+}
 """Field of a result's kernel -> formula over the columns of ``launches``."""
 
 

@@ -41,15 +41,31 @@ class Spent(Worded):
 BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
 TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
 KERNELS = (
-    RANK, DEVICE, Column("kernel"), Column("kernel_full"), BY_RANGE, Column("count", "x", spec=",d"), TOTAL, SHARE,
-    Column("median_us", "median", "µs", ",.2f"), Column("p90_us", "p90", "µs", ",.2f"),
-    Column("spread", "spread", spec=".0%"), Column("shapes"), Column("verdict", "verdict"), Column("part"),
+    RANK,
+    DEVICE,
+    Column("kernel"),
+    Column("kernel_full"),
+    BY_RANGE,
+    Column("count", "x", spec=",d"),
+    TOTAL,
+    SHARE,
+    Column("median_us", "median", "µs", ",.2f"),
+    Column("p90_us", "p90", "µs", ",.2f"),
+    Column("spread", "spread", spec=".0%"),
+    Column("shapes"),
+    Column("verdict", "verdict"),
+    Column("part"),
     Column("profiled", "profiled", spec=".0%"),
-)  # fmt: skip
+)
 RANGES = (
-    RANK, DEVICE, Column("range", "range", narrow=Narrow.ABOVE), Column("count", "kernels", spec=",d"), TOTAL, SHARE,
+    RANK,
+    DEVICE,
+    Column("range", "range", narrow=Narrow.ABOVE),
+    Column("count", "kernels", spec=",d"),
+    TOTAL,
+    SHARE,
     Column("longest", "longest kernel", narrow=Narrow.BELOW),
-)  # fmt: skip
+)
 
 Row = dict[str, Any]
 

@@ -54,9 +54,14 @@ def packages() -> Mapping[str, str]:
 
 
 ELSEWHERE = {
-    "after_measuring": "source_map", "choices": "study", "claim_notes": "study", "claims": "study",
-    "extras": "jit.measure", "files": "study", "study_sections": "study",
-}  # fmt: skip
+    "after_measuring": "source_map",
+    "choices": "study",
+    "claim_notes": "study",
+    "claims": "study",
+    "extras": "jit.measure",
+    "files": "study",
+    "study_sections": "study",
+}
 """The pack's other functions -> the module of this package that has it."""
 
 

@@ -34,9 +34,11 @@ Value = Callable[[Row], float | None]
 """A formula ready to be evaluated."""
 
 OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float | None]]] = {
-    ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("*", operator.mul),
+    ast.Add: ("+", operator.add),
+    ast.Sub: ("-", operator.sub),
+    ast.Mult: ("*", operator.mul),
     ast.Div: ("/", lambda part, whole: part / whole if whole else None),
-}  # fmt: skip
+}
 SUM, PRODUCT, ATOM = 1, 2, 3
 """How tightly the outermost operation of a text binds."""
 

@@ -36,9 +36,11 @@ _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
 """Columns of ``launches`` that tell which launch it is."""
 SECTIONS = {
-    "SpeedOfLight": "sm_throughput_pct", "Occupancy": "achieved_occupancy_pct",
-    "MemoryWorkloadAnalysis": "dram_bytes_per_second", "SourceCounters": "uniform_branches_pct",
-}  # fmt: skip
+    "SpeedOfLight": "sm_throughput_pct",
+    "Occupancy": "achieved_occupancy_pct",
+    "MemoryWorkloadAnalysis": "dram_bytes_per_second",
+    "SourceCounters": "uniform_branches_pct",
+}
 """Section of ncu -> a column of ``launches`` that it alone has. WarpStateStats has a table of its own."""
 RUN_WARNINGS = {
     "failed": "the run {run} failed: {reason}",

@@ -17,8 +17,9 @@ IDLE_PIPE_PCT = 2.0
 """Activity of a pipe, percent of the time, up to which a kernel need not use it: the tensor cores read up to 1.3 for
 kernels without a tensor operation on an H200."""
 PIPES = {
-    "tensor_active_pct": (Formula("tensor_use_pct"), TENSOR_OPS), "fp64_pct": (Formula("fp64_pct"), FLOAT_OPS["fp64"]),
-}  # fmt: skip
+    "tensor_active_pct": (Formula("tensor_use_pct"), TENSOR_OPS),
+    "fp64_pct": (Formula("fp64_pct"), FLOAT_OPS["fp64"]),
+}
 """Pipes that do one kind of work alone: column -> their activity, and the operations that they do."""
 
 

@@ -39,9 +39,13 @@ EXPORT_S = 4 * 3600.0
 PACKED_BYTES = 1 << 28
 """The most that is packed: it takes a second."""
 NAMES: dict[FileKind, str] = {
-    "nsys-rep": NSYS_REPORT, "nsys-sqlite": NSYS_SQLITE, "ncu-rep": NCU_REPORT, "ncu-raw": NCU_PAGES["raw"],
-    "ncu-details": NCU_PAGES["details"], "ncu-source": NCU_PAGES["source"],
-}  # fmt: skip
+    "nsys-rep": NSYS_REPORT,
+    "nsys-sqlite": NSYS_SQLITE,
+    "ncu-rep": NCU_REPORT,
+    "ncu-raw": NCU_PAGES["raw"],
+    "ncu-details": NCU_PAGES["details"],
+    "ncu-source": NCU_PAGES["source"],
+}
 """Kind of a file -> its name in the run folder."""
 
 

@@ -18,9 +18,15 @@ TENSOR_ROOFLINE = "SpeedOfLight_HierarchicalTensorRooflineChart"
 
 # What `fiprof stalls` and `fiprof show` need: 26 passes on an H200 instead of 38.
 QUICK_SECTIONS = (
-    "SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats", "SchedulerStats", "ComputeWorkloadAnalysis",
-    "MemoryWorkloadAnalysis", TENSOR_ROOFLINE,
-)  # fmt: skip
+    "SpeedOfLight",
+    "LaunchStats",
+    "Occupancy",
+    "WarpStateStats",
+    "SchedulerStats",
+    "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis",
+    TENSOR_ROOFLINE,
+)
 
 # What the quick sections lack and checks and verdicts want; they cost no pass of their own (26 on an H200 either way).
 QUICK_METRICS = (

@@ -375,15 +375,21 @@ class Scopes:
 # CUDA calls, and what they launched
 
 CALL_FIELDS = (
-    column("start_ns", "start", required=True), column("end_ns", "end", required=True),
-    column("thread", "globalTid", required=True), column("correlation", "correlationId"), column("name", "nameId"),
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
+    column("thread", "globalTid", required=True),
+    column("correlation", "correlationId"),
+    column("name", "nameId"),
     column("status", "returnValue"),
-)  # fmt: skip
+)
 WORK_FIELDS = (
-    column("start_ns", "start", required=True), column("end_ns", "end", required=True),
-    column("device", "deviceId"), column("stream", "streamId"),
-    column("process", "globalPid", required=True, otherwise=0), column("correlation", "correlationId"),
-)  # fmt: skip
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
+    column("device", "deviceId"),
+    column("stream", "streamId"),
+    column("process", "globalPid", required=True, otherwise=0),
+    column("correlation", "correlationId"),
+)
 
 
 def _pack_dimensions(x: Ints, y: Ints, z: Ints) -> Ints:
@@ -397,12 +403,15 @@ def _dimensions(packed: Sequence[int]) -> list[str]:
 
 
 KERNEL_FIELDS = (
-    *WORK_FIELDS, column("name", "demangledName"), column("mangled", "mangledName"),
+    *WORK_FIELDS,
+    column("name", "demangledName"),
+    column("mangled", "mangledName"),
     Field("grid", ("gridX", "gridY", "gridZ"), _pack_dimensions),
-    Field("block", ("blockX", "blockY", "blockZ"), _pack_dimensions), column("registers", "registersPerThread"),
+    Field("block", ("blockX", "blockY", "blockZ"), _pack_dimensions),
+    column("registers", "registersPerThread"),
     Field("shared_bytes", ("staticSharedMemory", "dynamicSharedMemory"), operator.add),
     column("graph_node", "graphNodeId"),
-)  # fmt: skip
+)
 UNKNOWN = -1
 """A duration that is not known."""
 LARGEST_KEY = (1 << 63) - 1

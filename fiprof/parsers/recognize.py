@@ -29,8 +29,11 @@ _RAW = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _SOURCE = re.compile(rb'^"?Kernel Name"?,[^\n]*\n+(?:[^\n]*\n){0,4}?"?Address"?,"?Source"?', re.MULTILINE)
 _TRANSPOSED = re.compile(rb'^"?\w+__[\w.]+(?: \[[^\]\n]*\])?"?,', re.MULTILINE)
 _PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
-    (_DETAILS, "ncu-details"), (_RAW, "ncu-raw"), (_SOURCE, "ncu-source"), (_TRANSPOSED, "ncu-raw"),
-)  # fmt: skip
+    (_DETAILS, "ncu-details"),
+    (_RAW, "ncu-raw"),
+    (_SOURCE, "ncu-source"),
+    (_TRANSPOSED, "ncu-raw"),
+)
 OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
     (re.compile(pattern, re.MULTILINE), what, remedy)
     for pattern, what, remedy in (
@@ -66,13 +69,17 @@ _VERSIONS: dict[FileKind, re.Pattern[bytes]] = {
     "ncu-rep": re.compile(rb"(20\d\d)\.(\d+)\.(\d+)[\d.]* \(build"),
 }
 _GPU = {
-    "name": "name", "uuid": "uuid", "multiprocessors": "smCount", "memory_bytes": "totalMemory",
+    "name": "name",
+    "uuid": "uuid",
+    "multiprocessors": "smCount",
+    "memory_bytes": "totalMemory",
     "l2_bytes": "l2CacheSize",
-}  # fmt: skip
+}
 """Field of the environment's GPU -> column of TARGET_INFO_GPU."""
 _ATTRIBUTES = {
-    "multiprocessors": "device__attribute_multiprocessor_count", "l2_bytes": "device__attribute_l2_cache_size",
-}  # fmt: skip
+    "multiprocessors": "device__attribute_multiprocessor_count",
+    "l2_bytes": "device__attribute_l2_cache_size",
+}
 """Field of the environment's GPU -> ncu's metric."""
 
 

@@ -42,15 +42,19 @@ STALLS = {
 
 COMMUNICATION = "#aa00cc"
 FAMILIES = (
-    ("communication", COLLECTIVE.pattern, COMMUNICATION), ("prefill", "prefill", "#a54a1d"),
-    ("decode", "decode", "#2994ff"), ("merge", "merge", "#0099cc"), ("norm", "norm(?!al)", "#2a6f63"),
-    ("rope", "rotary|rope", "#9841aa"), ("attention", "attention|fmha|flash", "#ff5500"),
+    ("communication", COLLECTIVE.pattern, COMMUNICATION),
+    ("prefill", "prefill", "#a54a1d"),
+    ("decode", "decode", "#2994ff"),
+    ("merge", "merge", "#0099cc"),
+    ("norm", "norm(?!al)", "#2a6f63"),
+    ("rope", "rotary|rope", "#9841aa"),
+    ("attention", "attention|fmha|flash", "#ff5500"),
     ("matmul", "gemm|gemv|matmul|nvjet|wgrad", "#009933"),
     ("elementwise", "elementwise|fill|copy|catarray|distribution", "#777744"),
     ("sort", "radixsort|randperm|mergesort", "#885588"),
     ("reduction", "scan|reduce|reduction|softmax|argmax", "#c48464"),
     ("lookup", "index|gather|scatter|embedding", "#bb3355"),
-)  # fmt: skip
+)
 """Family, pattern of the names of its kernels in small letters (the first family that fits), colour."""
 _OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")
 """Of kernels without a family."""

@@ -54,13 +54,15 @@ def measured(quantity: Quantity | str, title: str = "", unit: str = "", spec: st
 
 
 NAMES: Cells = (
-    attribute("launch", "#"), attribute("label", "case", narrow=Narrow.ABOVE),
+    attribute("launch", "#"),
+    attribute("label", "case", narrow=Narrow.ABOVE),
     attribute("kernel", "kernel", narrow=Narrow.ABOVE),
-)  # fmt: skip
+)
 """Which launch it is."""
 TIMES: Cells = (
-    attribute("nsys_duration_us", "nsys", "µs", ",.2f"), attribute("duration_us", "ncu", "µs", ",.2f"),
-)  # fmt: skip
+    attribute("nsys_duration_us", "nsys", "µs", ",.2f"),
+    attribute("duration_us", "ncu", "µs", ",.2f"),
+)
 """Of a launch, in this order on every page."""
 HOW_TIMED = "nsys: in the program, the median; ncu: this launch alone, with the clocks and caches set for it."
 

@@ -32,16 +32,29 @@ LEAST_SHARE = 0.02
 MOST_BARS = 8
 
 COUNTERS = {
-    "duration_us": "duration", "dram_gb_per_s": "DRAM rate", "dram_share": "DRAM, of its peak",
-    "dram_read_mb": "read from DRAM", "l2_gb_per_s": "L2 rate", "l2_hit_pct": "L2 hits", "l1_hit_pct": "L1 hits",
-    "million_instructions": "warp instructions, millions", "tensor_active_pct": "tensor cores active",
-    "issue_active_pct": "cycles with an issue", "achieved_occupancy_pct": "achieved occupancy",
-    "theoretical_occupancy_pct": "theoretical occupancy", "registers_per_thread": "registers a thread",
-    "shared_kb_per_block": "shared memory a block", "blocks": "blocks", "threads_per_block": "threads a block",
-    "waves_per_sm": "waves", "spill_requests": "requests of spilled registers",
-    "global_sectors_per_request": "sectors a global request", "shared_conflict_share": "bank conflicts, of passes",
-    "idle_pct": "idle multiprocessors", "sm_clock_ghz": "SM clock",
-}  # fmt: skip
+    "duration_us": "duration",
+    "dram_gb_per_s": "DRAM rate",
+    "dram_share": "DRAM, of its peak",
+    "dram_read_mb": "read from DRAM",
+    "l2_gb_per_s": "L2 rate",
+    "l2_hit_pct": "L2 hits",
+    "l1_hit_pct": "L1 hits",
+    "million_instructions": "warp instructions, millions",
+    "tensor_active_pct": "tensor cores active",
+    "issue_active_pct": "cycles with an issue",
+    "achieved_occupancy_pct": "achieved occupancy",
+    "theoretical_occupancy_pct": "theoretical occupancy",
+    "registers_per_thread": "registers a thread",
+    "shared_kb_per_block": "shared memory a block",
+    "blocks": "blocks",
+    "threads_per_block": "threads a block",
+    "waves_per_sm": "waves",
+    "spill_requests": "requests of spilled registers",
+    "global_sectors_per_request": "sectors a global request",
+    "shared_conflict_share": "bank conflicts, of passes",
+    "idle_pct": "idle multiprocessors",
+    "sm_clock_ghz": "SM clock",
+}
 """What a counter is called where two sides are compared, in the order of the table."""
 
 ACCOUNTS = Column("", "accounts for", "µs", "+,.2f")
@@ -198,8 +211,10 @@ def _first(
 
 
 _KERNELS = (
-    Column("", "kernel", wrap=True, narrow=Narrow.ABOVE), *SIDES_US, Column("", "of the change", "", ".0%"),
-)  # fmt: skip
+    Column("", "kernel", wrap=True, narrow=Narrow.ABOVE),
+    *SIDES_US,
+    Column("", "of the change", "", ".0%"),
+)
 
 
 def _case(case: CaseChange, *, chart: bool) -> View:

@@ -7,14 +7,20 @@ from fiprof.reports.columns import heading
 from fiprof.reports.view import Column, Document, View, view_of
 
 SHOWN = (
-    Column("what", "what", least=26), Column("unit", "in"), Column("limits", "expected", least=8),
-    Column("measured", "measured", spec=".2f"), Column("in_words", "outcome"),
-)  # fmt: skip
+    Column("what", "what", least=26),
+    Column("unit", "in"),
+    Column("limits", "expected", least=8),
+    Column("measured", "measured", spec=".2f"),
+    Column("in_words", "outcome"),
+)
 
 NOT_COMPARED = (
-    Column("family", "family"), Column("what", "what"), Column("figure", "said", least=37), Column("params", "for"),
+    Column("family", "family"),
+    Column("what", "what"),
+    Column("figure", "said", least=37),
+    Column("params", "for"),
     Column("why", "not compared"),
-)  # fmt: skip
+)
 
 MOST_CASES = 8
 """Cases that people are shown."""

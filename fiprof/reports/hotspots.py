@@ -23,12 +23,16 @@ MOST_LAUNCHES = 3
 """Groups of like launches that people are shown."""
 
 SHOWN = (
-    Column("rank", "#", spec="d"), Column("offset", "offset", spec="x"),
-    Column("samples", "samples", spec=",d", narrow=Narrow.DROP), Column("sample_share", "share", spec=".1%"),
+    Column("rank", "#", spec="d"),
+    Column("offset", "offset", spec="x"),
+    Column("samples", "samples", spec=",d", narrow=Narrow.DROP),
+    Column("sample_share", "share", spec=".1%"),
     Column("samples_not_issued", "not issued", spec=",d", narrow=Narrow.DROP),
-    Column("top_reason", "stall", least=len("short_scoreboard"), narrow=Narrow.KEEP), Column("shown", "instruction"),
-    Column("waits_for", "waits for", narrow=Narrow.BELOW), Column("source", "source", narrow=Narrow.BELOW),
-)  # fmt: skip
+    Column("top_reason", "stall", least=len("short_scoreboard"), narrow=Narrow.KEEP),
+    Column("shown", "instruction"),
+    Column("waits_for", "waits for", narrow=Narrow.BELOW),
+    Column("source", "source", narrow=Narrow.BELOW),
+)
 """The last two are there where an instruction has something in them."""
 
 

@@ -67,11 +67,13 @@ BASELINES = (
     Column("baseline", "baseline", meaning="Its name.", narrow=Narrow.KEEP),
     Column("run", "run", meaning="The run that it names.", narrow=Narrow.KEEP),
     Column("commit", meaning="Commit that is measured; null where the run's tree is in no commit."),
-    Column("short_commit", "commit"), Column("count", "cases", spec=",d"),
+    Column("short_commit", "commit"),
+    Column("count", "cases", spec=",d"),
     Column("cases", meaning="Ids of its cases; null where its run is not in the archive."),
-    Column("set", "set", narrow=Narrow.BELOW), Column("set_at", meaning="When, ISO 8601 with offset."),
+    Column("set", "set", narrow=Narrow.BELOW),
+    Column("set_at", meaning="When, ISO 8601 with offset."),
     Column("set_by", "by", meaning="user@host.", narrow=Narrow.BELOW),
-)  # fmt: skip
+)
 FOR_PEOPLE = ("pair", "result", "interval", "short_commit", "count", "set")
 """Keys of columns that programs do not get."""
 

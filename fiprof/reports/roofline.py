@@ -38,19 +38,28 @@ MOST_REMARKS = 8
 L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)
 """Shown where L1 binds a launch."""
 LAUNCHES = (
-    *(column for column, _ in TIMES), Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
-    Column("l2_flop_per_byte", "L2", "FLOP/B", ".4g", narrow=Narrow.DROP), L1,
+    *(column for column, _ in TIMES),
+    Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
+    Column("l2_flop_per_byte", "L2", "FLOP/B", ".4g", narrow=Narrow.DROP),
+    L1,
     Column("model_flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"), Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
+    Column("tflops", "achieved", "TFLOP/s", ".2f"),
+    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
     Column("roof_share", "share", spec=".1%"),
-)  # fmt: skip
+)
 CASES = (
-    Column("label", "case"), Column("kernels", "kernels", narrow=Narrow.DROP), Column("nsys_us", "nsys", "µs", ",.2f"),
-    Column("duration_us", "ncu", "µs", ",.2f"), Column("gflop", "work", "GFLOP", ",.2f"),
-    Column("moved_mb", "bytes", "MB", ",.1f"), Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"), Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
-    Column("share", "share", spec=".1%"), Column("roof", "roof"),
-)  # fmt: skip
+    Column("label", "case"),
+    Column("kernels", "kernels", narrow=Narrow.DROP),
+    Column("nsys_us", "nsys", "µs", ",.2f"),
+    Column("duration_us", "ncu", "µs", ",.2f"),
+    Column("gflop", "work", "GFLOP", ",.2f"),
+    Column("moved_mb", "bytes", "MB", ",.1f"),
+    Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
+    Column("tflops", "achieved", "TFLOP/s", ".2f"),
+    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
+    Column("share", "share", spec=".1%"),
+    Column("roof", "roof"),
+)
 
 
 def document(rooflines: Rooflines, *, most: int | None = None) -> Document:

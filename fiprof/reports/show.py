@@ -43,15 +43,23 @@ MOST_ROWS = 20
 WHO: Cells = tuple(map(attribute, ("launch", "case", "label", "iteration", "kernel", "kernel_full", "grid", "block")))
 RANK: Cells = (attribute("rank", "rank"),)
 TIMED: Cells = (
-    *TIMES, attribute("nsys_spread", "spread", spec=".1%"), attribute("grid", "grid"), attribute("block", "block"),
-)  # fmt: skip
+    *TIMES,
+    attribute("nsys_spread", "spread", spec=".1%"),
+    attribute("grid", "grid"),
+    attribute("block", "block"),
+)
 IN_LOOP = attribute("case_dram_floor_pct", "in loop", "DRAM %", ".0f")
 """Beside ncu's cold launch, which leaves a part of what it writes in L2."""
 OVERVIEW: Cells = (
-    *TIMES, measured("sm_throughput_pct", "SM", spec=".0f"), measured("l1_throughput_pct", "L1", spec=".0f"),
-    measured("l2_use_pct", "L2", spec=".0f"), measured("dram_throughput_pct", "DRAM", spec=".0f"), IN_LOOP,
-    measured("tensor_active_pct", "tensor", spec=".0f"), measured("achieved_occupancy_pct", "occup.", spec=".0f"),
-)  # fmt: skip
+    *TIMES,
+    measured("sm_throughput_pct", "SM", spec=".0f"),
+    measured("l1_throughput_pct", "L1", spec=".0f"),
+    measured("l2_use_pct", "L2", spec=".0f"),
+    measured("dram_throughput_pct", "DRAM", spec=".0f"),
+    IN_LOOP,
+    measured("tensor_active_pct", "tensor", spec=".0f"),
+    measured("achieved_occupancy_pct", "occup.", spec=".0f"),
+)
 
 
 def _of_roof(item: LaunchFigures) -> tuple[float | None, str | None]:
@@ -66,18 +74,27 @@ WORK: Cells = (
     tera("tflops", "roofline.work.ops_per_second", "achieved"),
     (Column("", "of roof", spec=".1%"), lambda item: _of_roof(item)[0]),
     (Column("", "roof", least=len("tensor fp16")), lambda item: _of_roof(item)[1]),
-    attribute("compute_roof_share", of="roofline.work.share"), attribute("work", of="roofline.work.kind"),
-    tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"), attribute("basis", of="roofline.basis"),
-    measured("tensor_active_pct", "tensor", "% active"), measured("threads_per_instruction", "threads", "per inst"),
+    attribute("compute_roof_share", of="roofline.work.share"),
+    attribute("work", of="roofline.work.kind"),
+    tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"),
+    attribute("basis", of="roofline.basis"),
+    measured("tensor_active_pct", "tensor", "% active"),
+    measured("threads_per_instruction", "threads", "per inst"),
     *map(measured, ("tensor_ops", "fp32_ops", "sm_clock_ghz")),
-)  # fmt: skip
+)
 MEMORY: Cells = (
-    measured("sm_throughput_pct", "SM"), measured("l1_throughput_pct", "L1"), measured("l2_use_pct", "L2"),
-    measured("l2_throughput_pct"), measured("dram_throughput_pct", "DRAM"), IN_LOOP,
-    attribute("", "busiest", of="busiest"), measured("dram_gb_per_s", "DRAM"),
+    measured("sm_throughput_pct", "SM"),
+    measured("l1_throughput_pct", "L1"),
+    measured("l2_use_pct", "L2"),
+    measured("l2_throughput_pct"),
+    measured("dram_throughput_pct", "DRAM"),
+    IN_LOOP,
+    attribute("", "busiest", of="busiest"),
+    measured("dram_gb_per_s", "DRAM"),
     *map(measured, ("dram_roof_gb_per_s", "dram_share", "l2_gb_per_s", "l2_roof_gb_per_s")),
-    measured("l1_hit_pct", "L1", "hit %"), measured("l2_hit_pct", "L2", "hit %"),
-)  # fmt: skip
+    measured("l1_hit_pct", "L1", "hit %"),
+    measured("l2_hit_pct", "L2", "hit %"),
+)
 OCCUPANCY: Cells = (
     measured("achieved_occupancy_pct", "achieved", spec=".2f"),
     measured("theoretical_occupancy_pct", "theoret.", spec=".2f"),
@@ -109,22 +126,28 @@ def _limit(resource: Resource, title: str) -> Cells:
 
 CLUSTERS = _limit(Resource.CLUSTERS, "clusters")
 LIMITS: Cells = (
-    *_limit(Resource.REGISTERS, "regs"), *_limit(Resource.SHARED_MEMORY, "shared"), *_limit(Resource.WARPS, "warps"),
-    *_limit(Resource.BLOCKS, "blocks"), *_limit(Resource.BARRIERS, "barriers"), *CLUSTERS,
+    *_limit(Resource.REGISTERS, "regs"),
+    *_limit(Resource.SHARED_MEMORY, "shared"),
+    *_limit(Resource.WARPS, "warps"),
+    *_limit(Resource.BLOCKS, "blocks"),
+    *_limit(Resource.BARRIERS, "barriers"),
+    *CLUSTERS,
     attribute("lifted_occupancy_pct", "lifted", "%", ".4g", of="occupancy.lift.occupancy_pct"),
     attribute("lifted_resources", of="occupancy.lift.resources"),
-    attribute("lifted_blocks", of="occupancy.lift.blocks"), attribute("lifted_then", of="occupancy.lift.then"),
+    attribute("lifted_blocks", of="occupancy.lift.blocks"),
+    attribute("lifted_then", of="occupancy.lift.then"),
     attribute("occupancy_steps", of="occupancy.steps"),
-)  # fmt: skip
+)
 WAVES: Cells = (
     attribute("wave_blocks", "a wave", "blocks", ",d", of="occupancy.waves.wave_blocks"),
-    measured("waves_per_sm", "waves"), attribute("full_waves", "full", "", "d", of="occupancy.waves.full"),
+    measured("waves_per_sm", "waves"),
+    attribute("full_waves", "full", "", "d", of="occupancy.waves.full"),
     attribute("last_wave_blocks", "last", "blocks", ",d", of="occupancy.waves.last_blocks"),
     attribute("last_wave_idle_share", "idle in it", "", ".1%", of="occupancy.waves.idle_share"),
     attribute("tail_loss_share", "costs ≤", "", ".1%", of="occupancy.waves.loss_share"),
     attribute("last_wave_share", of="occupancy.waves.last_wave_share"),
     attribute("idle_multiprocessors", of="occupancy.waves.idle_multiprocessors"),
-)  # fmt: skip
+)
 
 
 def _ideal(kind: str) -> Cells:
@@ -145,9 +168,11 @@ def _ideal(kind: str) -> Cells:
 
 
 GLOBAL: Cells = (
-    measured("global_loads_sectors_per_request", "loads", "sect/req", ".2f"), *_ideal("loads"),
-    measured("global_stores_sectors_per_request", "stores", "sect/req", ".2f"), *_ideal("stores"),
-)  # fmt: skip
+    measured("global_loads_sectors_per_request", "loads", "sect/req", ".2f"),
+    *_ideal("loads"),
+    measured("global_stores_sectors_per_request", "stores", "sect/req", ".2f"),
+    *_ideal("stores"),
+)
 SHARED: Cells = (
     measured("shared_loads_conflict_share", "sh. loads", "conflicts"),
     measured("shared_loads_passes_per_needed", "n-way"),
@@ -155,8 +180,9 @@ SHARED: Cells = (
     measured("shared_stores_passes_per_needed", "n-way"),
 )
 LOCAL: Cells = (
-    measured("local_requests", "local", "requests"), measured("spill_requests", "spilled", "requests"),
-)  # fmt: skip
+    measured("local_requests", "local", "requests"),
+    measured("spill_requests", "spilled", "requests"),
+)
 _CHOSEN: Cells = (
     *WHO, *TIMED, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
 )  # fmt: skip
@@ -167,11 +193,14 @@ LAUNCH: Cells = (*_CHOSEN, *(measured(key) for key in QUANTITIES if key not in _
 # Cases
 
 CASE_TIMES = (
-    (case_quantities.PLAIN, "plain", ",.2f", Narrow.WRAP), (case_quantities.PLAIN_SPREAD, "spread", ".1%", Narrow.WRAP),
-    (case_quantities.NSYS, "nsys", ",.2f", Narrow.WRAP), (case_quantities.NSYS_SPREAD, "spread", ".1%", Narrow.WRAP),
-    (case_quantities.NCU, "ncu", ",.2f", Narrow.WRAP), (case_quantities.WALL, "host loop", ",.2f", Narrow.DROP),
+    (case_quantities.PLAIN, "plain", ",.2f", Narrow.WRAP),
+    (case_quantities.PLAIN_SPREAD, "spread", ".1%", Narrow.WRAP),
+    (case_quantities.NSYS, "nsys", ",.2f", Narrow.WRAP),
+    (case_quantities.NSYS_SPREAD, "spread", ".1%", Narrow.WRAP),
+    (case_quantities.NCU, "ncu", ",.2f", Narrow.WRAP),
+    (case_quantities.WALL, "host loop", ",.2f", Narrow.DROP),
     (case_quantities.WAITING, "GPU waits", ".0f", Narrow.DROP),
-)  # fmt: skip
+)
 """Quantity of a case, its heading and format, and what becomes of it where the table is too wide."""
 CASE_LEAST = (
     (case_quantities.MODEL_TFLOPS, "least work", ".2f", Narrow.WRAP),
@@ -369,6 +398,10 @@ def _waves(groups: Sequence[Group]) -> Iterator[View]:
 
 
 SECTIONS: Mapping[str, Callable[[Sequence[Group]], Iterator[View]]] = {
-    "times": _times, "compute": _compute, "memory": _memory, "occupancy": _occupancy, "waves": _waves,
-}  # fmt: skip
+    "times": _times,
+    "compute": _compute,
+    "memory": _memory,
+    "occupancy": _occupancy,
+    "waves": _waves,
+}
 """What ``fiprof show`` shows below its overview, each by an option of its name."""

@@ -13,7 +13,8 @@ FOLDED_SHARE = 0.01
 """Reasons below it in both measures are shown as one."""
 
 COLUMNS = (
-    Column("launch", meaning="ncu's ID of the launch."), Column("case", meaning="Case id."),
+    Column("launch", meaning="ncu's ID of the launch."),
+    Column("case", meaning="Case id."),
     Column("iteration", meaning="Iteration of the case, from 0."),
     Column("kernel", meaning="Function name without namespaces, parameters and template arguments."),
     Column("reason", "reason", least=len("math_pipe_throttle"), meaning="Why warps did not issue: long_scoreboard, …"),
@@ -22,7 +23,7 @@ COLUMNS = (
     Column("samples", meaning="Warp samples in this state."),
     Column("samples_not_issued", meaning="Samples in cycles in which the scheduler issued nothing."),
     Column("sample_share", "sampled", spec=".1%", meaning="Share of all warp samples of the launch, 0 to 1."),
-)  # fmt: skip
+)
 SHOWN = (COLUMNS[4], Column("weight", "bar", bar=True), COLUMNS[5], COLUMNS[6], COLUMNS[9])
 
 

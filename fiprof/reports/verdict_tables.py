@@ -40,16 +40,21 @@ _PROGRAM: Cells = (
 )
 
 _EVIDENCE = (
-    Column("what", "evidence"), Column("value", "value"), Column("limit", "held against"),
+    Column("what", "evidence"),
+    Column("value", "value"),
+    Column("limit", "held against"),
     Column("provenance", "measured as", narrow=Narrow.BELOW),
-)  # fmt: skip
+)
 
 _CASES = (
-    Column("label", "case"), Column("case_kernels", "kernels", spec=".3g"),
-    Column("case_busy_us", "GPU busy, nsys", "µs", spec=",.2f"), Column("case_wall_us", "host loop", "µs", spec=",.2f"),
+    Column("label", "case"),
+    Column("case_kernels", "kernels", spec=".3g"),
+    Column("case_busy_us", "GPU busy, nsys", "µs", spec=",.2f"),
+    Column("case_wall_us", "host loop", "µs", spec=",.2f"),
     Column("case_waiting_pct", "GPU waits", "%", spec=".1f"),
-    Column("case_copying_pct", "only copies", "%", spec=".0f"), Column("verdict", "limit"),
-)  # fmt: skip
+    Column("case_copying_pct", "only copies", "%", spec=".0f"),
+    Column("verdict", "limit"),
+)
 
 MOST_ROWS = 20
 """Groups of launches, and cases that wait for the host, that people are shown."""

@@ -7,15 +7,22 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
 
 EVIDENCE = {
-    "use": "use of {of}", "idle_pct": "idle time of the multiprocessors",
-    "case_waiting_pct": "time in which the GPU waits", "issue_active_pct": "cycles in which a scheduler issued",
-    "stall_share_pct": "warps in {of}", "case_dram_floor_pct": "use of DRAM in a loop, by the least bytes",
-    "case_copying_pct": "copies alone, of the GPU's busy time", "beside_pct": "time beside other kernels",
-    "blocks": "blocks", "threads_per_block": "threads a block",
+    "use": "use of {of}",
+    "idle_pct": "idle time of the multiprocessors",
+    "case_waiting_pct": "time in which the GPU waits",
+    "issue_active_pct": "cycles in which a scheduler issued",
+    "stall_share_pct": "warps in {of}",
+    "case_dram_floor_pct": "use of DRAM in a loop, by the least bytes",
+    "case_copying_pct": "copies alone, of the GPU's busy time",
+    "beside_pct": "time beside other kernels",
+    "blocks": "blocks",
+    "threads_per_block": "threads a block",
     "threads_per_instruction": "active threads an instruction",
     "uniform_branches_pct": "branches that a warp takes as one",
-    "spill_requests": "local memory requests of spilled registers", "local_pct": "local memory, of the sectors touched",
-    "local_mb": "local memory touched", "global_sectors_per_needed": "sectors touched for each one needed",
+    "spill_requests": "local memory requests of spilled registers",
+    "local_pct": "local memory, of the sectors touched",
+    "local_mb": "local memory touched",
+    "global_sectors_per_needed": "sectors touched for each one needed",
     "global_sectors_per_request": "sectors a request of global memory",
     "global_loads_sectors_per_request": "sectors a global load",
     "global_stores_sectors_per_request": "sectors a global store",
@@ -25,8 +32,9 @@ EVIDENCE = {
     "fixed_pct": "what any launch takes, of the launch's time",
     "shuffle_pct": "shuffles, of the passes through shared memory",
     "shared_atomic_pct": "atomics, of the instructions on shared memory",
-    "host_memory_pct": "host memory, of the sectors asked of L2", "duration_us": "duration",
-}  # fmt: skip
+    "host_memory_pct": "host memory, of the sectors asked of L2",
+    "duration_us": "duration",
+}
 """Quantity -> what a verdict's evidence calls it; ``use`` where it is a part of the hardware."""
 
 

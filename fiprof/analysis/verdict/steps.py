@@ -506,18 +506,23 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
 
 _LESS_OF: Mapping[str, str] = {
     **dict.fromkeys(("long_scoreboard", "lg_throttle", "drain", "tex_throttle"), "loads l2"),
-    **dict.fromkeys(("mio_throttle", "short_scoreboard"), "loads xu_pipe"), "math_pipe_throttle": "pipes",
-    "branch_resolving": "issue_slots alu_pipe", "membar": "l2", "barrier": "issue_slots",
-}  # fmt: skip
+    **dict.fromkeys(("mio_throttle", "short_scoreboard"), "loads xu_pipe"),
+    "math_pipe_throttle": "pipes",
+    "branch_resolving": "issue_slots alu_pipe",
+    "membar": "l2",
+    "barrier": "issue_slots",
+}
 """Stall reason -> what may be used less by what helps against it."""
 
 
 _WAYS_OUT: Mapping[tuple[str, Family], str] = {
     ("long_scoreboard", Family.MBARRIER): "more_stages earlier_copies",
-    ("long_scoreboard", Family.COPY_WAIT): "more_stages earlier_copies", ("long_scoreboard", Family.LOCAL): "no_local",
-    ("long_scoreboard", Family.ATOMIC): "no_result", ("short_scoreboard", Family.SPECIAL): "polynomials kept",
+    ("long_scoreboard", Family.COPY_WAIT): "more_stages earlier_copies",
+    ("long_scoreboard", Family.LOCAL): "no_local",
+    ("long_scoreboard", Family.ATOMIC): "no_result",
+    ("short_scoreboard", Family.SPECIAL): "polynomials kept",
     ("short_scoreboard", Family.CONVERSION): "fewer_conversions",
-}  # fmt: skip
+}
 """Stall reason and what is waited for -> the ways that make it less."""
 
 
@@ -792,14 +797,19 @@ def _conflicts(s: LaunchContext) -> Iterator[Step]:
 
 Make = Callable[[LaunchContext, Part | None], Iterator[Step]]
 _FOR_PART: Mapping[Part, Make] = {
-    Part.TENSOR_CORES: _tensor, Part.DRAM: _dram, Part.L2: lambda s, _: iter([s.step("less_l2")]),
+    Part.TENSOR_CORES: _tensor,
+    Part.DRAM: _dram,
+    Part.L2: lambda s, _: iter([s.step("less_l2")]),
     Part.CONSTANT_CACHE: lambda s, _: iter([s.step("uniform_constants", s.in_code(Family.CONSTANT))]),
     **dict.fromkeys(PASSES, _passes),
-}  # fmt: skip
+}
 _FOR_KIND: Mapping[Kind, Make] = {
-    Kind.LAUNCH: _launch, Kind.IMBALANCE: _imbalance, Kind.LATENCY: _latency, Kind.COMPUTE: _pipes,
+    Kind.LAUNCH: _launch,
+    Kind.IMBALANCE: _imbalance,
+    Kind.LATENCY: _latency,
+    Kind.COMPUTE: _pipes,
     Kind.MEMORY: _others,
-}  # fmt: skip
+}
 """For parts that are not in _FOR_PART. No step follows from the other kinds."""
 
 

@@ -28,10 +28,13 @@ _COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
 """Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""
 
 RESTS_ON: Mapping[CheckName, frozenset[Kind]] = {
-    CheckName.REFERENCE: frozenset(Kind), CheckName.NSYS_VS_PLAIN: frozenset({Kind.LAUNCH}),
-    CheckName.SPREAD: frozenset({Kind.LAUNCH}), CheckName.NCU_VS_NSYS: _COUNTED,
-    CheckName.STALL_SUM: frozenset({Kind.LATENCY}), CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY}),
-}  # fmt: skip
+    CheckName.REFERENCE: frozenset(Kind),
+    CheckName.NSYS_VS_PLAIN: frozenset({Kind.LAUNCH}),
+    CheckName.SPREAD: frozenset({Kind.LAUNCH}),
+    CheckName.NCU_VS_NSYS: _COUNTED,
+    CheckName.STALL_SUM: frozenset({Kind.LATENCY}),
+    CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY}),
+}
 """Check -> the kinds of verdict that rest on it; one that failed says nothing about the others.
 
 Counted work and bytes bear on steps and samples on hot spots, and neither on what binds.

@@ -44,20 +44,27 @@ JUMPS = ("BRA", "JMP", "BSSY", "CALL", "WARPSYNC")
 
 EVIDENCE = (Column("what", "evidence"), Column("value", "value"), Column("limit", "compared with"))
 STALLS = (
-    Column("reason", "reason"), Column("weight", "share of the warps' time", bar=True),
+    Column("reason", "reason"),
+    Column("weight", "share of the warps' time", bar=True),
     Column("share", "share", spec=".1%"),
     Column("median", "run's median", spec=".1%", meaning="Over the run's launches: the line in the bar."),
-    Column("warps", "warps an issue", spec=".2f"), Column("sampled", "sampled", spec=".1%"),
-)  # fmt: skip
+    Column("warps", "warps an issue", spec=".2f"),
+    Column("sampled", "sampled", spec=".1%"),
+)
 LIMITS = (
     Column("resource", "resource"),
     Column("blocks", "blocks it allows", spec=".3g", meaning="Blocks of a multiprocessor by it alone."),
-    Column("most", "at most", spec=".3g"), Column("occupancy_pct", "occupancy", "%", ".0f"), Column("binds", "limits"),
-)  # fmt: skip
+    Column("most", "at most", spec=".3g"),
+    Column("occupancy_pct", "occupancy", "%", ".0f"),
+    Column("binds", "limits"),
+)
 MEMORIES = (
-    Column("memory", "memory"), Column("achieved", "achieved", "GB/s", ",.0f"), Column("roof", "roof", "GB/s", ",.0f"),
-    Column("share", "share", spec=".0%"), Column("intensity", "FLOP/byte", spec=".4g"),
-)  # fmt: skip
+    Column("memory", "memory"),
+    Column("achieved", "achieved", "GB/s", ",.0f"),
+    Column("roof", "roof", "GB/s", ",.0f"),
+    Column("share", "share", spec=".0%"),
+    Column("intensity", "FLOP/byte", spec=".4g"),
+)
 
 
 def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, Any]:

@@ -38,9 +38,12 @@ MOST_NAMED = 4
 MOST_KERNELS = 20
 """That several runs are compared by: those with most time in any of them."""
 ENVIRONMENT = {
-    "the GPU": ("gpu", "name"), "the driver": ("gpu_state", "before", "driver"),
-    "flashinfer": ("packages", "flashinfer-python"), "torch": ("packages", "torch"), "ncu's version": ("tools", "ncu"),
-}  # fmt: skip
+    "the GPU": ("gpu", "name"),
+    "the driver": ("gpu_state", "before", "driver"),
+    "flashinfer": ("packages", "flashinfer-python"),
+    "torch": ("packages", "torch"),
+    "ncu's version": ("tools", "ncu"),
+}
 """In which runs may differ."""
 
 # Several runs
