@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,11 @@ def mask(text: str, values: Sequence[str] | None = None, found: Found | None = N
 
         text = re.sub(pattern, hide, text)
     return LONG.sub(lambda match: MASK if _random(match[0], found) else match[0], text)
+
+
+def masking() -> Callable[[str], str]:
+    """``mask`` for the texts of a database, many of which stand there twice."""
+    return functools.lru_cache(1 << 16)(functools.partial(mask, values=secrets()))
 
 
 def mask_words(words: Sequence[str], values: Sequence[str] | None = None, found: Found | None = None) -> list[str]:

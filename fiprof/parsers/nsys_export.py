@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fiprof.errors import FiprofError
-from fiprof.model.redaction import mask, secrets
+from fiprof.model.redaction import masking
 from fiprof.parsers.names import printable
 from fiprof.parsers.recognize import connect, database_bytes, unwritten
 from fiprof.parsers.sqlite_pages import Ints, NotPlainError, Pages, Values
@@ -102,8 +102,8 @@ class Export:
         with self._readable():
             self._check_size()
             self._connection = connect(path)
-            masking = functools.lru_cache(1 << 16)(functools.partial(mask, values=secrets()))
-            self._connection.text_factory = lambda raw: masking(printable(raw.decode(errors="replace")))
+            masked = masking()
+            self._connection.text_factory = lambda raw: masked(printable(raw.decode(errors="replace")))
         versions: dict[str, tuple[int, str]] = {}
         self._unlike: dict[str, str] = {}
         try:

@@ -7,13 +7,12 @@ and 2025.3.
 """
 
 import contextlib
-import functools
 import re
 import sqlite3
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.model.redaction import MASK, mask, secrets
+from fiprof.model.redaction import MASK, masking
 from fiprof.parsers.nsys import NOTED, read_domains, read_processes, read_samples
 from fiprof.parsers.nsys_export import Export, quoted
 
@@ -107,8 +106,7 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
 def _mask(connection: sqlite3.Connection) -> int:
     """Mask secrets in all texts. Returns how many of them stood in tables that are not written anew."""
     changed = 0
-    masking = functools.lru_cache(1 << 16)(functools.partial(mask, values=secrets()))
-    connection.create_function("masked", 1, masking, deterministic=True)
+    connection.create_function("masked", 1, masking(), deterministic=True)
     for table, columns in _tables(connection).items():
         for column in (quoted(name) for name, kind in columns.items() if kind.upper() == "TEXT"):
             where = f"typeof({column}) = 'text' AND {column} != masked({column})"
