@@ -576,9 +576,9 @@ class _Gpu:
         words += " First: {cause}"
         words += " ({name})" if row["name"] else ""
         words += " in {range}" if row["range"] and row["range"] != row["name"] else ""
-        idle = "" if row["cause"] in OF_GPU or row["name"] == FIRST_STEPS else "idle for "
-        words += f", {idle}{{share:.0%}}"
-        words += " of the time of all steps" if row["name"] == FIRST_STEPS else ""
+        first_steps = row["name"] == FIRST_STEPS
+        idle = "" if row["cause"] in OF_GPU or first_steps else "idle for "
+        words += f", {idle}{{share:.0%}}" + (" of the time of all steps" if first_steps else "")
         if made is None:
             return finding("no_step", words + ".", **values)
         values |= {"step": made.id, "action": made.action, "basis": made.basis}

@@ -78,6 +78,8 @@ SCATTERED = Threshold(2.0, "")
 QUEUED = Threshold(25.0, "%")
 """Use of the busiest memory, below which warps wait for its latency and not for the sectors before theirs: chains of
 dependent loads from anywhere read 2 to 16%, gathers and scatters 30 to 90%."""
+FILLS = Threshold(90.0, "%")
+"""Written bytes in DRAM's traffic, above which a kernel fills memory: a copy has 50%, and no warp waits for a store."""
 FULL_REQUEST = Threshold(16.0, "sectors")
 """Sectors of a warp's widest access, 32 lanes of 16 bytes: a request that touches more is scattered."""
 FEW_LANES = Threshold(16.0, "threads")

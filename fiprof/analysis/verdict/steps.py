@@ -726,7 +726,7 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     use, excess, used = s.use(Part.DRAM), s.excess_bytes, s.use_of(Part.DRAM)
     read, written = (s.number(f"dram_{way}_bytes") or 0.0 for way in ("read", "write"))
-    fills = written > 9 * read
+    fills = 100 * written > thresholds.FILLS * (read + written)
     # What is written once passes L2 once.
     less = (Part.L2,) if fills else ()
     if excess is not None and excess >= thresholds.EXCESS:
