@@ -22,6 +22,9 @@ PIECE_ROWS = 1 << 18
 MISSING = -1
 """In place of a null."""
 INFINITE = frozenset({float("inf"), float("-inf")})
+DENSE = 1 << 20
+"""Combinations of values that are counted in an array; more are encoded by pyarrow.compute, a tenth of a second to
+import."""
 KEPT = 4096
 """Launches whose rows are kept when they have been made, so that memory is bounded."""
 
@@ -71,19 +74,24 @@ class Kinds:
     def __init__(self) -> None:
         self.numbers: dict[tuple[Any, ...], int] = {}
 
-    def of(self, piece: pa.Table, **added: Ints) -> Ints:
-        """The number of each row. added: columns of integers that are not in the table."""
-        key, size = np.zeros(piece.num_rows, np.int64), 1
-        columns = [coded(column)[1] for column in piece.columns]
-        for codes in (*columns, *(values - values.min(initial=0) for values in added.values())):
-            if size * (width := int(codes.max(initial=0)) + 1) > 1 << 62:
+    def of(self, piece: pa.Table, rows: Ints | slice = slice(None), **added: Ints) -> Ints:
+        """The number of each of the rows. added: columns of integers of theirs that are not in the table."""
+        columns = [(values, codes[rows]) for values, codes in map(coded, piece.columns)]
+        key, size = np.zeros(1, np.int64), 1
+        for codes in (*(each for _, each in columns), *(values - values.min(initial=0) for values in added.values())):
+            if size * (width := int(codes.max(initial=0)) + 1) > DENSE:
                 distinct, key = coded(arrow(key))
                 size = len(distinct)
             key, size = key * width + codes, size * width
-        distinct, key = coded(arrow(key))
-        example = np.empty(len(distinct) - 1, np.int64)
-        example[key[::-1]] = np.arange(len(key))[::-1]
-        shown = [column.to_pylist() for column in piece.take(arrow(example)).columns]
+        if size > DENSE:
+            distinct, key = coded(arrow(key))
+            size = len(distinct)
+        first = np.full(size, len(key))
+        first[key[::-1]] = np.arange(len(key))[::-1]
+        example = np.sort(first[first < len(key)])
+        first[key[example]] = np.arange(len(example))
+        key = first[key]
+        shown = [[values[code] for code in codes[example].tolist()] for values, codes in columns]
         shown += [values[example].tolist() for values in added.values()]
         known = [self.numbers.setdefault(values, len(self.numbers)) for values in zip(*shown, strict=True)]
         return np.array(known, np.int32)[key]

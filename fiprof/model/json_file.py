@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.model.redaction import masked
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ def encode(content: DataclassInstance) -> bytes:
     """A dataclass as indented JSON, a newline at its end. A byte that is not UTF-8 stands there as ``\\xff``, a secret
     as ``***``; a field ``masked`` takes the names of those."""
     import msgspec
+
+    from fiprof.model.redaction import masked
 
     plain, names = masked(dataclasses.asdict(content))
     if "masked" in plain:

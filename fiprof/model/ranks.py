@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fiprof.model import tables
 from fiprof.model.arrays import Ints, numbers
@@ -107,6 +106,8 @@ def nccl_setups(run: Run) -> list[tuple[int, dict[str, int]]]:
     """Process and payload of NCCL's ranges that set up a communicator."""
     if not run.has("ranges"):
         return []
+    import pyarrow.compute as pc
+
     found = run.table("ranges", ["domain", "name", "payload", "pid"])
     ours = found.filter(pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"])))
     rows = ours.filter(pc.starts_with(ours["name"].cast("string"), "ncclCommInit")).to_pylist()

@@ -14,7 +14,7 @@ import numpy as np
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, arrow, finite_rows, numbers
+from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
@@ -284,9 +284,9 @@ class Run:
         ranks, kinds, durations = ranks_of(self), Kinds(), Quantiles(self.row_count("kernels"))
         keys, who = ["case", "kernel", "kernel_full", "grid", "block"], ("pid", "device") if ranks.several else ()
         for piece in self.pieces("kernels", (*keys, "phase", "duration_ns", *who)):
-            kept = piece.take(arrow(measured(piece))) if self.cases else piece
-            rank = ranks.of_rows(kept) if ranks.several else np.zeros(kept.num_rows, np.int64)
-            durations.add(kinds.of(kept.select(keys), rank=rank), numbers(kept["duration_ns"]))
+            kept = measured(piece) if self.cases else slice(None)
+            rank = ranks.of_rows(piece) if ranks.several else np.zeros(piece.num_rows, np.int64)
+            durations.add(kinds.of(piece.select(keys), kept, rank=rank[kept]), numbers(piece["duration_ns"])[kept])
         times = durations.found()
         found: dict[tuple[str | None, Shape], dict[int, Times]] = defaultdict(dict)
         for (*values, number), each in kinds.numbers.items():

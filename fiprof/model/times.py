@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from fiprof.model.arrays import Floats, Ints, Kinds, Quantiles, arrow, coded, numbers
+from fiprof.model.arrays import Floats, Ints, Kinds, Quantiles, coded, numbers
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -91,11 +91,10 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
         kept = kept[rank[kept] >= 0]
         if not len(kept):
             continue
-        if len(kept) < piece.num_rows:
-            piece, rank = piece.take(arrow(kept)), rank[kept]
-        number, duration_ns = numbers(piece["iteration"]), numbers(piece["duration_ns"])
-        durations_ns.add(kernels.of(piece.select(["case", "kernel"]), rank=rank), duration_ns)
-        iteration = iterations.of(piece.select(["case"]), rank=rank, iteration=number)
+        rank, duration_ns = rank[kept], numbers(piece["duration_ns"])[kept]
+        durations_ns.add(kernels.of(piece.select(["case", "kernel"]), kept, rank=rank), duration_ns)
+        number = numbers(piece["iteration"])[kept]
+        iteration = iterations.of(piece.select(["case"]), kept, rank=rank, iteration=number)
         added: Floats = np.bincount(iteration, duration_ns, len(iterations.numbers))  # type: ignore[assignment]
         added[: len(totals_ns)] += totals_ns
         totals_ns = added
