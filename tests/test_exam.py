@@ -83,6 +83,42 @@ QUESTIONS = {
 """Workload -> what is right of its longest launch."""
 
 
+SERVING = {
+    "int8_gemv_bytes": Question("latency memory/dram memory/l1_data compute", "more_loads fewer_accesses fewer_l1_passes",
+        "a byte a lane: 32 useful bytes a request and a conversion each; wanted: wider loads"),
+    "nearest_code": Question("memory/l2", "less_l2", "L2 while the SMs work; the last wave is a third full"),
+    "rope_powers": Question("compute", f"less_xu less_fma less_alu less_of_pipe {WORK_LESS}",
+        "a power, a sine and a cosine for 8 bytes"),
+    "rmsnorm_few_rows": Question("launch latency imbalance", "fuse_or_batch more_blocks larger_launches use_graph",
+        "8 blocks, a few microseconds"),
+    "candidates": Question("latency memory/l2 memory/l2_atomics", "aggregate_atomics spread_atomics",
+        "5 million atomics on two words"),
+    "kv_append_strided": Question("memory latency", "neighbouring_access", "a sector for each 2 bytes written"),
+    "paged_gather_halves": Question("latency memory/dram memory/l1_data compute", f"{IN_FLIGHT} fewer_accesses {WORK_LESS}",
+        "borderline: 64 bytes a request behind another load; wanted: wider loads, more of them"),
+    "embedding_gather": Question("memory/dram", f"{BYTES} at_roof", "16 KB rows, 16 bytes a lane"),
+    "splitk_reduce": Question("memory/dram", f"{BYTES} at_roof", "16 independent streams a thread"),
+    "int4_gemv_alu": Question("compute", f"less_xu less_alu less_fma less_of_pipe packed_halves {WORK_LESS}",
+        "eight shifts, masks, conversions and additions a word"),
+    "softmax_rows": Question("memory/dram latency compute", f"{BYTES} at_roof {IN_FLIGHT} {WORK_LESS} fewer_barriers fewer_shuffles",
+        "borderline: one pass over DRAM, two reductions"),
+    "histogram_one_bank": Question("memory/shared_memory memory/l1_data compute/lsu_pipe latency", "no_bank_conflicts",
+        "64 counters in one bank"),
+    "transpose_padded": Question("memory/dram latency", f"{BYTES} at_roof {IN_FLIGHT}", "128 MiB, nothing left to mend"),
+    "matmul_naive": Question("memory/l1_data compute/lsu_pipe compute/issue_slots latency",
+        "fewer_l1_passes fewer_accesses use_tensor_cores", "two loads for each multiply-add"),
+    "tail_of_a_wave": Question("imbalance/tail", "fuller_last_wave", "264 blocks at once, then 13"),
+    "grid_barriers": Question("latency memory/l2", "fewer_fences fewer_barriers less_stall share_awaited_work",
+        "every step waits for every block; wanted: fewer steps with a barrier"),
+    "spilled_tile": Question("memory latency compute/lsu_pipe", "fewer_spills", "96 live sums, 64 registers"),
+    "divergent_formats": Question("compute latency", "same_path", "eight branches one after the other"),
+    "runtime_indices": Question("compute latency memory/dram", f"less_alu less_xu less_fma less_of_pipe {WORK_LESS}",
+        "six divisions and remainders an element"),
+    "residual_tiny": Question("launch latency imbalance", "fuse_or_batch larger_launches use_graph", "2 µs"),
+}  # fmt: skip
+"""serving_kernels.py likewise; the first two were known to be told another first step."""
+
+
 @pytest.mark.parametrize("model", EXAMS)
 def test_held_out_kernels_are_told_their_limit_and_a_right_first_step(model: str) -> None:
     answers = {
