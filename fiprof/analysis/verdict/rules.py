@@ -12,6 +12,7 @@ time at the least, whatever else is done about it. In this order the first that 
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
 Within ``NOISE`` both are named, as a pair: a number that passes a threshold changes the verdict by way of the pair.
+So are a tail and what all multiprocessors share, DRAM or L2, where that is saturated before the tail.
 
 A cause is a pattern that a use of hardware alone does not name. Each of these was made into a kernel
 (tests/trouble_kernels.py) and recorded on a GPU. It has to bear on what binds: local memory is none of a kernel whose
@@ -74,6 +75,8 @@ class Resource(NamedTuple):
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 """The data stage that L1 and shared memory have in common, by what mostly passes it."""
 _ISSUED = (Part.ISSUE_SLOTS,)
+_OF_ALL = (Part.DRAM, Part.L2, Part.L2_ATOMICS)
+"""What all multiprocessors share."""
 _L2_FURTHER = ("l2_sm_sectors_pct", "l2_data_pct", "l2_fill_pct", "l2_host_fill_pct", "l2_decompression_pct")
 
 RESOURCES: Mapping[Part, Resource] = {
@@ -174,6 +177,14 @@ class _Limits(NamedTuple):
             if top and feeds(top, item) and item.value >= least:
                 return item
         return top
+
+    @property
+    def binds_while_working(self) -> bool:
+        """Whether the busiest resource, one of all multiprocessors, is saturated before the tail, when all work."""
+        busiest, tail = self.busiest, self.imbalance
+        if busiest is None or tail is None or tail.part is not Part.TAIL or busiest.part not in _OF_ALL:
+            return False
+        return 100 * busiest.value >= SATURATED * (100 - tail.value)
 
     @property
     def latency(self) -> Bottleneck | None:
@@ -286,6 +297,8 @@ def judge(
         if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
             # It is busy, and the warps wait for something else.
             near = [each for each in others if each[0][:2] == limits.busiest[:2]]
+        elif found.kind is Kind.IMBALANCE and limits.binds_while_working:
+            near = [each for each in others if each[0] is limits.busiest]
         if near:
             runner_up, margin = near[0]
             binds = (found, runner_up)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from fiprof.analysis import thresholds
 from fiprof.analysis.alternatives import Alternative
-from fiprof.analysis.instructions import Family, HotInstruction, Listing
+from fiprof.analysis.instructions import ACCESS_BYTES, Family, HotInstruction, Listing, access_bytes
 from fiprof.analysis.occupancy import WARP_THREADS, occupancy
 from fiprof.analysis.stalls import state
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Part, TimeOf, Verdict
@@ -495,7 +495,9 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
         reason, share = str(s.stalls[0].of), s.stalls[0].number
         if reason != "misc":  # it says nothing of what to do
             values, less = {"reason": reason, "share": share, **_ways_out(s, reason)}, _parts(_LESS_OF.get(reason, ""))
-            yield s.step("less_stall", hot(s.hottest(reason)), values, relieves=less, rules=s.estimated("CPIStall"))
+            where = s.hottest(reason)
+            kind = "more_loads" if reason == "long_scoreboard" and _below_word(where) else "less_stall"
+            yield s.step(kind, hot(where), values, relieves=less, rules=s.estimated("CPIStall"))
     elif s.stalls:
         waits = tuple(finding("wait", "{reason} {share}", reason=each.of, share=each.number) for each in s.stalls[:3])
         longest = finding("longest_waits", "the largest stalls are {waits} of the warps' time", waits=waits)
@@ -755,11 +757,21 @@ def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any
         return ways("several_chains")
     if s.has(*COPIES):
         return ways("more_stages")
+    first = _below_word(waiting)
     return ways(
+        ("wider_loads", first),
         "loads_in_flight",
-        ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
+        ("wider_loads", not first and s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
         ("async_copies", s.has(Family.SHARED_STORE)),
     )
+
+
+def _below_word(waiting: HotInstruction | None) -> bool:
+    """Whether warps wait for a load of one or two bytes a thread: a request that carries at most half of the sectors
+    that one of words does."""
+    if waiting is None or waiting.waits_for is None or waiting.chain or waiting.cause is not Family.GLOBAL_LOAD:
+        return False
+    return access_bytes(waiting.waits_for) < ACCESS_BYTES
 
 
 def _passes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
