@@ -46,6 +46,9 @@ ON_H100 = {
 EXAMS = {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123-214021-exam"}
 """exam_kernels.py by the model of GPU."""
 
+SERVING = RECORDED / "20261124-061446-serving"
+"""serving_kernels.py on an H200, without samples of the GPU's metrics."""
+
 STUDY = RECORDED / "study-flashinfer-quick"
 
 OTHERS = ".others"
@@ -71,6 +74,11 @@ def on_h100(name: str) -> Run:
 def exam(model: str) -> Run:
     """One of EXAMS likewise."""
     return _parsed(EXAMS[model], OTHERS)
+
+
+def serving() -> Run:
+    """SERVING likewise."""
+    return _parsed(SERVING, OTHERS)
 
 
 def profiled(name: str) -> Run:

@@ -24,13 +24,7 @@ def exam(name: str, summary: str, **launch: float) -> None:
 
 
 exam("int8_gemv_bytes", "int8 weights for one token, a byte a lane", elements=1 << 25, grid=1 << 10)
-exam(
-    "nearest_code",
-    "vectors against codes in L2, a wave and a third",
-    elements=1 << 20,
-    threads=1024,
-    blocks_per_sm=2.58,
-)
+exam("nearest_code", "codes in L2, a wave and a third", elements=1 << 20, threads=1024, blocks_per_sm=2.58)
 exam("rope_powers", "rotary embedding with powers, sines and cosines", elements=1 << 25, grid=1 << 16)
 exam("rmsnorm_few_rows", "8 rows of 8192", elements=1 << 16, grid=8)
 exam("candidates", "an atomic on a counter for each logit above a threshold", elements=1 << 24, grid=1 << 16)

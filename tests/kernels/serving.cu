@@ -24,14 +24,16 @@ KERNEL(int8_gemv_bytes)
     if (LANE == 0) out[THREAD / 32] = sum;
 }
 
-//# nearest_code: a block a vector, against 32768 codes of 8 floats that lie in L2
+//# nearest_code: a block a vector, against 131072 codes of 8 floats that lie in L2, each from another code on
 KERNEL(nearest_code)
 {
     const float4* codes = (const float4*)in;
-    const float4 mine = codes[(scrambled(blockIdx.x) & 65534) + LANE % 2];
+    const unsigned first = scrambled(blockIdx.x) & 262112;
+    const float4 mine = codes[first + LANE % 2];
     float best = 1e30f;
-    for (int k = threadIdx.x; k < 65536; k += blockDim.x) {
-        const float4 code = __ldcg(codes + k);
+    #pragma unroll 4
+    for (unsigned k = threadIdx.x; k < 262144; k += blockDim.x) {
+        const float4 code = __ldcg(codes + (first + k & 262143));
         const float x = code.x - mine.x, y = code.y - mine.y, z = code.z - mine.z, w = code.w - mine.w;
         float distance = x * x + y * y + z * z + w * w;
         distance += __shfl_xor_sync(~0u, distance, 1);
