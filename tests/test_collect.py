@@ -272,6 +272,17 @@ def test_a_lost_terminal(fakes: Env, tmp_path: Path) -> None:
     assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
 
 
+@pytest.mark.fault("the terminal of a command under nohup is gone", "the exit status is the command's own")
+def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    os.close(ours)
+    env = {**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": ""}
+    argv = [sys.executable, "-m", "fiprof", "show", "missing"]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, stdout=terminal, stderr=terminal, check=False)
+    os.close(terminal)
+    assert done.returncode == 2
+
+
 @pytest.mark.fault(
     "a workload leaves a process in a session of its own", "it is ended, and named in the run's warnings"
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -199,7 +200,7 @@ def _failed(error: BaseException) -> int:
     # As libraries say it: for arrays, threads, their own code.
     if isinstance(error, MemoryError) or re.search("start new thread|map segment|Cannot allocate", str(error)):
         text = "fiprof: memory does not suffice: allow more (ulimit -v, the limit of the job); the least is 1 GiB"
-    elif isinstance(error, OSError):
+    elif isinstance(error, OSError) and not (error.errno == errno.EIO and interrupts.received()):
         # What is still to be written to stdout goes nowhere, and no second attempt fails at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(error, BrokenPipeError):
@@ -212,17 +213,19 @@ def _failed(error: BaseException) -> int:
         shown = io.StringIO()
         error.show(shown)
         text, status = shown.getvalue().rstrip("\n"), error.exit_code
-    # What an interrupt cuts short may fail in a way of its own: an import, for one.
-    elif isinstance(error, KeyboardInterrupt | click.Abort) or interrupts.raised():
+    # What an interrupt cuts short may fail in a way of its own: an import, or writing to a terminal that is gone.
+    elif isinstance(error, KeyboardInterrupt | click.Abort | OSError) or interrupts.raised():
         text, status = "fiprof: interrupted", 128 + (interrupts.received() or signal.SIGINT)
     elif isinstance(error, FiprofError):
         ended = error.exit_code == INTERRUPTED_EXIT
         text, status = f"fiprof: {said(error)}", 128 + interrupts.received() if ended else error.exit_code
     else:
         raise error
-    # Where there is a stderr.
-    with contextlib.suppress(OSError):
+    try:
         output.message(text)
+    except OSError:
+        # There is none, or its terminal is gone: Python's own attempt at exit would make the status 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     return status
 
 
