@@ -27,8 +27,8 @@ from fiprof.model.run import Run
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
-from tests.conftest import Fiprof, python_path
-from tests.recorded_runs import invoke, profiled, refusal
+from tests.conftest import Fiprof, python_path, run_fiprof
+from tests.recorded_runs import RUNS, invoke, profiled, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
 """What is to be said of every recorded run: nsys's report stays where it was made."""
@@ -396,6 +396,24 @@ def test_a_locked_catalogue(run: Path) -> None:
             line = waiting.stderr.readline()
             database.execute("ROLLBACK")
             assert waiting.wait(60) == 0 and f"process {os.getpid()}" in line and "60 s" in line, line
+
+
+@pytest.mark.fault("FIPROF_CATALOG is locked when a collect or a tag ends", "it is said who has it, how long is waited")
+@pytest.mark.parametrize("words", [("collect", "--replay", str(RUNS["decode"])), ("tag", "run", "x")])
+def test_a_locked_database_of_several(words: tuple[str, ...], tmp_path: Path) -> None:
+    shutil.copytree(RUNS["decode"], tmp_path / "artifacts/run")
+    url = f"sqlite:///{tmp_path}/shared.sqlite"
+    assert run_fiprof("index", cwd=tmp_path, env={"FIPROF_CATALOG": url}).returncode == 0
+    with closing(sqlite3.connect(tmp_path / "shared.sqlite", isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        argv = [sys.executable, "-m", "fiprof", *words]
+        env = {**os.environ, "PYTHONPATH": python_path(), "FIPROF_CATALOG": url}
+        with subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as waiting:
+            assert waiting.stderr
+            line = next(line for line in waiting.stderr if "waiting" in line)
+            database.execute("ROLLBACK")
+            rest = waiting.stderr.read()
+    assert waiting.returncode == 0 and f"process {os.getpid()}" in line and "up to 60 s" in line, line + rest
 
 
 @pytest.mark.fault("a prune is ended in the middle", "`verify` agrees; the next prune removes the rest")

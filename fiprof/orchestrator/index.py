@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,15 +158,16 @@ def trend(archive: Archive, question: Question, url: str | None = None) -> list[
         raise FiprofError("changes are found with ruptures, which is missing", "pip install ruptures") from error
 
 
-def share(folder: Path) -> None:
+def share(folder: Path, tell: Callable[[str], None]) -> None:
     """Tell a database of several people of a new or changed run, where FIPROF_CATALOG names one.
 
     A catalogue beside the runs needs no telling: whoever asks it looks for new folders first.
+    tell: is told what has to be waited for.
     """
     if os.environ.get(VARIABLE):
         from fiprof.orchestrator.run_folder import Archive
 
-        opened(Archive(folder.parent)).add(folder)
+        opened(Archive(folder.parent, tell)).add(folder)
 
 
 def _file(root: Path) -> Path:

@@ -383,7 +383,7 @@ class RunSession:
         finally:
             path = self.folder.finish(status, problem.message if problem else "")
         try:
-            share(path)
+            share(path, self.progress.say)
         except FiprofError as error:
             self.progress.say(f"note: {error.message}")
         if problem is not None:

@@ -38,7 +38,7 @@ def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
                 f"{name!r} is no tag", f"a tag has up to {keeping.LONGEST_TAG} characters and no comma", exit_code=2
             )
     tags = keeping.change(folder, add=() if remove else names, remove=names if remove else ()).tags
-    share(folder)
+    share(folder, output.message)
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")
 
 
@@ -56,7 +56,7 @@ def note_command(folder: Path, text: str) -> None:
         raise FiprofError(f"the note {what}", f"a note has 1 to {keeping.LONGEST_NOTE:,} characters", exit_code=2)
     when = clock.now_text("seconds")
     keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text))
-    share(folder)
+    share(folder, output.message)
     output.data(f"{folder.name}: {text}")
 
 
