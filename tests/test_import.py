@@ -550,9 +550,14 @@ def test_a_database_that_is_more_than_its_file(left: str, line: str, link: bool,
     assert not (tmp_path / "artifacts").exists()
 
 
-def test_a_full_disk_is_seen_before_anything_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))
-    with pytest.raises(FiprofError, match="copies take"):
+@pytest.mark.fault("a disk that holds the copy of an SQLite, and not what clearing it takes", "refused in one line")
+@pytest.mark.parametrize("times", [0, 1.5])
+def test_a_full_disk_is_seen_before_anything_is_copied(
+    times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = int(times * FIVE_KERNELS.stat().st_size)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))
+    with pytest.raises(FiprofError, match="copies and clearing them take"):
         importing(tmp_path, FIVE_KERNELS)
     assert not (tmp_path / "artifacts").exists()
 

@@ -85,9 +85,13 @@ def import_files(request: ImportRequest, bench: Bench) -> Result:
     incoming = recognized(request.files)
     tools = _tools(incoming)
     there = next(path for path in (bench.archive.root, *bench.archive.root.absolute().parents) if path.exists())
-    needed, free = sum(each.source.stat().st_size for each in incoming), shutil.disk_usage(there).free
+    sizes = [(each.source.stat().st_size, each.kind) for each in incoming]
+    # Clearing an SQLite keeps its old pages in a journal, of one file at a time.
+    journal = max((size for size, kind in sizes if kind == "nsys-sqlite"), default=0)
+    needed, free = sum(size for size, _ in sizes) + journal, shutil.disk_usage(there).free
     if needed > free and not request.link:
-        what = f"{', '.join(str(path) for path in request.files)}: copies take {needed / 1e9:,.1f} GB"
+        named = ", ".join(str(path) for path in request.files)
+        what = f"{named}: copies and clearing them take {needed / 1e9:,.1f} GB"
         raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {files.ANOTHER_ARCHIVE}")
     label = re.sub("[^A-Za-z0-9._]", "-", request.name or request.files[0].stem)
     folder = bench.archive.create(label.strip("-._")[:60] or "imported")
