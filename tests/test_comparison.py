@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +61,33 @@ def test_suggested_measurements() -> None:
     assert suggest_measure(compare(llama, server)) == (
         "fiprof compare --measure 'program:/opt/torch/.venv/bin/python3 llama.py 2 24' 'program:python3 server.py 3600'"
     )
+
+
+@pytest.mark.fault("the commit of a run is not in this checkout", "`compare` suggests no command that git refuses")
+def test_a_commit_that_is_not_here_is_not_suggested(fiprof: Fiprof, tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    commits = []
+    for name in ("a", "b"):
+        git("commit", "-q", "--allow-empty", "-m", name)
+        commits.append(git("rev-parse", "HEAD"))
+    for b, suggested in ((commits[1], True), ("0123456789ab", False)):
+        for name, commit in (("a", commits[0]), ("b", b)):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            folder = shutil.copytree(parsed("decode").path, tmp_path / name)
+            manifest = json.loads((folder / "run.json").read_text())
+            manifest["environment"]["git"] = commit
+            (folder / "run.json").write_text(json.dumps(manifest))
+        done = fiprof("compare", "./a", "./b")
+        assert (done.returncode, f"--measure git:{commits[0]} git:{b} " in " ".join(done.stdout.split())) == (
+            0,
+            suggested,
+        )
+        assert suggested or "git:" not in done.stdout
 
 
 @pytest.mark.parametrize("name", ["all", "decode", "prefill-decode-rope"])

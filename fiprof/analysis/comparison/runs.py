@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -239,6 +239,8 @@ class RunComparison:
     """Of two profiles of ncu without cases and traces."""
     only_a: tuple[CaseEntry, ...]
     only_b: tuple[CaseEntry, ...]
+    has_commit: Callable[[str], bool]
+    """Whether the checkout that would be measured knows a commit."""
 
     @property
     def same_run(self) -> bool:
@@ -278,12 +280,17 @@ class RunComparison:
 
 
 def compare(
-    a: ArchivedSide, b: ArchivedSide, *, anyway: bool = False, pairs: Sequence[tuple[str, str]] | None = None
+    a: ArchivedSide,
+    b: ArchivedSide,
+    *,
+    anyway: bool = False,
+    pairs: Sequence[tuple[str, str]] | None = None,
+    has_commit: Callable[[str], bool] = lambda _: False,
 ) -> RunComparison:
     """What changed from side A to side B.
 
     anyway: also where the numbers say nothing about each other. pairs: ids of the cases that are one, in this order,
-    where that is known.
+    where that is known. has_commit: whether a commit can be measured again here.
     Raises FiprofError where they do not, or where the sides have nothing in common.
     """
     names = a.run.manifest.name, b.run.manifest.name
@@ -326,7 +333,15 @@ def compare(
             "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases",
         )
     return RunComparison(
-        a, b, differing, tuple(cases), program, tuple(launches), only_a=tuple(only_a), only_b=tuple(only_b)
+        a,
+        b,
+        differing,
+        tuple(cases),
+        program,
+        tuple(launches),
+        only_a=tuple(only_a),
+        only_b=tuple(only_b),
+        has_commit=has_commit,
     )
 
 
@@ -431,6 +446,10 @@ def suggest_measure(found: RunComparison) -> str:
         ("python", [run.manifest.settings.get("python") for run in runs]),
     ):
         if values[0] != values[1] and all(isinstance(each, str) for each in values):
+            if kind == "git" and not all(
+                each.endswith("-dirty") or found.has_commit(each) for each in map(str, values)
+            ):
+                continue
             for side, value in zip(items, values, strict=True):
                 # What was in no commit is, at best, what is here.
                 side += [] if value.endswith("-dirty") else [f"{kind}:{escape_control(value)}"]

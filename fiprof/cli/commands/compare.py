@@ -122,10 +122,12 @@ def command(
         _show_measured(archive.find(a, lambda manifest: manifest.kind == "comparison"), format_, out)
     else:
         from fiprof.analysis.comparison.runs import compare
+        from fiprof.orchestrator.environment import full_commit
         from fiprof.reports.compare_report import MOST_DETAILED_ON_PAGE, document
 
         with contextlib.ExitStack() as until_shown:
-            found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
+            both = (_side(archive, text, ranges, until_shown) for text in (a, b))
+            found = compare(*both, anyway=anyway, has_commit=lambda commit: full_commit(Path(), commit) is not None)
             if out is not None:
                 _write_page(document(found, most=MOST_DETAILED_ON_PAGE), out)
             options.show(document(found, every=every), format_)
