@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.model.tables import TABLES
-from tests.conftest import Completed, Env, Fiprof, catches, fake_programs, python_path, run_fiprof
+from tests.conftest import Completed, Env, Fiprof, catches, fake_programs, python_path, ran, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import parsed
 from tests.test_workloads import USERS_OWN
@@ -404,6 +404,27 @@ def test_a_run_folder_that_may_not_be_written(fiprof: Fiprof, recorded: Path, ow
     assert len(list(cache.glob("fiprof/tables/*/tables/launches.parquet"))) == 1
     in_memory = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(own_file_system)})
     assert (in_memory.returncode, in_memory.stdout) == (0, done.stdout)
+    # No folder can be made where a file is.
+    (cache / "fiprof").rename(cache / "before")
+    (cache / "fiprof").write_text("")
+    no_cache = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(cache)})
+    assert (no_cache.returncode, no_cache.stdout) == (0, done.stdout)
+
+
+@pytest.mark.fault("the run, the cache and /dev/shm take no tables", "one line: the disk is full, and what to do")
+def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, own_file_system: Path) -> None:
+    for name in ("run.json", "ncu/raw.csv.xz"):
+        target = own_file_system / "run" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(recorded / name, target)
+    subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
+    small = 'mount -t tmpfs -o size=100k tmpfs /dev/shm && exec "$@"'
+    command = (sys.executable, "-m", "fiprof", "stalls", str(own_file_system / "run"))
+    env = {**os.environ, "XDG_CACHE_HOME": str(own_file_system), "PYTHONPATH": python_path()}
+    done = ran("unshare", "--mount", "sh", "-c", small, "sh", *command, env=env, cwd=tmp_path)
+    said, why, remedy = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, said.split(" of ")[0]) == (1, "", "making the tables")
+    assert "disk is full" in why and remedy.startswith("  ")
 
 
 def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
                     copy_out(folder, name, temporary)
                     held.enter_context(trial.pop_all())
                 break
-            except files.Unwritable:
+            except (files.Unwritable, FileExistsError):
                 if place == files.MEMORY:
                     raise
         try:

@@ -351,7 +351,7 @@ def with_tables(
     making: the block in which they are made. Raises as :func:`base`.
     """
     at = None
-    with contextlib.suppress(Unwritable):
+    with contextlib.suppress(Unwritable, FileExistsError):
         at = base(folder)
         if whole(folder, at=at) or not has_raw_files(folder):
             return at, ()
@@ -363,7 +363,10 @@ def with_tables(
                     return at, problems
         with file_errors(MEMORY, ELSEWHERE):
             at = Path(_held.enter_context(scratch(MEMORY)))
-        return at, parse_all(folder, at).problems
+        problems = parse_all(folder, at).problems
+        if full := next((problem for problem in problems if isinstance(problem, Unwritable)), None):
+            raise full
+        return at, problems
 
 
 def _writable(folder: Path) -> bool:
