@@ -396,6 +396,46 @@ def test_every_command_on_any_damage(tmp_path: Path) -> None:
     assert not wrong, "\n".join(map(str, wrong))
 
 
+KEPT = {
+    "artifacts/catalogue.sqlite": "runs --all|runs --kernel e --where batch>=1|trend|verify|index|publish new|index --rebuild",
+    "artifacts/run/annotations.json": "runs --tag x|tag run y|note run z|verify|publish new|prune --older-than 0d --dry-run",
+    "artifacts/baselines/main.json": "baseline list|baseline show main|baseline set main run|runs|gate --against main --dry-run"
+    "|prune --older-than 0d --dry-run|verify|baseline remove main",
+    "site/site.json": "publish site --only-new|publish site",
+    "study/study.json": "study flashinfer --quick --out study --results-only --no-documents|runs --artifacts study",
+    "study/results/prefill.json": "study flashinfer --quick --out study --results-only --no-documents",
+    "study/results/jit_analysis.json": "study flashinfer --quick --out study --results-only",
+}
+"""What fiprof keeps beside a run's tables -> the commands that read it."""
+
+
+@pytest.mark.fault(
+    "any byte or value of a catalogue, annotations, a baseline, `site.json`, a study's state or results",
+    "read, or one line and its status",
+)
+def test_what_is_kept_beside_the_tables(tmp_path: Path) -> None:
+    """FIPROF_TEST_DAMAGES as above, a twelfth of the turns for each file."""
+    forks, wrong, whole, folder = Forks(), [], tmp_path / "whole", tmp_path / "now"
+    env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
+    shutil.copytree(parsed("decode").path, whole / "artifacts/run")
+    shutil.copytree(STUDY, whole / "study", ignore=shutil.ignore_patterns("*.xz", "reports"))
+    for line in ("tag run x", "note run y", "baseline set main run --artifacts artifacts", "index", "publish site"):
+        assert forks.run(line.split(), whole, env).status == 0, line
+    for turn in range(TURNS // 12 or 1):
+        for name, lines in KEPT.items():
+            seed = random.Random(f"{SEED} {turn} {name}")
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(whole, folder)
+            odd = (flipped, cut) if name.endswith(".sqlite") else (flipped, cut, odd_text, odd_text, other_type)
+            (folder / name).write_bytes(seed.choice(odd)((folder / name).read_bytes(), seed))
+            for line in lines.split("|"):
+                ended = forks.run(line.split(), folder, env)
+                if not (ended.in_order and ended.stdout.replace("\n", "").isprintable()):
+                    wrong.append((turn, line, f"{name}: {ended.status}: {ended.stderr[-2000:]}"))
+    forks.close()
+    assert not wrong, "\n".join(map(str, wrong))
+
+
 @pytest.mark.fault(
     "a range inside one that comes later, a share beyond 1, fewer samples than none", "one line names it"
 )

@@ -164,6 +164,16 @@ def test_nothing_repeats(tmp_path: Path) -> None:
     assert found.steady.kind == "whole" and found.startup is None
 
 
+@pytest.mark.fault("a trace that has nothing outside its steady part", "`top` shows the part")
+def test_nothing_is_outside_the_steady_part(tmp_path: Path) -> None:
+    kernels = [kernel(10 * n, 10 * n + 10, n) for n in range(4)]
+    measure = {"us": (0, 40), "name": "measure", "domain": "fiprof"}
+    run = made_run(tmp_path, kernels=kernels, api=[launch(0, n) for n in range(4)], ranges=[measure])
+    status, printed = invoke("top", str(run.path), "--format", "json")
+    found = json.loads(printed)["program"]
+    assert (status, found["steady"]["id"], found["startup"]) == (0, "measure", None)
+
+
 def test_gaps_between_the_nodes_of_a_graph_are_the_gpus(tmp_path: Path) -> None:
     nodes = [kernel(20 + 30 * n, 40 + 30 * n, 1, graph_node=n) for n in range(3)]
     later = kernel(130, 140, 2)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from fiprof.cli.main import OWN, cli
 from tests.forks import Forks
-from tests.recorded_runs import parsed
+from tests.recorded_runs import STUDY, parsed
+from tests.test_study_resume import STUDY as SMALL_STUDY
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +78,15 @@ RUNS_THERE = (
 )
 FITTING = {
     **dict.fromkeys(("run", "runs", "a", "b"), RUNS_THERE),
-    **dict.fromkeys(("out", "folder", "bundle", "junit", "comment"), ("new", "n\udcffw", "artifacts", "file", "n\udcffw/deeper", "link", "fifo")),
+    **dict.fromkeys(("out", "folder", "bundle", "junit", "comment"), ("new", "n\udcffw", "artifacts", "made", "file", "n\udcffw/deeper", "link", "fifo")),
     **dict.fromkeys(("base", "now"), ("here", "git:HEAD", "program:tr\udcffe", "env:A=\udcff", "params:batch=2", "python:\udcff", "case:decode[batch=1]")),
     **dict.fromkeys(("kernel", "kernels"), ("decode", "prefill,decode", "flash", "rope")),
     **dict.fromkeys(("older_than", "since_", "duration_s", "delay_s"), ("0d", "30d", "1")),
     **dict.fromkeys(("where", "split", "metric", "metrics"), ("batch=1", "dtype", "kernel", "case_plain_us", "duration_us", "git", "user")),
-    **dict.fromkeys(("against", "name"), ("main", "m\udcff")),
+    **dict.fromkeys(("against", "name", "keep_tags"), ("main", "m\udcff", "study", "study.toml", "flashinfer", "s\udcffy.toml", "damaged")),
+    **dict.fromkeys(("names", "text"), ("release", "a\udcffb", "a,b", "x" * 200, "\x1b[31m", "\u202e", "é", "e\u0301", "\ufeff", "-x", "../x")),
+    **dict.fromkeys(("commit", "only"), ("HEAD", "0" * 40, "decode", "-x", "\udcff")),
+    "catalog": ("sqlite:///new.sqlite", "sqlite:///cpu.sqlite", "sqlite:///trace.sqlite", "sqlite:///file", "sqlite:///fifo"),
     "artifacts": ("artifacts", "artifacts\udcff", "new"),
     "files": ("raw\udcff.csv", "raw.csv", "trace.sqlite", "trace\udcff.sqlite", "file"),
 }  # fmt: skip
@@ -151,6 +155,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = lzma.decompress((folder / f"artifacts/run/{name}.xz").read_bytes())
         (folder / Path(name).name).write_bytes(data)
         (folder / Path(name).name.replace(".", "\udcff.")).write_bytes(data)
+    made = folder / "made"
+    shutil.copytree(STUDY, made, ignore=shutil.ignore_patterns("2*", "reports"))
+    (made / "site.json").write_text("{}")
+    for name in ("study.toml", "s\udcffy.toml"):
+        (folder / name).write_text(SMALL_STUDY)
+    (folder / "artifacts/baselines").mkdir()
+    kept = {"name": "main", "run": "run", "commit": None, "set_at": "2026-11-22T10:00:00+00:00", "set_by": "a@b"}
+    (folder / "artifacts/baselines/main.json").write_text(json.dumps(kept))
+    (folder / "artifacts/baselines/damaged.json").write_text("{")
     (folder / "file").write_text("text")
     (folder / os.fsdecode(b"bytes\xfe")).write_text("text")
     (folder / "link").symlink_to("nothing")
