@@ -137,17 +137,22 @@ def run_git(
     folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """git in a folder's checkout, without hooks, filters and monitors of it. Raises OSError, TimeoutExpired."""
+    return _run(folder, *words, timeout_s=timeout_s, env={**_no_filters(folder), **(env or {})})
+
+
+def _no_filters(folder: Path) -> dict[str, str]:
+    """Variables that make the filters of a checkout's configuration empty."""
+    names = r"^filter\..*\.(clean|smudge|process|required)$"
+    done = _run(folder, "config", "--null", "--name-only", "--get-regexp", names)
+    keys = done.stdout.split("\0")[:-1] if done.returncode == 0 else []
+    empty = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
+    return {**empty, **{key.replace("KEY", "VALUE"): "" for key in empty}, "GIT_CONFIG_COUNT": str(len(empty))}
+
+
+def _run(
+    folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not OF_A_CHECKOUT.match(name)}
-    no_filters: dict[str, str] = {}
-    if words[0] != "config":
-        names = r"^filter\..*\.(clean|smudge|process|required)$"
-        keys = _git(folder, "config", "--null", "--name-only", "--get-regexp", names).split("\0")[:-1]
-        empty = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
-        no_filters = {
-            **empty,
-            **{key.replace("KEY", "VALUE"): "" for key in empty},
-            "GIT_CONFIG_COUNT": str(len(empty)),
-        }
     safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
     return subprocess.run(
         ["git", *safe, *words],
@@ -157,7 +162,7 @@ def run_git(
         errors="surrogateescape",
         timeout=timeout_s,
         check=False,
-        env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **no_filters, **(env or {})},
+        env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **(env or {})},
     )
 
 
