@@ -82,7 +82,7 @@ class Kinds:
             if size * (width := int(codes.max(initial=0)) + 1) > DENSE:
                 distinct, key = coded(arrow(key))
                 size = len(distinct)
-            key, size = key * width + codes, size * width
+            key, size = key.astype(np.int64) * width + codes, size * width
         if size > DENSE:
             distinct, key = coded(arrow(key))
             size = len(distinct)
