@@ -19,7 +19,7 @@ from tests.recorded_runs import PROGRAMS, RUNS, STUDY, invoke, parsed, profiled,
 
 GOLDEN = Path(__file__).parent / "data/golden.json.xz"
 
-READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline", "top", "comm")
+READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline", "top", "comm", "story")
 VOLATILE = {"bytes", "size_bytes", "user", "started", "fiprof"}
 """Keys whose values depend on the machine that made the tables."""
 STUDY_VOLATILE = "environment_info.json"

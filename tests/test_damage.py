@@ -245,7 +245,8 @@ READING = (
     """
 show RUN|show RUN --all|stalls RUN|stalls RUN --all|verdict RUN|verdict RUN --all|top RUN|top RUN --all --table idle
 top RUN --by range --table ranges|top RUN --rank 0 --whole --table program|timeline RUN|timeline RUN --all --phase all
-timeline RUN --perfetto new|comm RUN|comm RUN --all --by rank|comm RUN --by cause|roofline RUN|hotspots RUN
+timeline RUN --perfetto new|story RUN|story RUN --rank 0 --table steps
+story RUN --step 3|comm RUN|comm RUN --all --by rank|comm RUN --by cause|roofline RUN|hotspots RUN
 hotspots RUN --all|expected RUN|runs --all|runs --metric duration --metric dram_share --sort -duration
 runs --where batch>=1 --kernel e|trend|trend --metric case_plain_us|trend --metric nsys_duration_us --all|verify RUN
 report RUN --out new|report RUN other --out new|compare RUN other|compare other RUN|compare other RUN --anyway
@@ -262,6 +263,7 @@ FORMATTED = (
     "verdict",
     "top",
     "timeline",
+    "story",
     "comm",
     "roofline",
     "hotspots",

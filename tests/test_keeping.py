@@ -303,7 +303,7 @@ def test_writers_on_a_full_disk(words: tuple[str, ...], run: Path, small_disk: P
     assert not [path for path in small_disk.rglob("*") if path.name.startswith((".fiprof", "x"))]
 
 
-READING = ("show", "stalls", "verdict", "top", "timeline", "comm", "roofline", "hotspots", "expected")
+READING = ("show", "stalls", "verdict", "top", "timeline", "story", "comm", "roofline", "hotspots", "expected")
 
 
 @pytest.mark.fault("an archive without tables, cache and TMPDIR where nothing can be written", "every command reads it")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fiprof.analysis.trace import LIBRARIES, calls, kernel_calls, thread_keys
+from fiprof.analysis.trace import calls, kernel_calls, marks
 from fiprof.model.arrays import Ints, Quantiles, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
@@ -108,25 +108,19 @@ def _marked(
     first: begins and ends on the host. pids: processes of the GPU; None for all."""
     if not run.row_count("ranges"):
         return
-    table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
-    starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
-    (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
-    own = (
-        np.array([each not in LIBRARIES for each in domains])[domain] & np.array([k == "push_pop" for k in kinds])[kind]
-    )
-    own &= (ends != NOTHING) & (np.isin(pid, pids) if pids else True)
-    measure = (
-        own & np.array([each == "measure" for each in texts])[name] & np.array([d == "fiprof" for d in domains])[domain]
-    )
+    found = marks(run)
+    starts, ends, depths, parents = found.starts, found.ends, found.depths, found.parents
+    alike, name, texts = found.alike, found.name, found.texts
+    pid = found.threads >> 32
+    own = found.own & (ends != NOTHING) & (np.isin(pid, pids) if pids else True)
+    measure = own & np.array([each == "measure" for each in texts])[name]
+    measure &= np.array([each == "fiprof" for each in found.domains])[found.domain]
     if measure.any():
         yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
         return
-    numbered: dict[str, int] = {}
-    shown = [re.sub(r"\d+", "*", each or "") for each in texts]
-    alike = np.array([numbered.setdefault(each, len(numbered)) for each in shown])[name]
     own &= (starts >= limits[0]) & (ends <= limits[1])
     _, group, counts = np.unique(
-        np.column_stack([thread_keys(pid, tid), alike])[own], axis=0, return_inverse=True, return_counts=True
+        np.column_stack([found.threads, alike])[own], axis=0, return_inverse=True, return_counts=True
     )
     groups = np.full(len(own), NOTHING)
     groups[own] = group.ravel()
@@ -135,11 +129,11 @@ def _marked(
     for level in range(1, int(depths.max(initial=0)) + 1):
         here = np.flatnonzero((depths == level) & (parents != NOTHING))
         inside[here] = inside[parents[here]] | repeats[parents[here]]
-    found = [np.flatnonzero(repeats & ~inside & (groups == each)) for each in np.unique(groups[repeats & ~inside])]
-    for rows in sorted(found, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
+    series = [np.flatnonzero(repeats & ~inside & (groups == each)) for each in np.unique(groups[repeats & ~inside])]
+    for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
         if len(rows) >= FEWEST_STEPS:
             once_only = len({texts[number] for number in np.unique(name[rows])}) == 1
-            title = texts[name[rows[0]]] if once_only else shown[name[rows[0]]]
+            title = texts[name[rows[0]]] if once_only else found.folded[alike[rows[0]]]
             yield By.RANGES, title, sorted(zip(starts[rows].tolist(), ends[rows].tolist(), strict=True))
 
 

@@ -8,6 +8,7 @@ its quantiles.
 
 import functools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,45 @@ def phases(run: Run) -> Phases:
         if row["kind"] == "push_pop" and row["domain"] not in LIBRARIES
     ]
     return Phases(tuple(labels), by_thread(*np.array(own, np.int64).reshape(-1, 4).T) if own else {})
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The rows of ``ranges``, and how their names count on."""
+
+    starts: Ints
+    ends: Ints
+    """NOTHING where a range never ended."""
+    depths: Ints
+    parents: Ints
+    threads: Ints
+    """:func:`thread_keys`."""
+    texts: list[str | None]
+    name: Ints
+    """Each one's place in ``texts``."""
+    folded: list[str]
+    alike: Ints
+    """Each one's place in ``folded``: names that are the same but for their numbers, and for what follows a colon and a
+    space: ``step 20: 7 requests`` is ``step *``."""
+    domains: list[str | None]
+    domain: Ints
+    own: Any
+    """Whether each is push/pop, and the program's or fiprof's, not a library's."""
+
+
+@once
+def marks(run: Run) -> Marks:
+    """The ranges; no rows without nsys. Raises FiprofError for a table that cannot be read."""
+    table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
+    starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
+    (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
+    own = np.array([each not in LIBRARIES for each in domains])[domain]
+    own &= np.array([each == "push_pop" for each in kinds])[kind]
+    numbered: dict[str, int] = {}
+    shown = [re.sub(r"\d+", "*", (each or "").partition(": ")[0]) for each in texts]
+    alike = np.array([numbered.setdefault(each, len(numbered)) for each in shown])[name]
+    threads = thread_keys(pid, tid)
+    return Marks(starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own)
 
 
 # CUDA calls

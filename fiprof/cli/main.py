@@ -43,6 +43,7 @@ SECTIONS = {
         "hotspots": "The SASS instructions with most warp samples.",
         "roofline": "Every launch on the measured roofs.",
         "top": "Where the GPU's time goes, and why it is idle.",
+        "story": "What happened, step by step, and what surprised.",
         "timeline": "Kernels in time, with the hardware's activity.",
         "comm": "Which rank makes the others wait, and why.",
         "expected": "Measured against what a kernel is expected to do.",

@@ -1,0 +1,770 @@
+"""What happened, in order of time: a program's phases and steps, what each took, which repeat inside a step, and what
+in them surprises.
+
+Moments tile the time from a GPU's first call or work to its last: the program's NVTX ranges down to the outermost that
+repeat, and what lies between them; without ranges the repetitions that :mod:`steady` finds in the order of the kernels.
+"""
+
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis import samples
+from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.host import host_times
+from fiprof.analysis.idle import between
+from fiprof.analysis.program import ALLOCATES, LAUNCHES, LAYER_NS, LOADS, WAITS, Program
+from fiprof.analysis.steady import FEWEST_STEPS, By, steady
+from fiprof.analysis.trace import SEPARATOR, calls, kernel_calls, marks, phases
+from fiprof.errors import FiprofError
+from fiprof.model.arrays import Floats, Ints, coded, numbers
+from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.ranks import ranks_of
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, innermost, split
+
+FEW_STEPS = 5
+"""Of one name, from which on what is usual can be told."""
+NEIGHBOURS = 15
+"""Steps whose median a step is held against: what is usual may change as a sequence grows."""
+SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
+"""A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
+deviations), by this share of them, and by so much."""
+MOST_SURPRISES = 8
+"""Steps of one name that are explained, the longest first."""
+EXPLAINS = 0.4
+"""Share of a step's excess from which on something is its cause."""
+SHOWN = 0.005
+"""Share of the time below which a phase is told with the others."""
+LONGEST_PERIOD, LONGEST_STEP = 4096, 1 << 16
+"""Kernels of a layer and of a step in which layers are looked for, at most."""
+LAYERED = 0.5
+"""Share of a step's kernels that its layers hold at least."""
+OTHER_LAYER = 1.25
+"""Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
+LEAST_GROWTH = 0.02
+"""Share of the first step by which steps grow, or shrink, at least, from the first to the last, to be told."""
+LAYER_STEPS = 20
+"""Steps that the layers are the median of, at most."""
+
+
+class Does(Worded):
+    """What the launching thread does."""
+
+    HOST = "host", "host work"
+    """It is in no CUDA call."""
+    LAUNCHING = "launching", "launching"
+    WAITING = "waiting", "waiting for the GPU"
+    ALLOCATING = "allocating", "allocating"
+    LOADING = "loading", "loading code"
+    CALLS = "calls", "other CUDA calls"
+    """Copies among them."""
+
+
+DOES = tuple(Does)
+_CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
+
+HAPPENED = (
+    Column("at_ms", "at", "ms", ",.1f", "Since the trace began; of steps of one name the first."),
+    Column("what", "what", meaning="The range, its numbers as *; what lies outside ranges."),
+    Column("level", meaning="Ranges around it, from 0."),
+    Column("count", "x", spec=",d", meaning="How often."),
+    Column("each_ms", "each", "ms", ",.3f", "Median: from its begin, or the end of what came before, to its end."),
+    Column("spread", "spread", spec=".0%", meaning="(p90 - p10) / median."),
+    Column("total_ms", "time", "ms", ",.1f"),
+    Column("share", "share", spec=".1%", meaning="Of the time that is told."),
+    Column("busy", "GPU busy", spec=".0%", meaning="Share of it in which kernels ran that were launched in it."),
+    Column("kernels", "kernels", spec=",.0f", meaning="Launched in each; median."),
+    Column("copied_bytes", meaning="In all of them."),
+    Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
+    Column("does", "the host", narrow=Narrow.BELOW, meaning="What the launching thread does, share of its time."),
+    Column("kernel", "longest kernel", narrow=Narrow.BELOW, meaning="In all of them, with its share of their kernels."),
+    Column("sms_active_pct", "SMs", "%", ".0f", "nsys's samples during it, as are the next two.", narrow=Narrow.DROP),
+    Column("tensor_active_pct", "tensor", "%", ".0f", narrow=Narrow.DROP),
+    Column("dram_pct", "DRAM", "%", ".0f", narrow=Narrow.DROP),
+    Column("hot", meaning="What takes most time."),
+)
+STEPS = (
+    Column("number", "step", spec="d"),
+    Column("what", "what", narrow=Narrow.BELOW, meaning="The range as the program names it."),
+    Column("at_ms", "at", "ms", ",.3f"),
+    Column("length_ms", "time", "ms", ",.3f"),
+    Column("busy_ms", "GPU busy", "ms", ",.3f"),
+    Column("kernels", "kernels", spec=",d"),
+    Column("copied_bytes", "copied", "bytes", ",d"),
+    *(Column(f"{does}_ms", does.words, "ms", ",.3f") for does in DOES),
+)
+"""One moment; the host's times are those of the launching thread."""
+PART_OF_STEP = (
+    Column("part", "of the step"),
+    Column("name", "which"),
+    Column("count", "x", spec=",d"),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("usual_ms", "usually", "ms", ",.3f"),
+)
+LAYERS = (
+    Column("layer", "layer", spec="d"),
+    Column("busy_us", "kernels", "µs", ",.2f"),
+    Column("share", "share", spec=".1%", meaning="Of the step's kernels."),
+)
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What repeats inside a step."""
+
+    of: str
+    """The steps."""
+    count: int
+    period: int
+    """Kernels of each."""
+    kernels: tuple[str, ...]
+    """Their names, in order."""
+    rows: list[Row]
+    """Rows of LAYERS: medians over the steps looked at."""
+    said: Finding
+
+
+@dataclass(frozen=True)
+class Story:
+    """What ``fiprof story`` tells of one GPU."""
+
+    rank: int | None
+    device: int
+    several: int
+    """GPUs of the run."""
+    happened: list[Row]
+    """Rows of HAPPENED, in order of time."""
+    steps: list[Row]
+    """Rows of STEPS: every moment of the names that repeat."""
+    surprises: tuple[Finding, ...]
+    layers: tuple[Layers, ...]
+    laws: tuple[Finding, ...]
+    """How steps of a name grow longer from one to the next."""
+    summary: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Disjoint stretches of time, by start, and what they are called."""
+
+    edges: Ints
+    """ns; the begin of each, and the end of the last."""
+    group: Ints
+    """Number of each one's name."""
+    names: list[tuple[int, str, bool]]
+    """Level, name, whether it repeats; by group."""
+    texts: list[str]
+    """Each one's name as the program has it; empty for those without."""
+    on_gpu: bool
+    """Kernels belong to the moment in which they start, not to that in which they are launched."""
+
+
+def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
+    """What happened on one GPU: that of a rank, or of the first row of the program's verdict.
+
+    Raises FiprofError for a run of cases, where this rank is not there, or for a table that cannot be read.
+    """
+    if run.cases and not (run.of_program or run.imported):
+        raise FiprofError(
+            f"{run.manifest.name} measured cases one after the other: there is no program to tell of",
+            f"fiprof timeline {run.manifest.name} shows each case in time",
+        )
+    devices = sorted(steady(run))
+    device = program.rows[0]["device"] if program.rows else devices[0]
+    if rank is not None:
+        found = [each.device for each in ranks_of(run).all if each.rank == rank]
+        if not found:
+            raise FiprofError(f"{run.manifest.name} has no rank {rank}", "fiprof top shows those it has")
+        device = NOTHING if found[0] is None else found[0]
+    teller = _Teller(run, device)
+    return teller.story(len(devices), program)
+
+
+class _Teller:
+    """What a GPU and the thread that launches its work did in each moment."""
+
+    def __init__(self, run: Run, device: int) -> None:
+        self.run, self.device = run, device
+        self.thread = self._launching_thread()
+        self.moments = self._moments()
+        self.count = len(self.moments.group)
+        self.begins = self.moments.edges[:-1]
+        self._of_kernels()
+        self._of_copies()
+        self._of_host()
+        ends = np.maximum(self.moments.edges[1:], self.last) if not self.moments.on_gpu else self.moments.edges[1:]
+        done = np.maximum.accumulate(ends)
+        self.from_ = np.maximum(self.begins, np.append(self.begins[:1], done[:-1]))
+        self.length = np.maximum(done - self.from_, 0)
+        self.done = done
+
+    # Moments
+
+    def _launching_thread(self) -> int:
+        """Number of the thread (``Calls.thread``) that launched most of the GPU's kernels; NOTHING without calls."""
+        started_by, at = kernel_calls(self.run), 0
+        counts: Counter[int] = Counter()
+        for piece in self.run.pieces("kernels", ("device",)):
+            rows = started_by[at : (at := at + piece.num_rows)][numbers(piece["device"]) == self.device]
+            rows = rows[rows != NOTHING]
+            if len(rows):
+                counts.update({n: int(c) for n, c in enumerate(np.bincount(calls(self.run).thread[rows])) if c})
+        return counts.most_common(1)[0][0] if counts else NOTHING
+
+    def _moments(self) -> _Moments:
+        """The tiles: of ranges, else of what repeats on the GPU."""
+        keys = {number: key for key, number in calls(self.run).threads.items()}
+        first, last = self._window()
+        of_ranges = self._of_ranges(keys[self.thread], first, last) if self.thread in keys else None
+        return of_ranges or self._of_pattern(first, last)
+
+    def _window(self) -> tuple[int, int]:
+        """From the first kernel or launching thread's call to the last, ns."""
+        first, last = [], []
+        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device")):
+            starts, ends, devices = map(numbers, piece.columns)
+            if len(mine := np.flatnonzero(devices == self.device)):
+                first.append(int(starts[mine].min()))
+                last.append(int(ends[mine].max()))
+        if self.thread != NOTHING:
+            nested = calls(self.run).nested[self.thread]
+            first.append(int(nested.starts[0]))
+            last.append(int(nested.ends[-1]))
+        return min(first), max(last)
+
+    def _of_ranges(self, thread: int, first: int, last: int) -> _Moments | None:
+        """The thread's ranges down to those that repeat; None where none does."""
+        found = marks(self.run)
+        mine = found.own & (found.threads == thread)
+        if not mine.any():
+            return None
+        counts = np.bincount(found.alike[mine], minlength=len(found.folded))
+        repeats = mine & (counts[found.alike] >= FEWEST_STEPS)
+        if not repeats.any():
+            return None
+        inside, levels = np.zeros(len(mine), bool), np.zeros(len(mine), np.int64)
+        for level in range(1, int(found.depths[mine].max(initial=0)) + 1):
+            here = np.flatnonzero(mine & (found.depths == level) & (found.parents != NOTHING))
+            around = found.parents[here]
+            inside[here] = inside[around] | repeats[around]
+            levels[here] = levels[around] + 1
+        nodes = np.flatnonzero(mine & ~inside)
+        ends = np.where(found.ends[nodes] == NOTHING, last, found.ends[nodes])
+        order = np.lexsort((-ends, found.starts[nodes]))
+        nodes, ends = nodes[order], ends[order]
+        stretches = innermost(found.starts[nodes], ends, np.arange(len(nodes)))
+        first, last = min(first, int(stretches.starts[0])), max(last, int(stretches.ends[-1]))
+        tiles = between(stretches)
+        starts, stops = np.clip(tiles.starts, first, last), np.clip(tiles.ends, first, last)
+        kept = stops > starts
+        starts, stops, labels = starts[kept], stops[kept], tiles.labels[kept]
+        nodes = np.append(nodes, 0)
+        names: dict[tuple[int, str, bool], int] = {}
+        outside_first = int(np.flatnonzero(labels != NOTHING)[0])
+        keys = np.where(labels == NOTHING, NOTHING, found.alike[nodes[labels]] << 16 | levels[nodes[labels]])
+        keys[:outside_first] = NOTHING - 1
+        group = np.empty(len(keys), np.int64)
+        shown = found.folded
+        for key, rows in split(keys):
+            if key < 0:
+                name = (0, "before the first range" if key == NOTHING - 1 else "outside every range", False)
+            else:
+                node = nodes[labels[rows][0]]
+                words = shown[found.alike[node]]
+                # What lies between the ranges in it comes in several pieces.
+                pieces = len(np.unique(labels[rows])) < len(labels[rows])
+                name = (int(levels[node]), f"{words}, between its ranges" if pieces else words, bool(repeats[node]))
+            group[rows] = names.setdefault(name, len(names))
+        texts = ["" if label == NOTHING else found.texts[found.name[nodes[label]]] or "" for label in labels.tolist()]
+        return _Moments(np.append(starts, stops[-1]), group, list(names), texts, on_gpu=False)
+
+    def _of_pattern(self, first: int, last: int) -> _Moments:
+        """The steps of the steady part, what came before them, and what lies between."""
+        at = steady(self.run)[self.device]
+        if at.by in (By.WHOLE, By.MEASURE) or not len(at.steps):
+            inside = [int(at.begins[0]), int(at.ends[-1])] if at.by is By.MEASURE else []
+            cuts = [first, *(each for each in inside if first < each < last), last]
+            names = [(0, "before the measured part", False), (0, "the measured part", False), (0, "after it", False)]
+            names = names if len(cuts) == 4 else [(0, "the whole trace", False)]
+            group = np.arange(len(cuts) - 1) % len(names)
+            return _Moments(np.array(cuts), group, names, [""] * len(group), on_gpu=True)
+        steps = np.append(np.array(at.early, np.int64), at.steps)
+        edges = np.unique(np.concatenate([[first], steps, at.begins, at.ends, [last]]))
+        edges = edges[(edges >= first) & (edges <= last)]
+        group = np.where(np.isin(edges[:-1], steps), 1, 2)
+        group[: np.searchsorted(edges, steps[0])] = 0
+        names = [
+            (0, "before the steps", False),
+            (0, f"steps of {at.name}", True),
+            (0, "between and after steps", False),
+        ]
+        return _Moments(edges, group, names, [""] * len(group), on_gpu=True)
+
+    def _of(self, moments: Ints) -> Ints:
+        """The number of the moment that holds each time."""
+        edges = self.moments.edges
+        found: Ints = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, self.count - 1)
+        return found
+
+    # What was done in each
+
+    def _kernels(self, *columns: str) -> Iterator[tuple[Any, Ints, Ints, Ints]]:
+        """Pieces of the GPU's kernels: these columns, start, end and moment of each."""
+        started_by, called_at, at = kernel_calls(self.run), calls(self.run).starts, 0
+        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", *columns)):
+            starts, ends, devices = map(numbers, piece.columns[:3])
+            rows = started_by[at : (at := at + piece.num_rows)]
+            mine = np.flatnonzero(devices == self.device)
+            if not len(mine):
+                continue
+            starts, ends, rows = starts[mine], ends[mine], rows[mine]
+            moments = starts
+            if not self.moments.on_gpu and len(called_at):
+                moments = np.where(rows == NOTHING, starts, called_at[rows])
+            yield (
+                [(values, places[mine]) for values, places in map(coded, piece.columns[3:])],
+                starts,
+                ends,
+                self._of(moments),
+            )
+
+    def _of_kernels(self) -> None:
+        self.busy, self.kernels = np.zeros(self.count), np.zeros(self.count, np.int64)
+        self.last, self.signature = np.full(self.count, NOTHING), np.zeros(self.count)
+        self.kernel_ns: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        reached = NOTHING
+        for ((names, place),), starts, ends, of in self._kernels("kernel"):
+            until = np.maximum.accumulate(np.append(reached, ends))
+            alone = np.maximum(ends - np.maximum(starts, until[:-1]), 0)
+            reached = int(until[-1])
+            self.busy += np.bincount(of, alone, self.count)
+            self.kernels += np.bincount(of, minlength=self.count)
+            np.maximum.at(self.last, of, ends)
+            hashes = np.array([zlib.crc32((name or "").encode()) & 0xFFFFF for name in names])
+            self.signature += np.bincount(of, hashes[place], self.count)
+            width = len(names)
+            keys, inverse = np.unique(self.moments.group[of] * width + place, return_inverse=True)
+            for key, ns in zip(keys.tolist(), np.bincount(inverse, ends - starts).tolist(), strict=True):
+                self.kernel_ns[key // width][names[key % width] or ""] += ns
+
+    def _of_copies(self) -> None:
+        self.copied = np.zeros(self.count)
+        by, called_at, at = calls(self.run).of("copies"), calls(self.run).starts, 0
+        for piece in self.run.pieces("copies", ("start_ns", "bytes", "device")):
+            starts, sizes, devices = map(numbers, piece.columns)
+            rows = by[at : (at := at + piece.num_rows)]
+            moments = (
+                starts
+                if self.moments.on_gpu or not len(called_at)
+                else np.where(rows == NOTHING, starts, called_at[rows])
+            )
+            mine = devices == self.device
+            self.copied += np.bincount(self._of(moments[mine]), np.maximum(sizes[mine], 0), self.count)
+
+    def _of_host(self) -> None:
+        self.does: Floats = np.zeros((self.count, len(DOES)))
+        if self.thread == NOTHING:
+            return
+        kinds = [
+            next((DOES.index(does) for does, begins in _CALLS if begins.match(name)), DOES.index(Does.CALLS))
+            for name in calls(self.run).names
+        ]
+        of, begins, ends, names = calls(self.run).nested[self.thread].overlaps(self.begins, self.moments.edges[1:])
+        keys = of * len(DOES) + np.array(kinds)[names]
+        sums = np.bincount(keys, ends - begins, self.count * len(DOES)).astype(float)
+        self.does = sums.reshape(-1, len(DOES))
+        self.does[:, 0] = np.diff(self.moments.edges) - self.does[:, 1:].sum(axis=1)
+
+    # Told
+
+    def story(self, several: int, program: Program) -> Story:
+        """All of it."""
+        of_group = {group: np.flatnonzero(self.moments.group == group) for group in range(len(self.moments.names))}
+        of_group = {group: rows for group, rows in of_group.items() if len(rows)}
+        happened = self._happened(of_group)
+        repeated = {group: rows for group, rows in of_group.items() if self.moments.names[group][2]}
+        surprises, layers, laws = [], [], []
+        for group, rows in repeated.items():
+            short = self.moments.on_gpu and np.median(self.length[rows]) < LAYER_NS
+            if len(rows) >= FEW_STEPS and not short:
+                surprises += self._surprises(group, rows)
+                laws += self._law(group, rows)
+            if (found := self._layers(group, rows)) is not None:
+                layers.append(found)
+        steps = [row for rows in repeated.values() for row in self._steps(rows)]
+        return Story(
+            rank=ranks_of(self.run).on(self.device),
+            device=self.device,
+            several=several,
+            happened=happened,
+            steps=steps,
+            surprises=tuple(surprises),
+            layers=tuple(layers),
+            laws=tuple(laws),
+            summary=(self._told(happened), program.answer),
+        )
+
+    def _happened(self, of_group: Mapping[int, Ints]) -> list[Row]:
+        total = max(float(self.length.sum()), 1.0)
+        memory = self._memory()
+        sampled = self._sampled(of_group)
+        rows = []
+        for group, places in of_group.items():
+            level, name, _ = self.moments.names[group]
+            lengths = self.length[places]
+            low, median, high = np.percentile(lengths, (10, 50, 90)).tolist()
+            whole = float(lengths.sum())
+            host = self.does[places].sum(axis=0)
+            doing = sorted(zip(host / max(host.sum(), 1.0), DOES, strict=True), reverse=True)
+            kernels = self.kernel_ns.get(group, {})
+            longest = max(kernels, key=kernels.__getitem__, default=None)
+            rows.append(
+                {
+                    "at_ms": int(self.begins[places[0]]) / 1e6,
+                    "what": name,
+                    "level": level,
+                    "count": len(places),
+                    "each_ms": median / 1e6,
+                    "spread": (high - low) / median if len(places) > 1 and median else None,
+                    "total_ms": whole / 1e6,
+                    "share": whole / total,
+                    "busy": min(float(self.busy[places].sum()) / whole, 1.0) if whole else None,
+                    "kernels": float(np.median(self.kernels[places])),
+                    "copied_bytes": int(self.copied[places].sum()),
+                    "memory_bytes": None if memory is None else int(memory[places[-1]]),
+                    "does": tuple(
+                        finding("doing", "{share:.0%} {does}", share=float(share), does=does)
+                        for share, does in doing[:2]
+                        if share >= 0.1
+                    ),
+                    "kernel": longest
+                    and finding(
+                        "longest",
+                        "{kernel}, {share:.0%}",
+                        kernel=longest,
+                        share=kernels[longest] / sum(kernels.values()),
+                    ),
+                    **sampled[group],
+                    "hot": "",
+                }
+            )
+        max(rows, key=lambda row: row["total_ms"])["hot"] = "◀ most time"
+        return sorted(rows, key=lambda row: row["at_ms"])
+
+    def _memory(self) -> Ints | None:
+        """Device memory at the end of each moment, bytes; None where it was not traced."""
+        if not self.run.row_count("memory"):
+            return None
+        table = self.run.table("memory", ["time_ns", "device", "total_bytes"])
+        times, devices, totals = map(numbers, table.columns)
+        mine = np.flatnonzero(devices == self.device)
+        if not len(mine):
+            return None
+        order = mine[np.argsort(times[mine], kind="stable")]
+        place = np.searchsorted(times[order], self.moments.edges[1:], side="right") - 1
+        return np.where(place < 0, 0, totals[order][place])
+
+    def _sampled(self, of_group: Mapping[int, Ints]) -> dict[int, Row]:
+        """Means of nsys's samples in the moments of each group, percent; None without."""
+        keys = {"sms_active_pct": "sms_active", "tensor_active_pct": "tensor_active", "dram_pct": "dram"}
+        of_device = samples.read(self.run).get(max(self.device, 0))
+        found: dict[int, Row] = {group: dict.fromkeys(keys) for group in of_group}
+        if of_device is None:
+            return found
+        edges = np.append(self.from_, self.done[-1]).astype(np.float64)
+        for column, key in keys.items():
+            means = of_device.means(key, np.maximum.accumulate(edges))
+            for group, places in of_group.items():
+                there = places[np.isfinite(means[places])]
+                if self.length[there].sum():
+                    found[group][column] = float(np.average(means[there], weights=self.length[there]))
+        return found
+
+    def _steps(self, places: Ints) -> Iterator[Row]:
+        for number, place in enumerate(places.tolist()):
+            yield {
+                "number": number,
+                "what": self._name(place),
+                "at_ms": int(self.from_[place]) / 1e6,
+                "length_ms": int(self.length[place]) / 1e6,
+                "busy_ms": float(self.busy[place]) / 1e6,
+                "kernels": int(self.kernels[place]),
+                "copied_bytes": int(self.copied[place]),
+                **{f"{does}_ms": float(self.does[place, n]) / 1e6 for n, does in enumerate(DOES)},
+            }
+
+    def _name(self, place: int) -> str:
+        return self.moments.texts[place] or self.moments.names[self.moments.group[place]][1]
+
+    def _told(self, happened: Sequence[Row]) -> Finding:
+        """The phases in a sentence, what takes time only."""
+        shown = [row for row in happened if row["share"] >= 0.02]
+        return finding(
+            "told",
+            "{length_s:.3f} s: {phases}.",
+            length_s=float(self.length.sum()) / 1e9,
+            phases=tuple(
+                finding(
+                    "phase",
+                    "{count} x {what} ({share:.0%})" if row["count"] > 1 else "{what} ({share:.0%})",
+                    count=row["count"],
+                    what=row["what"],
+                    share=row["share"],
+                )
+                for row in shown
+            ),
+        )
+
+    # What surprises
+
+    def _usual(self, rows: Ints) -> Floats:
+        """Of each of these moments the median length of its neighbours, ns."""
+        lengths = self.length[rows].astype(float)
+        half = min(NEIGHBOURS, len(rows)) // 2
+        padded = np.pad(lengths, half, mode="reflect") if len(rows) > half else lengths
+        found: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
+        return found
+
+    def _surprises(self, group: int, rows: Ints) -> list[Finding]:
+        """Steps that take longer than their neighbours, each with what it did more of; kernels that change."""
+        usual, lengths = self._usual(rows), self.length[rows]
+        excess = lengths - usual
+        spread = 1.4826 * float(np.median(np.abs(excess - np.median(excess))))
+        least = np.maximum(np.maximum(SPREADS * spread, LEAST_SHARE * usual), LEAST_NS)
+        late = np.flatnonzero(excess > least)
+        late = np.sort(late[np.argsort(-excess[late], kind="stable")][:MOST_SURPRISES])
+        steady_ = np.setdiff1d(np.arange(len(rows)), late)
+        if not len(steady_) or not len(late):
+            return []
+        # The nearest usual step.
+        nearest = {int(n): int(steady_[np.argmin(np.abs(steady_ - n) + 1e-3 * np.abs(excess[steady_]))]) for n in late}
+        details = self._details({int(rows[n]) for pair in nearest.items() for n in pair})
+        found = []
+        for number, other in nearest.items():
+            cause = self._cause(
+                details[int(rows[number])],
+                details[int(rows[other])],
+                float(excess[number]),
+                [self._name(int(rows[each])) for each in (number, other)],
+            )
+            name = self._name(int(rows[number]))
+            words = "{what}, step {number}" if name == self.moments.names[group][1] else "{what}"
+            words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}."
+            found.append(
+                finding(
+                    "slow_step",
+                    words,
+                    what=name,
+                    number=number,
+                    length_ms=float(lengths[number]) / 1e6,
+                    usual_ms=float(usual[number]) / 1e6,
+                    cause=cause,
+                )
+            )
+        return found
+
+    def _details(self, wanted: set[int]) -> dict[int, dict[tuple[str, str], tuple[float, int]]]:
+        """What each of some moments is made of: (part, name) -> ns and count."""
+        found: dict[int, dict[tuple[str, str], tuple[float, int]]] = {place: {} for place in wanted}
+
+        def add(place: int, part: str, name: str, ns: float, count: int = 1) -> None:
+            before = found[place].get((part, name), (0.0, 0))
+            found[place][part, name] = before[0] + ns, before[1] + count
+
+        places = np.array(sorted(wanted))
+        for ((names, name),), starts, ends, of in self._kernels("kernel"):
+            for row in np.flatnonzero(np.isin(of, places)).tolist():
+                add(int(of[row]), "kernel", names[name[row]] or "", float(ends[row] - starts[row]))
+        if self.thread == NOTHING:
+            return found
+        begins, ends = self.begins[places], self.moments.edges[places + 1]
+        traced = calls(self.run)
+        nested = traced.nested[self.thread]
+        for n, start, end, name in zip(*(each.tolist() for each in nested.overlaps(begins, ends)), strict=True):
+            add(int(places[n]), "call", traced.names[name], end - start)
+        key = next(key for key, number in traced.threads.items() if number == self.thread)
+        own = between(nested, only=True)
+        of, starts, stops, _ = own.overlaps(begins, ends)
+        for n, place in enumerate(places.tolist()):
+            here = of == n
+            for work, ns in host_times(self.run).during(key, starts[here], stops[here]).items():
+                if work.label:
+                    add(place, "host", work.label, ns)
+            add(place, "host work", "", float((stops - starts)[here].sum()), 0)
+            if key in phases(self.run).threads:
+                inner = phases(self.run).threads[key].overlaps(begins[n : n + 1], ends[n : n + 1])
+                for _, start, stop, label in zip(*(each.tolist() for each in inner), strict=True):
+                    path = phases(self.run).paths[label].rpartition(SEPARATOR)[2]
+                    add(place, "range", path, stop - start)
+        return found
+
+    def _cause(
+        self,
+        of: Mapping[tuple[str, str], tuple[float, int]],
+        usual: Mapping[tuple[str, str], tuple[float, int]],
+        excess: float,
+        names: Sequence[str],
+    ) -> Finding:
+        """What a step did more of than a usual one: of what explains most of its excess, the innermost."""
+        more = {key: (ns - usual.get(key, (0.0, 0))[0], n - usual.get(key, (0.0, 0))[1]) for key, (ns, n) in of.items()}
+        sums: dict[str, float] = defaultdict(float)
+        for (part, name), (ns, _) in more.items():
+            kind = next((does for does, begins in _CALLS if begins.match(name)), Does.CALLS) if part == "call" else part
+            sums[str(kind)] += ns
+
+        def largest(part: str, pattern: re.Pattern[str] | None = None) -> tuple[str, float, int]:
+            items = [
+                (name, *values)
+                for (of_part, name), values in more.items()
+                if of_part == part and (pattern is None or pattern.match(name))
+            ]
+            return max(items, key=lambda each: each[1], default=("", 0.0, 0))
+
+        words = "{did} {more_ms:,.3f} ms more"
+        where = largest("range")
+        in_range = where[0] if where[1] >= EXPLAINS * excess and where[0] not in names else ""
+        values: dict[str, Any] = {"range": in_range}
+        if in_range:
+            words += ", in {range}"
+        for does, pattern in ((Does.LOADING, LOADS), (Does.ALLOCATING, ALLOCATES)):
+            if sums[does] >= EXPLAINS * excess:
+                name, _, count = largest("call", pattern)
+                return finding(
+                    does.value, "{did} ({name}) {more_ms:,.3f} ms more" + words[len("{did} {more_ms:,.3f} ms more") :],
+                    did=does, name=name, count=count, more_ms=sums[does] / 1e6, **values,
+                )  # fmt: skip
+        if sums["kernel"] >= EXPLAINS * excess:
+            name, ns, count = largest("kernel")
+            about = "its kernels take {more_ms:,.3f} ms more, {name} most"
+            if count:
+                about += " ({count:+d} launches)"
+            return finding("kernels", about, more_ms=sums["kernel"] / 1e6, name=name, count=count)
+        if sums["host work"] >= EXPLAINS * excess:
+            name, ns, _ = largest("host")
+            if ns >= EXPLAINS * excess:
+                return finding("function", "{name}, {more_ms:,.3f} ms more" + (", in {range}" if in_range else ""),
+                               name=name, more_ms=ns / 1e6, **values)  # fmt: skip
+            return finding("host", words, did=Does.HOST, more_ms=sums["host work"] / 1e6, **values)
+        if sums[Does.WAITING] >= EXPLAINS * excess:
+            name, _, count = largest("call", WAITS)
+            about = "{did} ({name}) {more_ms:,.3f} ms more"
+            if count > 0:
+                about += ", {count:call|calls} more"
+            return finding("waiting", about, did=Does.WAITING, name=name, count=count, more_ms=sums[Does.WAITING] / 1e6)
+        name, ns, _ = largest("call")
+        if ns >= EXPLAINS * excess:
+            return finding("call", "{name} {more_ms:,.3f} ms more", name=name, more_ms=ns / 1e6)
+        return finding("unknown", "the trace does not tell why")
+
+    def _law(self, group: int, rows: Ints) -> list[Finding]:
+        """How the steps grow longer from one to the next: a line through their lengths, where both halves lie on it."""
+        lengths = self.length[rows].astype(float)
+        kept = np.flatnonzero(lengths <= (1 + LEAST_SHARE) * self._usual(rows))
+        if len(kept) < 4 * FEW_STEPS:
+            return []
+        half = len(kept) // 2
+        (slope, error, first), *halves = (_line(each, lengths[each]) for each in (kept, kept[:half], kept[half:]))
+        grown = slope * float(kept[-1] - kept[0]) / max(first, 1.0)
+        one_line = all(abs(each - slope) < abs(slope) / 2 for each, _, _ in halves)
+        if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
+            return []
+        return [
+            finding(
+                "law",
+                "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: "
+                "{grown:+.0%} from the first to the last.",
+                what=self.moments.names[group][1],
+                first_ms=first / 1e6,
+                slope_us=slope / 1e3,
+                error_us=2 * error / 1e3,
+                count=len(kept),
+                grown=grown,
+            )
+        ]
+
+    # What repeats inside a step
+
+    def _layers(self, group: int, rows: Ints) -> Layers | None:
+        """The repeating sequence of kernels in the steps of a group, in the median over those that have the same."""
+        values, counts = np.unique(self.signature[rows], return_counts=True)
+        alike = rows[self.signature[rows] == values[np.argmax(counts)]]
+        middle = len(alike) // 2
+        alike = alike[max(middle - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
+        sequences: dict[int, list[tuple[str, int]]] = {int(place): [] for place in alike}
+        size = int(self.kernels[alike[0]])
+        if not 2 * FEWEST_STEPS <= size <= LONGEST_STEP:
+            return None
+        for ((names, name),), starts, ends, of in self._kernels("kernel"):
+            for row in np.flatnonzero(np.isin(of, alike)).tolist():
+                sequences[int(of[row])].append((names[name[row]] or "", int(ends[row] - starts[row])))
+        first = sequences[int(alike[0])]
+        found = repeated([name for name, _ in first])
+        if found is None:
+            return None
+        start, period, count = found
+        order = [name for name, _ in first]
+        durations = np.array([[ns for _, ns in each] for each in sequences.values() if [n for n, _ in each] == order])
+        of_layer = durations[:, start : start + period * count].reshape(len(durations), count, period)
+        median = np.median(of_layer.sum(axis=2), axis=0)
+        whole = float(np.median(durations.sum(axis=1)))
+        usual = float(np.median(median))
+        low, high = np.percentile(median, (10, 90)).tolist()
+        others = np.flatnonzero(median > OTHER_LAYER * usual).tolist()
+        words = "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, "
+        words += "{share:.0%} of the step's kernels"
+        if others:
+            words += "; longer: {others:number|numbers} ({longest_us:,.1f} µs at most)"
+        name = self.moments.names[group][1]
+        return Layers(
+            of=name,
+            count=count,
+            period=period,
+            kernels=tuple(order[start : start + period]),
+            rows=[
+                {"layer": n, "busy_us": float(ns) / 1e3, "share": float(ns) / whole} for n, ns in enumerate(median)
+            ],
+            said=finding(
+                "layers", words + ".", what=name, count=count, period=period, usual_us=usual / 1e3,
+                spread=(high - low) / usual if usual else 0.0, share=float(median.sum()) / whole,
+                others=tuple(str(each) for each in others), longest_us=float(median.max()) / 1e3,
+            ),
+        )  # fmt: skip
+
+
+def _line(x: Ints, y: Floats) -> tuple[float, float, float]:
+    """The least-squares line: slope, its standard error, and its value at 0."""
+    slope, first = np.polyfit(x, y, 1)
+    rest = y - (slope * x + first)
+    error = np.sqrt((rest**2).sum() / (len(x) - 2) / ((x - x.mean()) ** 2).sum())
+    return float(slope), float(error), float(first)
+
+
+def repeated(names: Sequence[str]) -> tuple[int, int, int] | None:
+    """Where a sequence begins to repeat, the length of what repeats, and how often: the shortest that holds LAYERED of
+    it and comes FEWEST_STEPS times or more; None where nothing does. One kernel alone is no layer."""
+    codes = np.unique(names, return_inverse=True)[1]
+    best: tuple[int, int, int] | None = None
+    for period in range(2, min(len(codes) // FEWEST_STEPS, LONGEST_PERIOD) + 1):
+        same = codes[period:] == codes[:-period]
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
+        if not len(edges):
+            continue
+        lengths = edges[1::2] - edges[::2]
+        longest = int(np.argmax(lengths))
+        count = (int(lengths[longest]) + period) // period
+        start = int(edges[2 * longest])
+        if count < FEWEST_STEPS or count * period < LAYERED * len(codes):
+            continue
+        if len(np.unique(codes[start : start + period])) < 2:
+            continue
+        if best is None or count * period > 1.1 * best[1] * best[2]:
+            best = start, period, count
+    return best

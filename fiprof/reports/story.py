@@ -1,0 +1,112 @@
+"""``fiprof story`` as a document: what happened in order of time, what surprised, what repeats, what to change."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fiprof.analysis.program import Program
+from fiprof.analysis.story import HAPPENED, LAYERS, SHOWN, STEPS, Row, Story
+from fiprof.model.finding import finding, say
+from fiprof.reports.timeline_text import bytes_words
+from fiprof.reports.top import ranking
+from fiprof.reports.view import Column, Document, Narrow, View, view_of
+from fiprof.text import escape_control, shorten
+
+MOST_ROWS = 20
+"""Phases that people are shown: what takes most time, in order of time."""
+MOST_STEPS = 40
+MOST_KERNELS = 6
+"""Of a layer, that are named."""
+LONGEST_NAME = 60
+"""Cells."""
+FIRST = 3
+"""Rows of the program's verdict."""
+
+COPIED, MEMORY = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
+
+
+def document(what: Story, program: Program, *, table: str = "happened", most: int | None = MOST_ROWS) -> Document:
+    """The story for people; for programs the rows of one table: happened, steps or layers, and the findings beside.
+
+    most: phases that people are shown; None for all.
+    """
+    layers = [{"of": found.of, **row} for found in what.layers for row in found.rows]
+    programs = {"happened": (HAPPENED, what.happened), "steps": (STEPS, what.steps)}
+    programs["layers"] = (Column("of", "step"), *LAYERS), layers
+    further = {
+        "rank": what.rank,
+        "device": what.device,
+        "summary": [each.fields() for each in what.summary],
+        "surprises": [each.fields() for each in what.surprises],
+        "layers": [each.said.fields() | {"kernels": list(each.kernels)} for each in what.layers],
+        "laws": [each.fields() for each in what.laws],
+    }
+    notes: tuple[str, ...] = ()
+    if what.several > 1:
+        notes = (say("GPU {device} of {count}: --rank shows another.", device=what.device, count=what.several),)
+    columns, rows = programs[table]
+    shown = tuple(_shown(what, program, most))
+    return Document(programs=view_of(columns, rows), shown=shown, further=further, notes=notes)
+
+
+def _shown(what: Story, program: Program, most: int | None) -> Iterator[View]:
+    yield happened(what, most)
+    if what.surprises:
+        yield View((), (), title="What surprised", summary=what.surprises)
+    else:
+        yield View((), (), title="What surprised", summary=("No step takes much longer than its neighbours.",))
+    if what.layers or what.laws:
+        named = [_kernels(found.kernels) for found in what.layers]
+        said = [each for found, names in zip(what.layers, named, strict=True) for each in (found.said, names)]
+        yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
+    first = ranking(program, FIRST)
+    yield replace(first, title="What to change first", summary=())
+
+
+def happened(what: Story, most: int | None = MOST_ROWS) -> View:
+    """The phases in order of time."""
+    longest = sorted(what.happened, key=lambda row: -row["total_ms"])[:most]
+    kept = [row for row in what.happened if row in longest and (most is None or row["share"] >= SHOWN)]
+    rest = [row for row in what.happened if row not in kept]
+    rows = [_row(row) for row in kept]
+    place = next(n for n, column in enumerate(HAPPENED) if column.key == "copied_bytes")
+    columns = [*HAPPENED[:place], COPIED, MEMORY, *HAPPENED[place + 2 :]]
+    columns = [each for each in columns if any(row[each.key] not in (None, "", ()) for row in rows)]
+    notes = [
+        "at: since the trace began. each: median, from its begin, or the end of what came before, until the host and "
+        "the GPU are done with it. GPU busy: with kernels launched in it.",
+    ]
+    if rest:
+        share = sum(row["share"] for row in rest)
+        notes.insert(0, say("{count:phase|phases} more, {share:.1%} of the time: --all", count=len(rest), share=share))
+    return view_of(columns, rows, title="What happened", summary=what.summary, notes=tuple(notes))
+
+
+def _row(row: Row) -> Row:
+    name = "  " * row["level"] + shorten(escape_control(row["what"]), LONGEST_NAME) + (" ◀" if row["hot"] else "")
+    copied = bytes_words(row["copied_bytes"]) if row["copied_bytes"] else ""
+    memory = bytes_words(row["memory_bytes"]) if row["memory_bytes"] else ""
+    return row | {"what": name, "copied": copied, "memory": memory}
+
+
+def _kernels(names: Sequence[str]) -> Any:
+    """The kernels of a layer."""
+    words = "  each: {names}" + (" and {more} more" if len(names) > MOST_KERNELS else "")
+    return finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=len(names) - MOST_KERNELS)
+
+
+def steps(what: Story, *, number: int | None = None, around_ms: float | None = None) -> Document:
+    """The steps one by one; or those next to a number, or to a time."""
+    rows: Sequence[Row] = what.steps
+    if number is not None:
+        rows = [row for row in rows if abs(row["number"] - number) <= 2]
+    if around_ms is not None:
+        nearest = sorted(
+            rows, key=lambda row: max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"])
+        )
+        rows = sorted(nearest[:5], key=lambda row: row["at_ms"])
+    shown = rows[:MOST_STEPS]
+    notes: tuple[str, ...] = ()
+    if len(rows) > len(shown):
+        notes = (say("{count:step|steps} more: as CSV and JSON", count=len(rows) - len(shown)),)
+    return Document(view_of(STEPS, rows), (view_of(STEPS, shown, title="Steps", notes=notes),))

@@ -1,0 +1,159 @@
+"""``fiprof story``: phases and steps in order of time, what surprises, what repeats inside a step."""
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fiprof.analysis.story import repeated
+from fiprof.model.run import Run
+from tests.recorded_runs import invoke, parsed, profiled, refusal, two_ranks
+from tests.test_programs import kernel, launch, made_run
+
+STEPS, STEP_US = 24, 2000
+
+
+def told(run: Path, *words: str) -> dict[str, Any]:
+    status, printed = invoke("story", str(run), *words, "--format", "json")
+    assert status == 0
+    found: dict[str, Any] = json.loads(printed)
+    return found
+
+
+def program(folder: Path, *, planted: bool, growth_us: int = 0) -> Run:
+    """Steps of four layers of two kernels and a head; planted: what takes 3 ms more in some of them."""
+    kernels, api = list[dict[str, Any]](), list[dict[str, Any]]()
+    ranges, at, number = list[dict[str, Any]](), 1000, 0
+    for step in range(STEPS):
+        begin, name = at, "a"
+        trouble = {3: "cuLibraryLoadData", 7: "host", 11: "cudaMalloc", 13: "cudaStreamSynchronize", 17: "kernel"}
+        what = trouble.get(step) if planted else None
+        sizes = [20, 30] * 4 + [50 + growth_us * step]
+        for place, size in enumerate(sizes):
+            number += 1
+            api.append(launch(at, number))
+            long = 3000 if what == "kernel" and place == 2 else 0
+            name = "head" if place == 8 else ("slow" if long else "ab"[place % 2])
+            kernels.append(kernel(at + 5, at + 5 + size + long, number, kernel=name, kernel_full=name))
+            at += size + long + 10
+            if place == 4 and what not in (None, "kernel"):
+                ranges.append({"us": (at, at + 3000), "name": "sample", "depth": 1, "parent": None})
+                if what != "host":
+                    api.append({"us": (at, at + 2900), "correlation": 10_000 + step, "name": what})
+                at += 3000
+        end = at = max(at, begin + 1000 + growth_us * step)
+        ranges.append({"us": (begin, end), "name": f"step {step}: {step % 3} requests"})
+        at += 20
+    ranges.sort(key=lambda row: (row["us"][0], -row["us"][1]))
+    outer = None
+    for place, row in enumerate(ranges):
+        if row["name"] == "sample":
+            row["parent"] = outer
+        else:
+            outer = place
+    api.sort(key=lambda row: row["us"][0])
+    return made_run(folder, kernels=kernels, api=api, ranges=ranges)
+
+
+def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: Path) -> None:
+    run = program(tmp_path, planted=True)
+    found = {each["number"]: each["cause"] for each in told(run.path)["surprises"]}
+    assert {number: cause["id"] for number, cause in found.items()} == {
+        3: "loading",
+        7: "host",
+        11: "allocating",
+        13: "waiting",
+        17: "kernels",
+    }
+    assert found[3]["name"] == "cuLibraryLoadData" and found[7]["range"] == "sample"
+    assert found[11]["name"] == "cudaMalloc" and found[17]["name"] == "slow"
+    assert (found[13]["name"], found[13]["count"]) == ("cudaStreamSynchronize", 1)
+    printed = invoke("story", str(run.path))[1]
+    assert "step 11: 2 requests: 3.340 ms where 1.000 are usual: allocating (cudaMalloc) 2.900 ms more" in " ".join(
+        printed.split()
+    )
+
+
+def test_a_clean_program_has_no_surprise(tmp_path: Path) -> None:
+    found = told(program(tmp_path, planted=False).path)
+    assert (found["surprises"], found["laws"]) == ([], [])
+    (layers,) = found["layers"]
+    assert (layers["count"], layers["period"], layers["kernels"]) == (4, 2, ["a", "b"])
+    (steps,) = [row for row in found["rows"] if row["what"] == "step *"]
+    assert (steps["count"], steps["each_ms"], steps["kernels"]) == (STEPS, 1.0, 9)
+    assert steps["busy"] == pytest.approx((4 * 50 + 50) / 1000)
+
+
+def test_how_steps_grow(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    run = program(folder, planted=False, growth_us=100)
+    (law,) = told(run.path)["laws"]
+    assert law["slope_us"] == pytest.approx(100, rel=0.05)
+
+
+def test_one_step_and_those_around_a_time(tmp_path: Path) -> None:
+    run = program(tmp_path, planted=True)
+    rows = told(run.path, "--step", "11")["rows"]
+    assert [row["number"] for row in rows] == [9, 10, 11, 12, 13]
+    assert rows[2]["what"] == "step 11: 2 requests" and rows[2]["allocating_ms"] == pytest.approx(2.9)
+    around = told(run.path, "--around", str(rows[2]["at_ms"] + 0.1))["rows"]
+    assert 11 in [row["number"] for row in around]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "name", "count", "layers"),
+    [("llama", "decode", 48, 4), ("ranks", "step", 30, 4), ("server", "request", 88, 8)],
+)
+def test_steps_are_those_of_the_raw_tables(recorded: str, name: str, count: int, layers: int) -> None:
+    run = profiled(recorded)
+    found = told(run.path)
+    (row,) = [row for row in found["rows"] if row["what"] == name]
+    assert row["count"] == count and found["layers"][0]["count"] == layers
+    steps = [each for each in told(run.path, "--table", "steps")["rows"] if each["what"] == name]
+    ranges = run.frame("ranges")
+    own = ranges[(ranges["name"] == name) & ~ranges["domain"].isin(("NCCL", "CCCL"))]
+    own = own[own["tid"] == own["tid"].iloc[0]] if found["rank"] in (None, 0) else own
+    # A step lasts at least as long as its range, and ends with its last kernel.
+    lengths = ((own["end_ns"] - own["start_ns"]) / 1e6).tolist()
+    assert median(each["length_ms"] for each in steps) >= median(lengths) * 0.999
+    assert row["each_ms"] == pytest.approx(median(each["length_ms"] for each in steps))
+    kernels = run.frame("kernels")
+    mine = kernels[kernels["device"] == found["device"]]
+    assert sum(each["kernels"] for each in steps) <= len(mine)
+    assert sum(each["busy_ms"] for each in steps) <= (mine["end_ns"] - mine["start_ns"]).sum() / 1e6
+
+
+def test_steps_without_ranges() -> None:
+    found = told(profiled("vectors").path)
+    (row,) = [row for row in found["rows"] if row["what"] == "steps of polynomial"]
+    assert row["count"] == 48 and row["each_ms"] == pytest.approx(2.134, abs=0.01)
+    copies = pq.read_table(profiled("vectors").path / "tables/copies.parquet").to_pylist()
+    assert sum(each["copied_bytes"] for each in found["rows"]) == sum(each["bytes"] for each in copies)
+
+
+def test_the_time_is_told_once() -> None:
+    for name in ("llama", "ranks", "graph", "vectors", "server", "window"):
+        rows = told(profiled(name).path)["rows"]
+        assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+        assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
+
+
+def test_a_rank_is_asked_for() -> None:
+    one, other = (told(two_ranks().path, "--rank", str(rank)) for rank in (0, 1))
+    assert (one["rank"], other["rank"]) == (0, 1) and one["rows"] != other["rows"]
+    assert "has no rank 7" in refusal("story", two_ranks().path, "--rank", "7").message
+
+
+def test_a_run_of_cases_is_refused() -> None:
+    error = refusal("story", parsed("decode").path)
+    assert "measured cases one after the other" in error.message and "fiprof timeline" in (error.remedy or "")
+
+
+def test_what_repeats_in_a_sequence() -> None:
+    assert repeated(["x", *"abc" * 5, "y"]) == (1, 3, 5)
+    assert repeated(list("abcdefgh")) is None
+    assert repeated(["a"] * 20) is None
