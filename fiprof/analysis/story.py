@@ -76,7 +76,7 @@ HAPPENED = (
     Column("count", "x", spec=",d", meaning="How often."),
     Column("each_ms", "each", "ms", ",.3f", "Median: from its begin, or the end of what came before, to its end."),
     Column("spread", "spread", spec=".0%", meaning="(p90 - p10) / median."),
-    Column("total_ms", "time", "ms", ",.1f"),
+    Column("total_ms", "time", "ms", ",.1f", "Of all of them, one after the other."),
     Column("share", "share", spec=".1%", meaning="Of the time that is told."),
     Column("busy", "GPU busy", spec=".0%", meaning="Share of it in which kernels ran that were launched in it."),
     Column("kernels", "kernels", spec=",.0f", meaning="Launched in each; median."),
@@ -84,9 +84,9 @@ HAPPENED = (
     Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
     Column("does", "the host", narrow=Narrow.BELOW, meaning="What the launching thread does, share of its time."),
     Column("kernel", "longest kernel", narrow=Narrow.BELOW, meaning="In all of them, with its share of their kernels."),
-    Column("sms_active_pct", "SMs", "%", ".0f", "nsys's samples during it, as are the next two.", narrow=Narrow.DROP),
+    Column("sms_active_pct", "SMs", "%", ".0f", "", narrow=Narrow.DROP),
     Column("tensor_active_pct", "tensor", "%", ".0f", narrow=Narrow.DROP),
-    Column("dram_pct", "DRAM", "%", ".0f", narrow=Narrow.DROP),
+    Column("dram_pct", "DRAM", "%", ".0f", "DRAM's throughput by nsys's samples.", narrow=Narrow.DROP),
     Column("hot", meaning="What takes most time."),
 )
 STEPS = (
