@@ -325,10 +325,11 @@ class Relay:
     ) -> None:
         """log: open for appending; :meth:`close` closes it."""
         self._log = log
+        self._start = os.fstat(log.fileno()).st_size
         self._pass_on = pass_on
         self._lock = threading.Lock()
-        self._written = 0
         self._left_out = 0
+        self._begin = bytearray()
         self._end = bytearray()
         self._threads = [
             threading.Thread(target=self._copy, args=(pipe, of_stderr), daemon=True)
@@ -344,33 +345,36 @@ class Relay:
             return self._end[-count:].decode(errors="replace")
 
     def close(self) -> None:
-        """Write the end of the log, and mask it. Every process that holds the pipes is gone."""
+        """Write the whole log anew, masked as one text. Every process that holds the pipes is gone."""
         for thread in self._threads:
             thread.join(CLOSING_S)
         # A full disk is told by whoever writes next.
         with self._lock, self._log as log, contextlib.suppress(OSError):
-            begin = Path(log.name).read_bytes()
+            begin = bytes(self._begin)
             end = bytes(self._end[-self._left_out :]) if self._left_out else b""
             if between := self._left_out - len(end):
                 note = b"\n[fiprof: %d bytes left out]\n" % (between + 2 * EDGE_BYTES)
                 text = mask_bytes(begin)[:-EDGE_BYTES] + note + mask_bytes(end)[EDGE_BYTES:]
             else:
                 text = mask_bytes(begin + end)
-            if text != begin:
-                log.truncate(0)
+            if text != Path(log.name).read_bytes()[self._start :]:
+                log.truncate(self._start)
                 log.write(text)
 
     def _copy(self, pipe: IO[bytes], of_stderr: bool) -> None:
+        begun = b""
         with pipe:
             while piece := os.read(pipe.fileno(), PIECE_BYTES):
                 if self._pass_on:
                     self._pass_on(piece, of_stderr)
                 with self._lock:
-                    now = piece[: MOST_BYTES - self._written]
+                    now = piece[: MOST_BYTES - len(self._begin)]
+                    self._begin += now
+                    # Whole lines: half a secret would not be known for one.
+                    lines, newline, begun = (begun + now).rpartition(b"\n")
                     # The program goes on.
                     with contextlib.suppress(OSError, ValueError):
-                        self._log.write(now)
-                    self._written += len(now)
+                        self._log.write(mask_bytes(lines + newline))
                     self._left_out += len(piece) - len(now)
                     self._end += piece
                     # Cut now and then, not at every piece.

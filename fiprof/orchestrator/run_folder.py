@@ -150,6 +150,8 @@ class Archive:
                 with files.scratch(self.root) as made:
                     for folder in ("logs", TABLES):
                         (made / "run" / folder).mkdir(parents=True)
+                    # What tools write is looked through when they have ended: until then nobody else reads it.
+                    (made / "run").chmod((made / "run").stat().st_mode & 0o7700)
                     (made / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
                     owner = os.open(made / "run" / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
                     fcntl.flock(owner, fcntl.LOCK_EX)
@@ -258,6 +260,8 @@ class RunFolder:
             # Also when the disk is too full for the last manifest: the one before says so.
             with files.file_errors(self.path.parent):
                 (self.path / OWNER).unlink(missing_ok=True)
+                mode = (self.path / FILE_NAME).stat().st_mode & 0o666
+                self.path.chmod(self.path.stat().st_mode & 0o7777 | mode | (mode & 0o444) >> 2)
                 os.rename(self.path, self.final_path)
             if self._owner is not None:
                 os.close(self._owner)
@@ -347,7 +351,10 @@ def _finish(partial: Path) -> Path:
             files.remove(partial, name)
     for log in (*partial.glob("logs/*.log"), *partial.glob("**/*.jsonl")):
         with contextlib.suppress(FiprofError):
-            redaction.mask_file(partial, str(log.relative_to(partial)))
+            redaction.mask_file(partial, name := str(log.relative_to(partial)))
+            # The secrets of the killed one's environment are not known here.
+            if log.suffix == ".jsonl" and name not in made:
+                log.chmod(0o600)
     folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX), manifest)
     folder.set(warnings=warnings)
     return folder.finish("interrupted", KILLED, manifest.duration_s)

@@ -28,7 +28,7 @@ DROPPED = (
 EXPORTED_BY = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 PERSONAL_ROWS = ("%HOST%", "%USER%", "%PATH%")
 """Names of the rows in those that tell where the file was made."""
-STRINGS = "StringIds"
+STRINGS = re.compile(r"StringIds(_V\d+)?")
 REFERENCE = re.compile(r"(name|text|string|symbol|module)(s?id)?$", re.IGNORECASE)
 """Columns of integers that refer to a string."""
 MESSAGES = "DIAGNOSTIC_EVENT"
@@ -68,7 +68,7 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
         used.update(number for *_, frames in samples for frame in frames for number in frame[:2])
         for table, columns in _tables(connection).items():
             referring = [name for name, kind in columns.items() if kind.upper() != "TEXT" and REFERENCE.search(name)]
-            if referring and table != STRINGS and not _goes(table):
+            if referring and not STRINGS.fullmatch(table) and not _goes(table):
                 used |= export.integers(table, referring)
     connection.execute("BEGIN EXCLUSIVE")
     acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
@@ -81,12 +81,12 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute(f"DELETE FROM {NOTED}")
     connection.executemany(f"INSERT INTO {NOTED} VALUES (?, ?, ?, ?)", processes)
     stale += _mask(connection)
-    if STRINGS in _tables(connection):
-        connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
-        connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
-        connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
+    connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+    connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
     for table, columns in _tables(connection).items():
-        if table not in (STRINGS, *SMALL):
+        if STRINGS.fullmatch(table):
+            connection.execute(f"DELETE FROM main.{table} WHERE id NOT IN used")
+        elif table not in SMALL:
             continue
         names = ", ".join(map(quoted, columns))
         # To new pages: those that nsys filled and split hold copies of rows in between the rows.
@@ -112,7 +112,7 @@ def _mask(connection: sqlite3.Connection) -> int:
             where = f"typeof({column}) = 'text' AND {column} != masked({column})"
             update = f"UPDATE {quoted(table)} SET {column} = masked({column}) WHERE {where}"
             found = connection.execute(update).rowcount
-            changed += found if table not in (STRINGS, *SMALL) else 0
+            changed += found if table not in SMALL and not STRINGS.fullmatch(table) else 0
         if table == MESSAGES and "text" in columns:
             connection.create_function("unassigned", 1, lambda text: ASSIGNMENT.sub(rf"\1={MASK}", text))
             connection.execute(f"UPDATE {MESSAGES} SET text = unassigned(text) WHERE instr(text, '=')")
