@@ -3,9 +3,11 @@
 import contextlib
 import json
 import lzma
+import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import given, mask, mask_words
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
-from tests.conftest import REPOSITORY, Env, Fiprof
+from tests.conftest import REPOSITORY, Env, Fiprof, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, PYTHON_THREADS, SCHEMA_3_0, altered, parsed, query
 from tests.recorded_runs import RUNS
@@ -119,6 +121,20 @@ def test_an_export_is_scrubbed_and_read_as_before(
     # Once more changes nothing.
     scrub(sqlite)
     assert parsed(sqlite, tmp_path / "again")[1] == parsed(export, tmp_path / "plain")[1]
+
+
+@pytest.mark.fault("an export with a newer table of strings", "it is cleared like the other, and read as before")
+def test_newer_strings_are_scrubbed(tmp_path: Path) -> None:
+    sqlite = altered(
+        tmp_path,
+        "INSERT INTO StringIds VALUES (900002, 'somebody-elses-SEKRET'), (900003, 'login api_key=SEKRET-1 end')",
+        *(f"INSERT INTO StringIds VALUES ({910000 + i}, 'HOME=/home/somebody{'SEKRET-9' * 40}')" for i in range(99)),
+        "UPDATE NVTX_EVENTS SET text = NULL, textId = 900003 WHERE rowid % 2 AND eventType = 59",
+        "ALTER TABLE StringIds RENAME TO StringIds_V2",
+    )
+    scrub(sqlite)
+    assert b"SEKRET" not in sqlite.read_bytes() and b"/home/somebody" not in sqlite.read_bytes()
+    assert "login api_key=*** end" in {row["name"] for row in parsed(sqlite, tmp_path / "tables")[1]["ranges"]}
 
 
 def test_a_string_in_use_stays_without_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +265,59 @@ def test_no_file_holds_a_secret_of_a_command_line(faked: Fiprof, tmp_path: Path)
     assert "Masked, to be given anew: " in faked("report", "latest", "--format", "md").stdout + "".join(
         path.read_text() for path in run.rglob("report.md")
     )
+
+
+@pytest.mark.fault("fiprof is killed while a program runs that printed a token", "the log has *** already; until a run has its name, its folder is its owner's alone")  # fmt: skip
+def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
+    """The next command does not know the environment of the killed one."""
+    program = tmp_path / "program.sh"
+    program.write_text("umask 0\necho as $HF_TOKEN\nexec sleep 60\n")
+    command = [sys.executable, "-m", "fiprof", "profile", "--tool", "nsys", "--", "sh", str(program)]
+    env = {**os.environ, "PYTHONPATH": python_path(), **fakes, "HF_TOKEN": "SEKRET-1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        try:
+            archive = tmp_path / "artifacts"
+            while not (said := [log for log in archive.glob(".partial-*/logs/*.log") if "as " in log.read_text()]):
+                assert run.poll() is None
+        finally:
+            run.kill()
+    (partial,) = archive.glob(".partial-*")
+    assert partial.stat().st_mode & 0o077 == 0
+    assert [log.read_text() for log in said] == ["as ***\n"] and holding(archive) == []
+    for words in (("runs",), ("verify",), ("report", "latest")):
+        done = run_fiprof(*words, cwd=tmp_path)
+        assert "SEKRET" not in done.stdout + done.stderr
+    (kept,) = (path.parent for path in archive.glob("[!.]*/run.json"))
+    assert kept.stat().st_mode & 0o777 == archive.stat().st_mode & 0o777
+    assert holding(archive) == []
+
+
+@pytest.mark.fault("a run of before secrets were masked is reported, exported and published", "what is written has ***; the run stays as it is")  # fmt: skip
+def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> None:
+    run = tmp_path / "artifacts" / RUNS["decode"].name
+    shutil.copytree(RUNS["decode"], run)
+    planted = json.loads((run / "run.json").read_text())
+    planted["argv"] = ["fiprof", *(word for form in FORMS.values() for word in form)]
+    planted["reason"] = planted["warnings"] = [f"https://{VALUE}@host/x"]
+    planted["reason"] = planted["reason"][0]
+    planted["environment"]["program"] = {"command": ["prog", "--token", VALUE], "git": f"api_key={VALUE}"}
+    (run / "run.json").write_text(json.dumps(planted))
+    (run / "annotations.json").write_text(json.dumps({"schema_version": 1, "tags": [f"token={VALUE}"], "notes": []}))
+    sent = tmp_path / "sent"
+    for words in (
+        ("report", run.name, "--out", "sent/report", "--bundle", "sent/report.zip"),
+        ("publish", "sent/site"),
+        *(("export", run.name, "--to", to, "--out", f"sent/{to}") for to in ("json", "sqlite", "csv", "zip")),
+    ):
+        sent.mkdir(exist_ok=True)
+        done = fiprof(*words)
+        assert done.returncode == 0, done.stderr
+        assert "SEKRET" not in done.stdout
+    # A zip is one by its name.
+    (sent / "zip").rename(sent / "run.zip")
+    everything = every_byte(sent)
+    assert b"SEKRET" not in everything and b"HF_TOKEN=***" in everything
+    assert json.loads((run / "run.json").read_text()) == planted
 
 
 @pytest.mark.fault("an SQLite of nsys with secrets in its ranges is imported", "its copy and the tables have ***, with --link the tables")  # fmt: skip

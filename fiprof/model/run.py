@@ -16,6 +16,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
+from fiprof.model.json_file import decode
 from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights
@@ -139,6 +140,8 @@ class Run:
     path: Path
     new_tables: Path | None = field(default=None, repr=False)
     """Where its tables lie, where that is not yet its folder ``tables``."""
+    leaving: bool = field(default=False, repr=False)
+    """Whether it is written elsewhere: a manifest of before secrets were masked is read without them."""
 
     @classmethod
     def of(cls, path: Path, at: Path) -> Self:
@@ -147,7 +150,8 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        return read_manifest(self.path)
+        found = read_manifest(self.path)
+        return decode(found.to_json(), Manifest) if self.leaving else found
 
     @property
     def tables_path(self) -> Path:

@@ -3,6 +3,7 @@ the report's files. Each appears whole or not at all. Tables are read and writte
 """
 
 import contextlib
+import dataclasses
 import os
 import shlex
 import shutil
@@ -68,6 +69,7 @@ def export(
     if os.path.lexists(out) and not force:
         raise FiprofError(f"{out} is there already", "--force replaces it; --out names another", exit_code=2)
     require_target(out, target)
+    run = dataclasses.replace(run, leaving=True)
     if target in ("parquet", "csv"):
         _folder(run, target, out, tell)
     elif target == "perfetto":
@@ -145,8 +147,7 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
                         with files.open_file(reader.path.parent, reader.path.name) as source:
                             shutil.copyfileobj(source, file, COPY_BYTES)
             (new / MARK_FILE).write_bytes(MARK + target.encode())
-            with (new / FILE_NAME).open("wb") as file, files.open_file(run.path, FILE_NAME) as source:
-                shutil.copyfileobj(source, file, COPY_BYTES)
+            (new / FILE_NAME).write_bytes(run.manifest.to_json())
             if out.exists():
                 exchange(new, out)
             else:
@@ -298,10 +299,9 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
         with bundle.open(info, "w", force_zip64=True) as out:
             shutil.copyfileobj(file, out, COPY_BYTES)
 
-    for name in (FILE_NAME, BASELINE):
-        if files.exists(run.path, name):
-            with files.open_file(run.path, name) as file:
-                add(file, name)
+    bundle.writestr(f"{folder}/{FILE_NAME}", run.manifest.to_json())
+    if files.exists(run.path, BASELINE):
+        bundle.writestr(f"{folder}/{BASELINE}", redaction.mask_bytes(files.read_bytes(run.path, BASELINE)))
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
         reader = tables.Reader(run.tables_path, table)
         with files.open_file(reader.path.parent, reader.path.name) as file:

@@ -6,7 +6,7 @@ It is read from a disk as from a server. ``site.json`` says what was published o
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import json_file
 from fiprof.model.finding import say
 from fiprof.model.keeping import read_annotations
+from fiprof.model.redaction import mask
 from fiprof.model.run import Run
 from fiprof.reports import measured_table, trend
 from fiprof.reports.markdown_html import SUFFIX, Markdown, escape_markdown, link, report_html, vega_js
@@ -80,6 +81,7 @@ def begin(folder: Path) -> dict[str, Published]:
 
 def rendered(run: Run, state: str) -> tuple[Published, str]:
     """A run with its report as a page. Raises FiprofError where it cannot be read, or its name is no file's."""
+    run = replace(run, leaving=True)
     name, manifest = run.path.name, run.manifest
     if manifest.kind == "comparison":
         a, b = (escape_control(str(manifest.settings.get(side))) for side in "ab")
@@ -159,7 +161,7 @@ def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> str:
 
 def _tags(run: Path) -> tuple[str, ...]:
     with contextlib.suppress(FiprofError):
-        return tuple(read_annotations(run).tags)
+        return tuple(map(mask, read_annotations(run).tags))
     return ()
 
 

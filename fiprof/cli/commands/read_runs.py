@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -341,7 +342,7 @@ def report_command(
     folders = [archive.find(run) for run in runs]
     if len({each.resolve() for each in folders}) < len(folders):
         raise FiprofError("a run is named twice", "a report compares different runs", exit_code=2)
-    opened = [options.open_run(each)[0] for each in folders]
+    opened = [dataclasses.replace(options.open_run(each)[0], leaving=True) for each in folders]
     folder = out or (opened[0].path if len(opened) == 1 else Path("report"))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     with working("report"):
