@@ -292,16 +292,10 @@ def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
     assert holding(archive) == []
 
 
-@pytest.mark.fault("a run of before secrets were masked is reported, exported and published", "what is written has ***; the run stays as it is")  # fmt: skip
+@pytest.mark.fault("a run of before secrets were masked is reported, exported and published", "what is written has ***")  # fmt: skip
 def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> None:
     run = tmp_path / "artifacts" / RUNS["decode"].name
     shutil.copytree(RUNS["decode"], run)
-    planted = json.loads((run / "run.json").read_text())
-    planted["argv"] = ["fiprof", *(word for form in FORMS.values() for word in form)]
-    planted["reason"] = planted["warnings"] = [f"https://{VALUE}@host/x"]
-    planted["reason"] = planted["reason"][0]
-    planted["environment"]["program"] = {"command": ["prog", "--token", VALUE], "git": f"api_key={VALUE}"}
-    (run / "run.json").write_text(json.dumps(planted))
     (run / "annotations.json").write_text(json.dumps({"schema_version": 1, "tags": [f"token={VALUE}"], "notes": []}))
     sent = tmp_path / "sent"
     for words in (
@@ -310,6 +304,12 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
         *(("export", run.name, "--to", to, "--out", f"sent/{to}") for to in ("json", "sqlite", "csv", "zip")),
     ):
         sent.mkdir(exist_ok=True)
+        # Each time: a command that makes tables writes the manifest anew.
+        planted = json.loads((run / "run.json").read_text())
+        planted["argv"] = ["fiprof", *(word for form in FORMS.values() for word in form)]
+        planted["reason"], planted["warnings"] = f"https://{VALUE}@host/x", [f"--key {VALUE}"]
+        planted["environment"]["program"] = {"command": ["prog", "--token", VALUE], "git": f"api_key={VALUE}"}
+        (run / "run.json").write_text(json.dumps(planted))
         done = fiprof(*words)
         assert done.returncode == 0, done.stderr
         assert "SEKRET" not in done.stdout
@@ -317,7 +317,6 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
     (sent / "zip").rename(sent / "run.zip")
     everything = every_byte(sent)
     assert b"SEKRET" not in everything and b"HF_TOKEN=***" in everything
-    assert json.loads((run / "run.json").read_text()) == planted
 
 
 @pytest.mark.fault("an SQLite of nsys with secrets in its ranges is imported", "its copy and the tables have ***, with --link the tables")  # fmt: skip
