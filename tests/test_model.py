@@ -7,12 +7,15 @@ import re
 import statistics
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
 from fiprof.model import quantities, settings
+from fiprof.model.arrays import Kinds
 from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
 from fiprof.model.finding import TracedNumber
 from fiprof.model.quantities import METRICS, Formula, table
@@ -263,3 +266,22 @@ def test_percentiles_are_in_order(durations_us: list[float]) -> None:
     assert times.median_us == pytest.approx(statistics.median(durations_us))
     assert min(durations_us) <= times.p10_us <= times.p90_us <= max(durations_us)
     assert times.spread >= 0
+
+
+@pytest.mark.parametrize("bits", [20, 33, 40])
+def test_the_kinds_of_rows_are_told_apart_whatever_the_numbers_beside_them(bits: int) -> None:
+    """Also where the product of the columns' ranges is beyond 32 and 62 bits."""
+    generator = np.random.default_rng(bits)
+    names = generator.integers(0, 700, 5000)
+    table = pa.table({name: pa.array([f"{name}{value}" for value in names]) for name in ("kernel", "grid")})
+    added = {
+        name: generator.integers(0, 1 << bits, 5000) >> shift for name, shift in (("range", 3), ("rank", bits - 5))
+    }
+    kinds, found = Kinds(), []
+    for first in (0, 2500):
+        piece = slice(first, first + 2500)
+        found += kinds.of(table.slice(first, 2500), **{name: values[piece] for name, values in added.items()}).tolist()
+    rows = list(zip(*(table[name].to_pylist() for name in table.column_names), *map(list, added.values()), strict=True))
+    numbered: dict[object, int] = {}
+    assert found == [numbered.setdefault(row, len(numbered)) for row in rows]
+    assert list(kinds.numbers) == list(numbered)
