@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from fiprof.cli.main import cli
 from tests.conftest import Fiprof, python_path, ran
-from tests.recorded_runs import RUNS, copied, invoke, parsed
+from tests.recorded_runs import RUNS, copied, invoke, parsed, profiled
 from tests.test_workloads import USERS_OWN
 
 COMMANDS = cli.list_commands(click.Context(cli))
@@ -32,7 +33,10 @@ def test_every_command_ends_its_help_with_an_example(name: str) -> None:
     "name", [name for name in COMMANDS if name not in ("capture", "compare", "env", "gate", "import", "kernels")]
 )
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied("prefill-decode-rope" if name in ("parse", "pack") else "all", tmp_path / "artifacts")
+    if name == "story":  # is told of programs
+        shutil.copytree(profiled("llama").path, tmp_path / "artifacts" / profiled("llama").path.name)
+    else:
+        copied("prefill-decode-rope" if name in ("parse", "pack") else "all", tmp_path / "artifacts")
     monkeypatch.chdir(tmp_path)
     status, printed = invoke(*shlex.split(epilog(name).removeprefix("Example: fiprof ")))
     # The recorded run is packed already.

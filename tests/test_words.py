@@ -187,6 +187,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @given(line=command_lines(), env=ENVIRONMENTS, closed=st.sampled_from(CLOSED))
 @example(line=["profile", "--", "\r\n"], env=PLAIN, closed=())
+@example(line=["kernels", "\r\n"], env=PLAIN, closed=())
+@example(line=["runs", "--limit", str(10**30), "--kernel", "rope"], env=PLAIN, closed=())
 def test_any_command_line(
     line: list[str], env: dict[str, str], closed: tuple[int, ...], forks: Forks, archive: Path
 ) -> None:

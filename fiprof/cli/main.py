@@ -211,7 +211,10 @@ def _failed(error: BaseException) -> int:
 
         text = f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}"
     elif isinstance(error, click.ClickException):
+        from fiprof.text import escape_control
+
         shown = io.StringIO()
+        error.message = escape_control(error.message)  # type: ignore[misc]  # words may hold line ends
         error.show(shown)
         text, status = shown.getvalue().rstrip("\n"), error.exit_code
     # What an interrupt cuts short may fail in a way of its own: an import, or writing to a terminal that is gone.

@@ -288,20 +288,23 @@ def write_bundle(
 def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bool) -> list[str]:
     """Returns the raw reports that are private."""
 
-    def add(file: BinaryIO, name: str) -> None:
+    def entry(name: str, changed_s: float) -> zipfile.ZipInfo:
         import zipfile
 
         first, last = ZIP_TIMES_S
-        changed = time.localtime(min(max(os.fstat(file.fileno()).st_mtime, first), last))
-        info = zipfile.ZipInfo(f"{folder}/{name}", changed[:6])
+        info = zipfile.ZipInfo(f"{folder}/{name}", time.localtime(min(max(changed_s, first), last))[:6])
         info.compress_type = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
         info.external_attr = 0o600 << 16
-        with bundle.open(info, "w", force_zip64=True) as out:
+        return info
+
+    def add(file: BinaryIO, name: str) -> None:
+        with bundle.open(entry(name, os.fstat(file.fileno()).st_mtime), "w", force_zip64=True) as out:
             shutil.copyfileobj(file, out, COPY_BYTES)
 
-    bundle.writestr(f"{folder}/{FILE_NAME}", run.manifest.to_json())
+    bundle.writestr(entry(FILE_NAME, (run.path / FILE_NAME).stat().st_mtime), run.manifest.to_json())
     if files.exists(run.path, BASELINE):
-        bundle.writestr(f"{folder}/{BASELINE}", redaction.mask_bytes(files.read_bytes(run.path, BASELINE)))
+        masked = redaction.mask_bytes(files.read_bytes(run.path, BASELINE))
+        bundle.writestr(entry(BASELINE, (run.path / BASELINE).stat().st_mtime), masked)
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
         reader = tables.Reader(run.tables_path, table)
         with files.open_file(reader.path.parent, reader.path.name) as file:

@@ -34,6 +34,8 @@ FACTS = ("git", "user", "host", "fiprof", "command", "driver", "cuda", "uuid")
 """What ``--where`` takes besides parameters, quantities and packages."""
 MOST_LISTED = 5000
 """Numbers in a statement."""
+LARGEST = 2**62
+"""More rows than any database has; its integers end at 2**63."""
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt,
     "<": operator.lt,
@@ -363,7 +365,9 @@ class _Finder:
         order = column.desc() if newest or self.question.sort.startswith("-") else column.asc()
         limit = self.question.limit
         ordered = wanted.order_by(order, *((each.desc() if newest else each) for each in then))
-        found = list(self.connection.execute(ordered if limit is None else ordered.limit(limit + 1)).all())
+        if limit is not None:
+            ordered = ordered.limit(min(limit, LARGEST) + 1)
+        found = list(self.connection.execute(ordered).all())
         kept = found[:limit]
         return (kept[::-1] if newest else kept), len(kept) < len(found)
 
