@@ -109,7 +109,7 @@ def _marked(
     if not run.row_count("ranges"):
         return
     found = marks(run)
-    starts, ends, depths, parents = found.starts, found.ends, found.depths, found.parents
+    starts, ends = found.starts, found.ends
     alike, name, texts = found.alike, found.name, found.texts
     pid = found.threads >> 32
     own = found.own & (ends != NOTHING) & (np.isin(pid, pids) if pids else True)
@@ -125,11 +125,8 @@ def _marked(
     groups = np.full(len(own), NOTHING)
     groups[own] = group.ravel()
     repeats = own & (np.append(counts, 0)[groups] >= FEWEST_STEPS)
-    inside = np.zeros(len(own), bool)
-    for level in range(1, int(depths.max(initial=0)) + 1):
-        here = np.flatnonzero((depths == level) & (parents != NOTHING))
-        inside[here] = inside[parents[here]] | repeats[parents[here]]
-    series = [np.flatnonzero(repeats & ~inside & (groups == each)) for each in np.unique(groups[repeats & ~inside])]
+    outermost = repeats & ~found.inside(repeats)
+    series = [np.flatnonzero(outermost & (groups == each)) for each in np.unique(groups[outermost])]
     for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
         if len(rows) >= FEWEST_STEPS:
             once_only = len({texts[number] for number in np.unique(name[rows])}) == 1

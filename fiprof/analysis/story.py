@@ -69,6 +69,12 @@ class Does(Worded):
 DOES = tuple(Does)
 _CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
 
+
+def _does(call: str) -> Does:
+    """What a thread does in a CUDA call of this name."""
+    return next((does for does, begins in _CALLS if begins.match(call)), Does.CALLS)
+
+
 HAPPENED = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began; of steps of one name the first."),
     Column("what", "what", meaning="The range, its numbers as *; what lies outside ranges."),
@@ -114,6 +120,8 @@ LAYERS = (
 )
 
 Row = dict[str, Any]
+Detail = dict[tuple[str, str], tuple[float, int]]
+"""What a moment is made of: part (kernel, call, host, host work, range) and name -> ns and count."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +201,10 @@ class _Teller:
 
     def __init__(self, run: Run, device: int) -> None:
         self.run, self.device = run, device
-        self.thread = self._launching_thread()
-        self.moments = self._moments()
+        self.thread, first, last = self._launched()
+        self.key = next((key for key, number in calls(run).threads.items() if number == self.thread), NOTHING)
+        """The same as in ``thread_keys``."""
+        self.moments = self._of_ranges(first, last) or self._of_pattern(first, last)
         self.count = len(self.moments.group)
         self.begins = self.moments.edges[:-1]
         self._of_kernels()
@@ -208,55 +218,40 @@ class _Teller:
 
     # Moments
 
-    def _launching_thread(self) -> int:
-        """Number of the thread (``Calls.thread``) that launched most of the GPU's kernels; NOTHING without calls."""
+    def _launched(self) -> tuple[int, int, int]:
+        """Number of the thread (``Calls.thread``) that launched most of the GPU's kernels, NOTHING without calls; and
+        from the first kernel, or call of this thread, to the last, ns."""
         started_by, at = kernel_calls(self.run), 0
         counts: Counter[int] = Counter()
-        for piece in self.run.pieces("kernels", ("device",)):
-            rows = started_by[at : (at := at + piece.num_rows)][numbers(piece["device"]) == self.device]
-            rows = rows[rows != NOTHING]
-            if len(rows):
-                counts.update({n: int(c) for n, c in enumerate(np.bincount(calls(self.run).thread[rows])) if c})
-        return counts.most_common(1)[0][0] if counts else NOTHING
-
-    def _moments(self) -> _Moments:
-        """The tiles: of ranges, else of what repeats on the GPU."""
-        keys = {number: key for key, number in calls(self.run).threads.items()}
-        first, last = self._window()
-        of_ranges = self._of_ranges(keys[self.thread], first, last) if self.thread in keys else None
-        return of_ranges or self._of_pattern(first, last)
-
-    def _window(self) -> tuple[int, int]:
-        """From the first kernel or launching thread's call to the last, ns."""
         first, last = [], []
         for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device")):
             starts, ends, devices = map(numbers, piece.columns)
-            if len(mine := np.flatnonzero(devices == self.device)):
-                first.append(int(starts[mine].min()))
-                last.append(int(ends[mine].max()))
-        if self.thread != NOTHING:
-            nested = calls(self.run).nested[self.thread]
+            rows = started_by[at : (at := at + piece.num_rows)]
+            mine = np.flatnonzero(devices == self.device)
+            if not len(mine):
+                continue
+            first.append(int(starts[mine].min()))
+            last.append(int(ends[mine].max()))
+            if len(rows := rows[mine][rows[mine] != NOTHING]):
+                counts.update(dict(enumerate(np.bincount(calls(self.run).thread[rows]).tolist())))
+        thread = counts.most_common(1)[0][0] if counts else NOTHING
+        if thread != NOTHING:
+            nested = calls(self.run).nested[thread]
             first.append(int(nested.starts[0]))
             last.append(int(nested.ends[-1]))
-        return min(first), max(last)
+        return thread, min(first), max(last)
 
-    def _of_ranges(self, thread: int, first: int, last: int) -> _Moments | None:
-        """The thread's ranges down to those that repeat; None where none does."""
+    def _of_ranges(self, first: int, last: int) -> _Moments | None:
+        """The launching thread's ranges down to those that repeat; None where none does."""
         found = marks(self.run)
-        mine = found.own & (found.threads == thread)
+        mine = found.own & (found.threads == self.key)
         if not mine.any():
             return None
         counts = np.bincount(found.alike[mine], minlength=len(found.folded))
         repeats = mine & (counts[found.alike] >= FEWEST_STEPS)
         if not repeats.any():
             return None
-        inside, levels = np.zeros(len(mine), bool), np.zeros(len(mine), np.int64)
-        for level in range(1, int(found.depths[mine].max(initial=0)) + 1):
-            here = np.flatnonzero(mine & (found.depths == level) & (found.parents != NOTHING))
-            around = found.parents[here]
-            inside[here] = inside[around] | repeats[around]
-            levels[here] = levels[around] + 1
-        nodes = np.flatnonzero(mine & ~inside)
+        nodes = np.flatnonzero(mine & ~found.inside(repeats))
         ends = np.where(found.ends[nodes] == NOTHING, last, found.ends[nodes])
         order = np.lexsort((-ends, found.starts[nodes]))
         nodes, ends = nodes[order], ends[order]
@@ -269,7 +264,7 @@ class _Teller:
         nodes = np.append(nodes, 0)
         names: dict[tuple[int, str, bool], int] = {}
         outside_first = int(np.flatnonzero(labels != NOTHING)[0])
-        keys = np.where(labels == NOTHING, NOTHING, found.alike[nodes[labels]] << 16 | levels[nodes[labels]])
+        keys = np.where(labels == NOTHING, NOTHING, found.alike[nodes[labels]] << 16 | found.depths[nodes[labels]])
         keys[:outside_first] = NOTHING - 1
         group = np.empty(len(keys), np.int64)
         shown = found.folded
@@ -281,7 +276,11 @@ class _Teller:
                 words = shown[found.alike[node]]
                 # What lies between the ranges in it comes in several pieces.
                 pieces = len(np.unique(labels[rows])) < len(labels[rows])
-                name = (int(levels[node]), f"{words}, between its ranges" if pieces else words, bool(repeats[node]))
+                name = (
+                    int(found.depths[node]),
+                    f"{words}, between its ranges" if pieces else words,
+                    bool(repeats[node]),
+                )
             group[rows] = names.setdefault(name, len(names))
         texts = ["" if label == NOTHING else found.texts[found.name[nodes[label]]] or "" for label in labels.tolist()]
         return _Moments(np.append(starts, stops[-1]), group, list(names), texts, on_gpu=False)
@@ -308,40 +307,35 @@ class _Teller:
         ]
         return _Moments(edges, group, names, [""] * len(group), on_gpu=True)
 
-    def _of(self, moments: Ints) -> Ints:
-        """The number of the moment that holds each time."""
-        edges = self.moments.edges
-        found: Ints = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, self.count - 1)
+    def _of(self, starts: Ints, rows: Ints) -> Ints:
+        """The number of the moment that each piece of the GPU's work belongs to. rows: of the calls that began it."""
+        called_at, times = calls(self.run).starts, starts
+        if not self.moments.on_gpu and len(called_at):
+            times = np.where(rows == NOTHING, starts, called_at[rows])
+        found: Ints = np.clip(np.searchsorted(self.moments.edges, times, side="right") - 1, 0, self.count - 1)
         return found
 
     # What was done in each
 
-    def _kernels(self, *columns: str) -> Iterator[tuple[Any, Ints, Ints, Ints]]:
-        """Pieces of the GPU's kernels: these columns, start, end and moment of each."""
-        started_by, called_at, at = kernel_calls(self.run), calls(self.run).starts, 0
-        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", *columns)):
+    def _kernels(self) -> Iterator[tuple[list[str | None], Ints, Ints, Ints, Ints]]:
+        """Pieces of the GPU's kernels: their names, and of each its name's place, start, end and moment."""
+        started_by, at = kernel_calls(self.run), 0
+        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", "kernel")):
             starts, ends, devices = map(numbers, piece.columns[:3])
             rows = started_by[at : (at := at + piece.num_rows)]
             mine = np.flatnonzero(devices == self.device)
             if not len(mine):
                 continue
-            starts, ends, rows = starts[mine], ends[mine], rows[mine]
-            moments = starts
-            if not self.moments.on_gpu and len(called_at):
-                moments = np.where(rows == NOTHING, starts, called_at[rows])
-            yield (
-                [(values, places[mine]) for values, places in map(coded, piece.columns[3:])],
-                starts,
-                ends,
-                self._of(moments),
-            )
+            starts, ends = starts[mine], ends[mine]
+            values, places = coded(piece["kernel"])
+            yield values, places[mine], starts, ends, self._of(starts, rows[mine])
 
     def _of_kernels(self) -> None:
         self.busy, self.kernels = np.zeros(self.count), np.zeros(self.count, np.int64)
         self.last, self.signature = np.full(self.count, NOTHING), np.zeros(self.count)
         self.kernel_ns: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         reached = NOTHING
-        for ((names, place),), starts, ends, of in self._kernels("kernel"):
+        for names, place, starts, ends, of in self._kernels():
             until = np.maximum.accumulate(np.append(reached, ends))
             alone = np.maximum(ends - np.maximum(starts, until[:-1]), 0)
             reached = int(until[-1])
@@ -357,26 +351,19 @@ class _Teller:
 
     def _of_copies(self) -> None:
         self.copied = np.zeros(self.count)
-        by, called_at, at = calls(self.run).of("copies"), calls(self.run).starts, 0
+        by, at = calls(self.run).of("copies"), 0
         for piece in self.run.pieces("copies", ("start_ns", "bytes", "device")):
             starts, sizes, devices = map(numbers, piece.columns)
             rows = by[at : (at := at + piece.num_rows)]
-            moments = (
-                starts
-                if self.moments.on_gpu or not len(called_at)
-                else np.where(rows == NOTHING, starts, called_at[rows])
-            )
             mine = devices == self.device
-            self.copied += np.bincount(self._of(moments[mine]), np.maximum(sizes[mine], 0), self.count)
+            of = self._of(starts[mine], rows[mine])
+            self.copied += np.bincount(of, np.maximum(sizes[mine], 0), self.count)
 
     def _of_host(self) -> None:
         self.does: Floats = np.zeros((self.count, len(DOES)))
         if self.thread == NOTHING:
             return
-        kinds = [
-            next((DOES.index(does) for does, begins in _CALLS if begins.match(name)), DOES.index(Does.CALLS))
-            for name in calls(self.run).names
-        ]
+        kinds = [DOES.index(_does(name)) for name in calls(self.run).names]
         of, begins, ends, names = calls(self.run).nested[self.thread].overlaps(self.begins, self.moments.edges[1:])
         keys = of * len(DOES) + np.array(kinds)[names]
         sums = np.bincount(keys, ends - begins, self.count * len(DOES)).astype(float)
@@ -391,14 +378,25 @@ class _Teller:
         of_group = {group: rows for group, rows in of_group.items() if len(rows)}
         happened = self._happened(of_group)
         repeated = {group: rows for group, rows in of_group.items() if self.moments.names[group][2]}
-        surprises, layers, laws = [], [], []
-        for group, rows in repeated.items():
-            short = self.moments.on_gpu and np.median(self.length[rows]) < LAYER_NS
-            if len(rows) >= FEW_STEPS and not short:
-                surprises += self._surprises(group, rows)
-                laws += self._law(group, rows)
-            if (found := self._layers(group, rows)) is not None:
-                layers.append(found)
+        long = {
+            group: rows
+            for group, rows in repeated.items()
+            if len(rows) >= FEW_STEPS and not (self.moments.on_gpu and np.median(self.length[rows]) < LAYER_NS)
+        }
+        late = {group: self._late(rows) for group, rows in long.items()}
+        alike = {group: self._alike(rows) for group, rows in repeated.items()}
+        wanted = {int(long[group][n]) for group, pairs in late.items() for pair in pairs.items() for n in pair}
+        sequences = self._sequences(wanted | {int(place) for places in alike.values() for place in places})
+        details = self._details(sequences, wanted)
+        surprises, laws = [], []
+        for group, rows in long.items():
+            surprises += self._surprises(group, rows, late[group], details)
+            laws += self._law(group, rows)
+        layers = [
+            found
+            for group, places in alike.items()
+            if (found := self._layers(group, [sequences[int(place)] for place in places]))
+        ]
         steps = [row for rows in repeated.values() for row in self._steps(rows)]
         return Story(
             rank=ranks_of(self.run).on(self.device),
@@ -533,26 +531,30 @@ class _Teller:
         found: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
         return found
 
-    def _surprises(self, group: int, rows: Ints) -> list[Finding]:
-        """Steps that take longer than their neighbours, each with what it did more of; kernels that change."""
+    def _late(self, rows: Ints) -> dict[int, int]:
+        """The steps that take longer than their neighbours, each with the nearest usual one: by number."""
         usual, lengths = self._usual(rows), self.length[rows]
         excess = lengths - usual
         spread = 1.4826 * float(np.median(np.abs(excess - np.median(excess))))
         least = np.maximum(np.maximum(SPREADS * spread, LEAST_SHARE * usual), LEAST_NS)
         late = np.flatnonzero(excess > least)
         late = np.sort(late[np.argsort(-excess[late], kind="stable")][:MOST_SURPRISES])
-        steady_ = np.setdiff1d(np.arange(len(rows)), late)
-        if not len(steady_) or not len(late):
-            return []
-        # The nearest usual step.
-        nearest = {int(n): int(steady_[np.argmin(np.abs(steady_ - n) + 1e-3 * np.abs(excess[steady_]))]) for n in late}
-        details = self._details({int(rows[n]) for pair in nearest.items() for n in pair})
+        others = np.setdiff1d(np.arange(len(rows)), late)
+        if not len(others):
+            return {}
+        return {int(n): int(others[np.argmin(np.abs(others - n) + 1e-3 * np.abs(excess[others]))]) for n in late}
+
+    def _surprises(
+        self, group: int, rows: Ints, late: Mapping[int, int], details: Mapping[int, Detail]
+    ) -> list[Finding]:
+        """Of the late steps what each did more of than a usual one."""
+        usual, lengths = self._usual(rows), self.length[rows]
         found = []
-        for number, other in nearest.items():
+        for number, other in late.items():
             cause = self._cause(
                 details[int(rows[number])],
                 details[int(rows[other])],
-                float(excess[number]),
+                float(lengths[number] - usual[number]),
                 [self._name(int(rows[each])) for each in (number, other)],
             )
             name = self._name(int(rows[number]))
@@ -571,36 +573,44 @@ class _Teller:
             )
         return found
 
-    def _details(self, wanted: set[int]) -> dict[int, dict[tuple[str, str], tuple[float, int]]]:
-        """What each of some moments is made of: (part, name) -> ns and count."""
-        found: dict[int, dict[tuple[str, str], tuple[float, int]]] = {place: {} for place in wanted}
+    def _sequences(self, wanted: set[int]) -> dict[int, list[tuple[str, int]]]:
+        """The kernels of some moments: name and ns of each, in order."""
+        found: dict[int, list[tuple[str, int]]] = {place: [] for place in wanted}
+        places = np.array(sorted(wanted), np.int64)
+        for names, name, starts, ends, of in self._kernels() if wanted else ():
+            for row in np.flatnonzero(np.isin(of, places)).tolist():
+                found[int(of[row])].append((names[name[row]] or "", int(ends[row] - starts[row])))
+        return found
+
+    def _details(self, sequences: Mapping[int, Sequence[tuple[str, int]]], wanted: set[int]) -> dict[int, Detail]:
+        """What each of some moments is made of. sequences: their kernels."""
+        found: dict[int, Detail] = {place: {} for place in wanted}
 
         def add(place: int, part: str, name: str, ns: float, count: int = 1) -> None:
             before = found[place].get((part, name), (0.0, 0))
             found[place][part, name] = before[0] + ns, before[1] + count
 
-        places = np.array(sorted(wanted))
-        for ((names, name),), starts, ends, of in self._kernels("kernel"):
-            for row in np.flatnonzero(np.isin(of, places)).tolist():
-                add(int(of[row]), "kernel", names[name[row]] or "", float(ends[row] - starts[row]))
-        if self.thread == NOTHING:
+        for place in wanted:
+            for name, ns in sequences[place]:
+                add(place, "kernel", name, ns)
+        places = np.array(sorted(wanted), np.int64)
+        if self.thread == NOTHING or not wanted:
             return found
         begins, ends = self.begins[places], self.moments.edges[places + 1]
         traced = calls(self.run)
         nested = traced.nested[self.thread]
         for n, start, end, name in zip(*(each.tolist() for each in nested.overlaps(begins, ends)), strict=True):
             add(int(places[n]), "call", traced.names[name], end - start)
-        key = next(key for key, number in traced.threads.items() if number == self.thread)
         own = between(nested, only=True)
         of, starts, stops, _ = own.overlaps(begins, ends)
         for n, place in enumerate(places.tolist()):
             here = of == n
-            for work, ns in host_times(self.run).during(key, starts[here], stops[here]).items():
+            for work, ns in host_times(self.run).during(self.key, starts[here], stops[here]).items():
                 if work.label:
                     add(place, "host", work.label, ns)
             add(place, "host work", "", float((stops - starts)[here].sum()), 0)
-            if key in phases(self.run).threads:
-                inner = phases(self.run).threads[key].overlaps(begins[n : n + 1], ends[n : n + 1])
+            if self.key in phases(self.run).threads:
+                inner = phases(self.run).threads[self.key].overlaps(begins[n : n + 1], ends[n : n + 1])
                 for _, start, stop, label in zip(*(each.tolist() for each in inner), strict=True):
                     path = phases(self.run).paths[label].rpartition(SEPARATOR)[2]
                     add(place, "range", path, stop - start)
@@ -608,8 +618,8 @@ class _Teller:
 
     def _cause(
         self,
-        of: Mapping[tuple[str, str], tuple[float, int]],
-        usual: Mapping[tuple[str, str], tuple[float, int]],
+        of: Detail,
+        usual: Detail,
         excess: float,
         names: Sequence[str],
     ) -> Finding:
@@ -617,8 +627,7 @@ class _Teller:
         more = {key: (ns - usual.get(key, (0.0, 0))[0], n - usual.get(key, (0.0, 0))[1]) for key, (ns, n) in of.items()}
         sums: dict[str, float] = defaultdict(float)
         for (part, name), (ns, _) in more.items():
-            kind = next((does for does, begins in _CALLS if begins.match(name)), Does.CALLS) if part == "call" else part
-            sums[str(kind)] += ns
+            sums[str(_does(name)) if part == "call" else part] += ns
 
         def largest(part: str, pattern: re.Pattern[str] | None = None) -> tuple[str, float, int]:
             items = [
@@ -628,21 +637,16 @@ class _Teller:
             ]
             return max(items, key=lambda each: each[1], default=("", 0.0, 0))
 
-        words = "{did} {more_ms:,.3f} ms more"
-        where = largest("range")
-        in_range = where[0] if where[1] >= EXPLAINS * excess and where[0] not in names else ""
-        values: dict[str, Any] = {"range": in_range}
-        if in_range:
-            words += ", in {range}"
+        range_, ns, _ = largest("range")
+        range_ = range_ if ns >= EXPLAINS * excess and range_ not in names else ""
+        inside = ", in {range}" if range_ else ""
         for does, pattern in ((Does.LOADING, LOADS), (Does.ALLOCATING, ALLOCATES)):
             if sums[does] >= EXPLAINS * excess:
                 name, _, count = largest("call", pattern)
-                return finding(
-                    does.value, "{did} ({name}) {more_ms:,.3f} ms more" + words[len("{did} {more_ms:,.3f} ms more") :],
-                    did=does, name=name, count=count, more_ms=sums[does] / 1e6, **values,
-                )  # fmt: skip
+                values: dict[str, Any] = {"did": does, "name": name, "count": count, "more_ms": sums[does] / 1e6}
+                return finding(does.value, "{did} ({name}) {more_ms:,.3f} ms more" + inside, **values, range=range_)
         if sums["kernel"] >= EXPLAINS * excess:
-            name, ns, count = largest("kernel")
+            name, _, count = largest("kernel")
             about = "its kernels take {more_ms:,.3f} ms more, {name} most"
             if count:
                 about += " ({count:+d} launches)"
@@ -650,9 +654,11 @@ class _Teller:
         if sums["host work"] >= EXPLAINS * excess:
             name, ns, _ = largest("host")
             if ns >= EXPLAINS * excess:
-                return finding("function", "{name}, {more_ms:,.3f} ms more" + (", in {range}" if in_range else ""),
-                               name=name, more_ms=ns / 1e6, **values)  # fmt: skip
-            return finding("host", words, did=Does.HOST, more_ms=sums["host work"] / 1e6, **values)
+                return finding(
+                    "function", "{name}, {more_ms:,.3f} ms more" + inside, name=name, more_ms=ns / 1e6, range=range_
+                )
+            values = {"did": Does.HOST, "more_ms": sums["host work"] / 1e6}
+            return finding("host", "{did} {more_ms:,.3f} ms more" + inside, **values, range=range_)
         if sums[Does.WAITING] >= EXPLAINS * excess:
             name, _, count = largest("call", WAITS)
             about = "{did} ({name}) {more_ms:,.3f} ms more"
@@ -692,26 +698,25 @@ class _Teller:
 
     # What repeats inside a step
 
-    def _layers(self, group: int, rows: Ints) -> Layers | None:
-        """The repeating sequence of kernels in the steps of a group, in the median over those that have the same."""
+    def _alike(self, rows: Ints) -> Ints:
+        """Some steps from the middle of those that run the same kernels as most; none where layers are not looked
+        for."""
         values, counts = np.unique(self.signature[rows], return_counts=True)
-        alike = rows[self.signature[rows] == values[np.argmax(counts)]]
-        middle = len(alike) // 2
-        alike = alike[max(middle - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
-        sequences: dict[int, list[tuple[str, int]]] = {int(place): [] for place in alike}
-        size = int(self.kernels[alike[0]])
-        if not 2 * FEWEST_STEPS <= size <= LONGEST_STEP:
-            return None
-        for ((names, name),), starts, ends, of in self._kernels("kernel"):
-            for row in np.flatnonzero(np.isin(of, alike)).tolist():
-                sequences[int(of[row])].append((names[name[row]] or "", int(ends[row] - starts[row])))
-        first = sequences[int(alike[0])]
+        alike: Ints = rows[self.signature[rows] == values[np.argmax(counts)]]
+        if not 2 * FEWEST_STEPS <= self.kernels[alike[0]] <= LONGEST_STEP:
+            return alike[:0]
+        found: Ints = alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
+        return found
+
+    def _layers(self, group: int, sequences: Sequence[Sequence[tuple[str, int]]]) -> Layers | None:
+        """What repeats in the kernels of some steps, in the median over those that have the same as the first."""
+        first = sequences[0] if sequences else ()
         found = repeated([name for name, _ in first])
         if found is None:
             return None
         start, period, count = found
         order = [name for name, _ in first]
-        durations = np.array([[ns for _, ns in each] for each in sequences.values() if [n for n, _ in each] == order])
+        durations = np.array([[ns for _, ns in each] for each in sequences if [n for n, _ in each] == order])
         of_layer = durations[:, start : start + period * count].reshape(len(durations), count, period)
         median = np.median(of_layer.sum(axis=2), axis=0)
         whole = float(np.median(durations.sum(axis=1)))
@@ -723,20 +728,24 @@ class _Teller:
         if others:
             words += "; longer: {others:number|numbers} ({longest_us:,.1f} µs at most)"
         name = self.moments.names[group][1]
+        values: dict[str, Any] = {
+            "what": name,
+            "count": count,
+            "period": period,
+            "usual_us": usual / 1e3,
+            "spread": (high - low) / usual if usual else 0.0,
+            "share": float(median.sum()) / whole,
+            "others": tuple(map(str, others)),
+            "longest_us": float(median.max()) / 1e3,
+        }
         return Layers(
             of=name,
             count=count,
             period=period,
             kernels=tuple(order[start : start + period]),
-            rows=[
-                {"layer": n, "busy_us": float(ns) / 1e3, "share": float(ns) / whole} for n, ns in enumerate(median)
-            ],
-            said=finding(
-                "layers", words + ".", what=name, count=count, period=period, usual_us=usual / 1e3,
-                spread=(high - low) / usual if usual else 0.0, share=float(median.sum()) / whole,
-                others=tuple(str(each) for each in others), longest_us=float(median.max()) / 1e3,
-            ),
-        )  # fmt: skip
+            rows=[{"layer": n, "busy_us": float(ns) / 1e3, "share": float(ns) / whole} for n, ns in enumerate(median)],
+            said=finding("layers", words + ".", **values),
+        )
 
 
 def _line(x: Ints, y: Floats) -> tuple[float, float, float]:

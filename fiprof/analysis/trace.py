@@ -98,6 +98,14 @@ class Marks:
     own: Any
     """Whether each is push/pop, and the program's or fiprof's, not a library's."""
 
+    def inside(self, chosen: Any) -> Any:
+        """Whether each lies in one of the chosen ranges of its thread and domain. chosen: a flag of each range."""
+        found = np.zeros(len(self.starts), bool)
+        for level in range(1, int(self.depths.max(initial=0)) + 1):
+            here = np.flatnonzero((self.depths == level) & (self.parents != NOTHING))
+            found[here] = found[self.parents[here]] | chosen[self.parents[here]]
+        return found
+
 
 @once
 def marks(run: Run) -> Marks:
