@@ -260,6 +260,8 @@ def test_a_lost_terminal(fakes: Env, tmp_path: Path) -> None:
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang", "PYTHONPATH": python_path()}
     pid, terminal = pty.fork()
     if not pid:
+        # As a shell starts it, even where these tests run under nohup.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.chdir(tmp_path)
         os.execve(sys.executable, [sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env)
     deadline = time.monotonic() + 60
