@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
 
 class CudaExam(Trouble):
-    """The kernel of kernels/exam.cu that has the workload's name."""
+    """The kernel of a file of tests/kernels that has the workload's name."""
 
+    file: ClassVar[str] = "exam.cu"
     grid: ClassVar[int] = 0
     """Blocks; 0: blocks_per_sm on each multiprocessor."""
 
     def source(self, name: str) -> str:
-        head, *parts = re.split(r"(?m)^//# ", (KERNELS / "exam.cu").read_text())
+        head, *parts = re.split(r"(?m)^//# ", (KERNELS / self.file).read_text())
         return f"{head}{next(part.partition(chr(10))[2] for part in parts if part.startswith(f'{name}:'))}"
 
     def blocks(self) -> int:

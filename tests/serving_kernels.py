@@ -4,18 +4,11 @@ right of them (``tests/test_exam.py``) before any of them ran, collected by ``te
 
 from __future__ import annotations
 
-import re
-
 from tests.exam_kernels import CudaExam
-from tests.single_purpose import KERNELS
 
 
 class Serving(CudaExam):
-    """The kernel of kernels/serving.cu that has the workload's name."""
-
-    def source(self, name: str) -> str:
-        head, *parts = re.split(r"(?m)^//# ", (KERNELS / "serving.cu").read_text())
-        return f"{head}{next(part.partition(chr(10))[2] for part in parts if part.startswith(f'{name}:'))}"
+    file = "serving.cu"
 
 
 def exam(name: str, summary: str, **launch: float) -> None:
