@@ -99,6 +99,28 @@ def test_a_program_is_first_of_all_idle_and_its_wall_time_is_split() -> None:
     assert kernels and all(str(row["launch"]) in run["details"]["launches"] for row in kernels)
 
 
+def test_a_program_begins_with_its_story_and_every_step_is_in_its_picture() -> None:
+    made, run = report([profiled("llama")]), profiled("llama")
+    text = made.markdown()
+    assert text.index("## What happened") < text.index("### What surprised") < text.index("## What takes the time")
+    steps, memory = made.data["pictures"]
+    told = json.loads(invoke("story", str(run.path), "--table", "steps", "--format", "json")[1])["rows"]
+    drawn = {group["name"]: group["xy"][1::2] for group in steps["groups"]}
+    for name, lengths in drawn.items():
+        assert lengths == pytest.approx([row["length_ms"] for row in told if row["what"] == name], abs=1e-4)
+    assert {name: len(lengths) for name, lengths in drawn.items()} == {"decode": 48}
+    assert max(memory["groups"][0]["xy"][1::2]) == pytest.approx(
+        max(run.table("memory", ["total_bytes"])[0].to_pylist()) / 1e9, abs=1e-4
+    )
+
+
+def test_without_counters_nothing_is_said_of_them_row_by_row() -> None:
+    made = report([two_ranks()])
+    assert {row["limit"] for row in rows(made)} == {""} and made.markdown().count(
+        "no counters, occupancy and roofs"
+    ) == 1
+
+
 def test_the_source_of_a_launch_is_whole() -> None:
     made = report([parsed("all")])
     details = made.data["runs"][0]["details"]

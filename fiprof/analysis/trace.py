@@ -107,6 +107,16 @@ class Marks:
         return found
 
 
+def counting(name: str) -> str:
+    """A range's name without what its step has of its own: ``step 20`` of ``step 20: 7 requests``."""
+    return name.partition(": ")[0]
+
+
+def folded(name: str) -> str:
+    """A range's name for all that count on: ``step *``."""
+    return re.sub(r"\d+", "*", counting(name))
+
+
 @once
 def marks(run: Run) -> Marks:
     """The ranges; no rows without nsys. Raises FiprofError for a table that cannot be read."""
@@ -116,8 +126,7 @@ def marks(run: Run) -> Marks:
     own = np.array([each not in LIBRARIES for each in domains])[domain]
     own &= np.array([each == "push_pop" for each in kinds])[kind]
     numbered: dict[str, int] = {}
-    shown = [re.sub(r"\d+", "*", (each or "").partition(": ")[0]) for each in texts]
-    alike = np.array([numbered.setdefault(each, len(numbered)) for each in shown])[name]
+    alike = np.array([numbered.setdefault(folded(each or ""), len(numbered)) for each in texts])[name]
     threads = thread_keys(pid, tid)
     return Marks(starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own)
 

@@ -8,7 +8,7 @@ import gzip
 import importlib.resources
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.comm import comm
 from fiprof.analysis.show import missing
+from fiprof.analysis.story import story
 from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.model import packs
 from fiprof.model.finding import TracedNumber, worded
@@ -23,8 +24,10 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show, top, verdict_tables
+from fiprof.reports import story as story_report
 from fiprof.reports.run_report import panes, sections
 from fiprof.reports.run_report.ink import Ink, Section
+from fiprof.reports.run_report.pictures import pictures
 from fiprof.reports.run_report.rows import Rows, headline, rows_of
 from fiprof.reports.run_report.timeline_bins import timeline
 from fiprof.reports.view import View
@@ -55,6 +58,8 @@ class Report:
     """What makes the whole doubtful."""
     data: dict[str, Any]
     """All that the page shows, as JSON."""
+    story: tuple[View, ...]
+    """Of a program: what happened."""
     answer: tuple[View, ...]
     """What takes the time, why, and what to do: the tables that the commands print, for Markdown."""
     sections: tuple[Section, ...]
@@ -90,7 +95,9 @@ def report(runs: Sequence[Run]) -> Report:
         _run_data(each, rows, ink, f"{number}." if several else "")
         for number, (each, rows) in enumerate(zip(measured, found, strict=True), 1)
     ]
+    told = () if several else _story(measured[0], found[0], data)
     parts = (
+        Section("story", "", told),
         *([sections.compared(measured, found)] if several else [sections.parameters(measured[0])]),
         sections.times(runs),
         *([] if several else [sections.ranges(found[0])]),
@@ -105,9 +112,9 @@ def report(runs: Sequence[Run]) -> Report:
     days = dict.fromkeys(run.manifest.started[:10] for run in runs)
     subtitle = " · ".join(", ".join(each) for each in (names, gpus, days) if each)
     pairs = list(zip(measured, found, strict=True))
-    warnings = tuple(text for each in measured for text in _doubts(each.run))
+    warnings = tuple(text for each in measured for text in _doubts(each.run, bool(told)))
     answer = tuple(view for each, rows in pairs for view in _answer(each, rows))
-    return Report(title, subtitle, head, warnings, data, answer, parts, tuple(ink.numbers))
+    return Report(title, subtitle, head, warnings, data, told, answer, parts, tuple(ink.numbers))
 
 
 def traced_numbers(run: Run) -> dict[str, float]:
@@ -135,6 +142,17 @@ def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str
         "timeline": timeline(measured, rows.rows),
         "perfetto": f"fiprof export {shlex.quote(name)} --to perfetto",
     }
+
+
+def _story(measured: Analyses, rows: Rows, data: dict[str, Any]) -> tuple[View, ...]:
+    """What ``fiprof story`` tells of a program but for what to change, which follows; its pictures go to the page."""
+    if rows.top is None:
+        return ()
+    found = story(measured.run, rows.top.program)
+    data["pictures"] = pictures(found, measured.run)
+    first, *others = story_report.document(found, rows.top.program).shown[:-1]
+    notes = (*first.notes, *(each for each in missing(measured.run) if each.kind != "no_trace"))
+    return (replace(first, title="", summary=first.summary[:1], notes=notes), *others)
 
 
 def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
@@ -186,13 +204,17 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
 
 
-def _doubts(run: Run) -> Iterator[str]:
-    """What makes a report doubtful as a whole: how its run ended, and what it has nothing of."""
+def _doubts(run: Run, told: bool) -> Iterator[str]:
+    """What makes a report doubtful as a whole: how its run ended, and what it has nothing of.
+
+    told: whether its story says the latter.
+    """
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"
-    yield from map(worded, missing(run))
+    if not told:
+        yield from map(worded, missing(run))
 
 
 # Templates

@@ -9,7 +9,7 @@ from typing import Any
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
 from fiprof.analysis.program import OF_GPU, RANKING, Program
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Row, Spent, Top
-from fiprof.analysis.trace import SEPARATOR
+from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
 from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import time_words
@@ -18,6 +18,9 @@ from fiprof.reports.view import Column, Document, Narrow, View, view_of
 KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
 
 
+PROFILED = (
+    "verdict: of the launches that ncu profiled; profiled: share of the kernel's time with their grids and blocks."
+)
 MOST_ROWS = 10
 """Of the ranking, that people are shown."""
 
@@ -59,7 +62,9 @@ def document(what: Top, *, table: str = "kernels", most: int | None = None) -> D
 
 def _shown(what: Top, most: int | None) -> Iterator[View]:
     """The tables for people, with the columns that tell ranks, GPUs and ranges apart where there are several."""
+    profiled = any(not isinstance(row["what"], Spent) for row in what.parts)
     unneeded = [
+        *([] if profiled else [each for each in KERNELS if each.key in ("verdict", "profiled")]),
         *([] if any(row["rank"] is not None for row in what.kernels) else [RANK]),
         *([] if len(what.activities) > 1 else [DEVICE]),
         *([] if any(row["range"] is not None for row in what.kernels) else [BY_RANGE]),
@@ -74,7 +79,6 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         share = sum(row["share"] for row in left_out) / max(places, 1)
         return (say(text, count=len(left_out), share=share, **values),) if left_out else ()
 
-    profiled = any(not isinstance(row["what"], Spent) for row in what.parts)
     verdict = ranking(what.program, most and min(most, MOST_ROWS))
     notes = (*verdict.notes, _profiled(what.parts)) if profiled else verdict.notes
     yield replace(verdict, summary=(*verdict.summary, *map(_activity, what.activities)), notes=notes)
@@ -100,8 +104,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         title="Kernels by time",
         notes=(
             *rest(what.kernels, others, _places(what.kernels)),
-            "median, p90: under nsys, in the part above; spread: (p90 - p10) / median. verdict: of the launches that "
-            "ncu profiled; profiled: share of the kernel's time with their grids and blocks.",
+            "median, p90: under nsys, in the part above; spread: (p90 - p10) / median.",
+            *([PROFILED] if profiled else []),
         ),
     )
     if any(row["range"] is not None for row in what.ranges):
@@ -173,7 +177,7 @@ def folded(paths: Iterable[str | None]) -> dict[str | None, str | None]:
     heads: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     for level in range(max(map(len, names.values()), default=0)):
         here = {path: each[level] for path, each in names.items() if level < len(each)}
-        matches = {path: match for path, name in here.items() if (match := COUNTED.fullmatch(name))}
+        matches = {path: match for path, name in here.items() if (match := COUNTED.fullmatch(counting(name)))}
         numbers: dict[Hashable, set[int]] = defaultdict(set)
         for path, match in matches.items():
             numbers[heads[path], match[1], match[3]].add(int(match[2]))

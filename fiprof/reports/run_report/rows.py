@@ -119,7 +119,8 @@ class Row:
             if case is not None and case.bound is bound:
                 number = getattr(case, doing)
                 return words.case_kind(case), say("{number} " + doing, number=number.number) if number else say("")
-        return ("not profiled" if self.kind == "kernel" else ""), say("")
+        unknown = self.kind == "kernel" and self.measured.run.launches
+        return ("not profiled" if unknown else ""), say("")
 
     def data(self, place: int, prefix: str) -> dict[str, Any]:
         """What the page has of it. place: among the run's rows; prefix: of the run's launches in the address."""

@@ -386,6 +386,44 @@ function reveal(launch, place) {
   box.scrollTop = line.offsetTop - box.clientHeight / 2;
 }
 
+// Charts: two axes with their lines, of each where a value lies, values with texts, and a title
+
+function axes({ wide, high, left, bottom, right }, [x, across, xTitle], [y, up, yTitle]) {
+  return [
+    across.map(([value, text]) => [el("line", { class: "grid", x1: x(value), x2: x(value), y1: 12, y2: high - bottom }), el("text", { x: x(value), y: high - bottom + 16, "text-anchor": "middle" }, String(text))]),
+    up.map(([value, text]) => [el("line", { class: "grid", x1: left, x2: wide - right, y1: y(value), y2: y(value) }), el("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(text))]),
+    el("text", { x: (left + wide) / 2, y: high - 8, "text-anchor": "middle" }, xTitle),
+    el("text", { x: 14, y: (high - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(high - bottom) / 2})` }, yTitle),
+  ].flat(2);
+}
+
+const roundStep = (least) => [1, 2, 5, 10].map((step) => step * 10 ** Math.floor(Math.log10(least))).find((step) => step >= least);
+const ruler = (from, to, count) => {
+  const step = roundStep((to - from) / count || 1);
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.floor(to / step) - first + 1 }, (_, at) => Number(((first + at) * step).toPrecision(9))).map((value) => [value, grouped(value)]);
+};
+
+// A picture of a program's story: points with words, or a line where the points have none.
+function picture({ title, x: xTitle, y: yTitle, top, groups, lines, marks, note }) {
+  const [wide, high, left, bottom, right] = [Math.min(get("pictures").clientWidth, 616), 250, 58, 44, 22];
+  const every = groups.flatMap(({ xy }) => xy);
+  const [xs, ys] = [every.filter((_, at) => at % 2 === 0), every.filter((_, at) => at % 2)];
+  const [x0, x1, y1] = [Math.min(...xs), Math.max(...xs), 1.08 * (top ?? Math.max(...ys)) || 1];
+  const x = (value) => left + ((value - x0) / (x1 - x0 || 1)) * (wide - left - right);
+  const y = (value) => high - bottom - (Math.min(value, y1) / y1) * (high - bottom - 12);
+  const parts = axes({ wide, high, left, bottom, right }, [x, ruler(x0, x1, wide / 90), xTitle], [y, ruler(0, y1, 5), yTitle]);
+  for (const { xy, words, colour } of groups) {
+    const at = Array.from({ length: xy.length / 2 }, (_, place) => [xy[2 * place], xy[2 * place + 1]]);
+    if (!words) parts.push(el("path", { d: at.map(([a, b], place) => (place ? `H${x(a)}V${y(b)}` : `M${x(a)},${y(b)}`)).join(""), fill: "none", stroke: colour, "stroke-width": 2 }));
+    else at.forEach(([a, b], place) => parts.push(el("circle", { cx: x(a), cy: y(b), r: b > y1 ? 5 : 3.5, fill: colour, "data-tip": words[place] })));
+  }
+  for (const [a, b, c, d] of lines) parts.push(el("path", { class: "roof binds", d: `M${x(a)},${y(b)} L${x(c)},${y(d)}` }));
+  for (const [a, b, text] of marks) parts.push(el("circle", { cx: x(a), cy: y(b), r: 5, fill: "currentColor" }), el("text", { x: x(a) + (x(a) > wide / 2 ? -9 : 9), y: y(b) + 16, "text-anchor": x(a) > wide / 2 ? "end" : "start" }, text));
+  const legend = groups.map(({ name, colour }) => el("li", {}, el("span", { class: "swatch", style: `background:${colour}` }), name));
+  return el("figure", {}, el("figcaption", {}, title), el("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": title }, parts), el("ul", { class: "legend" }, legend), el("p", { class: "note" }, note));
+}
+
 // Roofline: both axes logarithmic, the chosen launch's roofs, every launch a point
 
 function paneRoofline(row, launch) {
@@ -404,11 +442,8 @@ function paneRoofline(row, launch) {
   const [y0, y1] = [10 ** Math.floor(Math.log10(Math.min(...ys) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...ys) * 1.3))];
   const x = (value) => start + ((Math.log10(value) - Math.log10(x0)) / Math.log10(x1 / x0)) * (wide - start - right);
   const y = (value) => high - bottom - ((Math.log10(value) - Math.log10(y0)) / Math.log10(y1 / y0)) * (high - bottom - 12);
-  const parts = [];
-  const decades = (from, to) => Array.from({ length: Math.round(Math.log10(to / from)) + 1 }, (_, step) => from * 10 ** step);
-  for (const value of decades(x0, x1)) parts.push(el("line", { class: "grid", x1: x(value), x2: x(value), y1: 12, y2: high - bottom }), el("text", { x: x(value), y: high - bottom + 16, "text-anchor": "middle" }, Number(value.toPrecision(1)).toString()));
-  for (const value of decades(y0, y1)) parts.push(el("line", { class: "grid", x1: start, x2: wide - right, y1: y(value), y2: y(value) }), el("text", { x: start - 6, y: y(value) + 4, "text-anchor": "end" }, Number((value / 1e12).toPrecision(1)).toString()));
-  parts.push(el("text", { x: (start + wide) / 2, y: high - 8, "text-anchor": "middle" }, "FLOP per byte"), el("text", { x: 14, y: (high - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(high - bottom) / 2})` }, "TFLOP/s"));
+  const decades = (from, to, unit) => Array.from({ length: Math.round(Math.log10(to / from)) + 1 }, (_, step) => from * 10 ** step).map((value) => [value, Number((value / unit).toPrecision(1))]);
+  const parts = axes({ wide, high, left: start, bottom, right }, [x, decades(x0, x1, 1), "FLOP per byte"], [y, decades(y0, y1, 1e12), "TFLOP/s"]);
   const names = new Map();
   for (const [level, peak] of roof.memories) {
     const from = Math.max(x0, y0 / peak);
@@ -541,7 +576,7 @@ function drawTimeline() {
   const span = (time.to - time.from) * window_.length_us;
   const raw = span / Math.max((wide - names) / 110, 1);
   const [unit, unitName] = span >= 2e6 ? [1e6, "s"] : span >= 2e3 ? [1e3, "ms"] : [1, "µs"];
-  const tick = [1, 2, 5, 10].map((step) => step * 10 ** Math.floor(Math.log10(raw))).find((step) => step >= raw);
+  const tick = roundStep(raw);
   for (let at = Math.ceil((time.from * window_.length_us) / tick) * tick; at <= time.to * window_.length_us; at += tick) {
     const place = x(at / window_.length_us);
     ctx.fillStyle = line;
@@ -623,6 +658,11 @@ function hitOf(event) {
 
 function drawParts() {
   for (const section of data.sections) {
+    if (section.anchor === "story") {
+      get("story").append(...section.blocks.flatMap(block));
+      get("pictures").append(...data.pictures.map(picture));
+      continue;
+    }
     const title = el("h2", {}, section.title);
     const checked = section.anchor === "sure" ? el("span", { class: "note" }, ` ${data.runs.map((run) => run.checked).join(" ")}`) : "";
     const blocks = section.blocks.flatMap(block);

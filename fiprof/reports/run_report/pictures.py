@@ -1,0 +1,94 @@
+"""The pictures of a program's story: how long each step took, and device memory over time."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis.story import Row, Story
+from fiprof.analysis.trace import folded
+from fiprof.model.arrays import numbers
+from fiprof.model.finding import Finding, say
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING
+from fiprof.reports import colours
+from fiprof.text import escape_control, shorten
+
+MOST_POINTS = 600
+"""Of a picture; of more steps the longest of every few are drawn."""
+TOO_LONG = 4.0
+"""Times the usual step of the phase with most time, from which one is drawn at the upper edge."""
+LONGEST_NAME = 90
+"""Cells of a step's name."""
+
+Picture = dict[str, Any]
+"""``title``, what ``x`` and ``y`` are; ``groups`` with name, colour, flat ``xy`` and a word of each point (a line
+without); ``lines`` and ``marks`` with what they say; ``top`` of y; ``note``."""
+
+
+def pictures(what: Story, run: Run) -> list[Picture]:
+    """The pictures that there is something for. Raises FiprofError for a table that cannot be read."""
+    return [*_steps(what), *_memory(what, run)]
+
+
+def _steps(what: Story) -> Iterator[Picture]:
+    """Step time over the steps in order of time, coloured by phase, with how they grow."""
+    names = {row["what"]: row["total_ms"] for row in what.happened}
+    phases: dict[str, list[tuple[int, Row]]] = defaultdict(list)
+    for place, row in enumerate(sorted(what.steps, key=lambda row: row["at_ms"])):
+        phases[row["what"] if row["what"] in names else folded(row["what"])].append((place, row))
+    if not phases:
+        return
+    longest = max(phases, key=lambda name: names.get(name, 0.0))
+    usual = float(np.median([row["length_ms"] for _, row in phases[longest]]))
+    top = min(TOO_LONG * usual, max(row["length_ms"] for row in what.steps))
+    every = max(-(-len(what.steps) // MOST_POINTS), 1)
+    palette = colours.series(sorted(phases, key=lambda name: -names.get(name, 0.0)))
+    groups = []
+    for name, rows in phases.items():
+        kept = [max(rows[at : at + every], key=lambda each: each[1]["length_ms"]) for at in range(0, len(rows), every)]
+        groups.append({
+            "name": escape_control(name),
+            "colour": palette[name],
+            "xy": [value for place, row in kept for value in (place, round(row["length_ms"], 4))],
+            "words": [_said(row) for _, row in kept],
+        })  # fmt: skip
+    lines = [_line(law, [place for place, _ in phases[name]]) for law in what.laws if (name := law.values["what"])]
+    note = "A dot a step, in order of time." if every == 1 else f"A dot the longest of {every} steps of a phase."
+    if any(row["length_ms"] > top for row in what.steps):
+        note += say(" Longer than {top:,.3g} ms: at the upper edge.", top=top)
+    titles = {"title": "How long each step took", "x": "steps", "y": "ms"}
+    yield {**titles, "top": top, "groups": groups, "lines": lines, "marks": [], "note": note}
+
+
+def _said(row: Row) -> str:
+    return say("{what}: {ms:,.3f} ms", what=shorten(escape_control(row["what"]), LONGEST_NAME), ms=row["length_ms"])
+
+
+def _line(law: Finding, places: list[int]) -> list[float]:
+    """How steps grow, from the first to the last."""
+    first, slope = law.values["first_ms"], law.values["slope_us"] / 1e3
+    return [places[0], first, places[-1], first + slope * (len(places) - 1)]
+
+
+def _memory(what: Story, run: Run) -> Iterator[Picture]:
+    """Device memory that CUDA gave, with its peak."""
+    if not run.row_count("memory"):
+        return
+    times, totals, devices = map(numbers, run.table("memory", ("time_ns", "total_bytes", "device")).columns)
+    mine = np.flatnonzero(devices == max(what.device, 0) if what.device != NOTHING else devices >= 0)
+    if len(mine) < 2:
+        return
+    order = mine[np.argsort(times[mine], kind="stable")]
+    times, totals = times[order], totals[order]
+    peak = int(np.argmax(totals))
+    # Of the events of a bin the last, and of all the largest.
+    bins = ((times - times[0]) * MOST_POINTS // max(int(times[-1] - times[0]), 1)).astype(np.int64)
+    kept = np.union1d(np.flatnonzero(np.append(np.diff(bins) > 0, True)), [peak])
+    xy = [value for at in kept.tolist() for value in (round(int(times[at]) / 1e6, 3), round(int(totals[at]) / 1e9, 4))]
+    said = say("peak {gb:,.3f} GB", gb=int(totals[peak]) / 1e9)
+    titles = {"title": "Device memory", "x": "ms since the trace began", "y": "GB"}
+    group = {"name": "as CUDA gave it", "colour": colours.COLOURS[0], "xy": xy}
+    marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, said]]
+    yield {**titles, "top": None, "groups": [group], "lines": [], "marks": marks, "note": ""}
