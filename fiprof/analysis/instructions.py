@@ -180,6 +180,11 @@ class Listing:
         found = Counter(parse(line).opcode for line in self.code.lines if family(line) in families)
         return dict(found.most_common())
 
+    def modified(self, modifier: str, *families: Family) -> bool:
+        """Whether every instruction of these families has a modifier; False without any."""
+        found = [modifier in parse(line).modifiers for line in self.code.lines if family(line) in families]
+        return bool(found) and all(found)
+
     def widths(self, *families: Family) -> set[int]:
         """Bytes of a thread in the accesses of these families."""
         return {access_bytes(line) for line in self.code.lines if family(line) in families}

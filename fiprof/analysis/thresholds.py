@@ -78,12 +78,16 @@ SCATTERED = Threshold(2.0, "")
 QUEUED = Threshold(25.0, "%")
 """Use of the busiest memory, below which warps wait for its latency and not for the sectors before theirs: chains of
 dependent loads from anywhere read 2 to 16%, gathers and scatters 30 to 90%."""
+DRAM_LATENCY = Threshold(350.0, "ns")
+"""A load from DRAM on a GPU that does nothing else: a chain of them takes 346 on an H200 and 353 on an H100 each."""
+QUEUED_BYTES = Threshold(2.0, "")
+"""Bytes that warps wait for over those that DRAM needs on their way for its peak rate: as many again wait in line."""
 FILLS = Threshold(90.0, "%")
 """Written bytes in DRAM's traffic, above which a kernel fills memory: a copy has 50%, and no warp waits for a store."""
 FULL_REQUEST = Threshold(16.0, "sectors")
 """Sectors of a warp's widest access, 32 lanes of 16 bytes: a request that touches more is scattered."""
-FEW_LANES = Threshold(16.0, "threads")
-"""Active threads of a warp's instruction: with half of them every instruction does half of its work."""
+FEW_LANES = Threshold(24.0, "threads")
+"""Active threads of a warp's instruction, below which a quarter of its work is lost at least."""
 WARP = Threshold(32.0, "threads")
 """Threads of a warp."""
 BESIDE = Threshold(50.0, "%")

@@ -474,7 +474,8 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         contended = reached(quantities.ATOMIC_CONTENTION, CONTENDED)
         if contended and reached(metric("l2_atomic_unit_max_pct"), CONTENDED_UNIT):
             because(CauseId.ATOMICS, contended, *([share] if share else []), of_time=False)
-        elif share and share.reached:
+        elif share and share.reached and not reached(quantities.SECTORS_PER_NEEDED, SCATTERED):
+            # Spread over L2 and over the sectors of a request, they have nothing to add up.
             because(CauseId.ATOMICS, share, of_time=False)
 
     if shared and not why and (share := reached(quantities.SHUFFLE_SHARE, MOSTLY)):
@@ -484,7 +485,8 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     if shared and queued and not why and conflicts and conflicts.reached:
         because(CauseId.BANK_CONFLICTS, conflicts, of_time=False)
 
-    if top and main == "barrier" and (latency or found.part in _SHARED):
+    unsaturated = found.kind in _USED and found.value < SATURATED
+    if top and main == "barrier" and (latency or unsaturated or found.part in _SHARED):
         because(CauseId.BARRIER, top)
     if top and latency and main in ("membar", "sleeping"):
         because(CauseId.MEMORY_FENCE if main == "membar" else CauseId.SLEEPING, top)

@@ -4,9 +4,10 @@ A resource at r percent of its peak needs r percent of the time whatever is done
 most what the busiest resource leaves whose work it does not make less; and, where the work stays the same, what the
 floor of the case's bytes and operations leaves. A stall's share bounds nothing: warps wait at the same time.
 
-Each step declares what it relieves. First come those that relieve every limit of the launch, then those that relieve
-one; among these first those for a cause, then those whose saving was estimated from counters, then those with a bound
-that says something, then the rest, the largest first. What relieves no limit is never first.
+Each step declares what it relieves. First come those that relieve what binds for most of the time: every limit of the
+launch, or, of a tail behind a saturated resource, the longer part. Among these come first those whose saving was
+estimated from counters, then those with a bound that says something, then the rest, the largest first. What relieves no
+limit is never first.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mm
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16
 """Of SASS, from compute capability 7.0 on."""
+SECTOR_BYTES = 32
 HOPPER = "9"
 """Major compute capability that has wgmma."""
 
@@ -55,6 +57,10 @@ _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
 _FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
 """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
+_WARPS = Formula("multiprocessors * max_warps_per_sm * achieved_occupancy_pct / 100")
+"""Warps on the GPU in an active cycle."""
+_DRAM_PEAK = Formula("dram_peak / 1e9")
+"""Bytes a nanosecond."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
 
 NOTHING_USED = finding("nothing_used", "nothing else is used")
@@ -408,12 +414,13 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
     elif limits[0].part and not any(each.relieving(limit) for each in worth for limit in limits):
         worth.append(s.step("at_roof", values=s.use_of(limits[0].part), relieves=(limits[0].part,)))
 
-    def rank(each: Step) -> tuple[bool, int, bool, int, float]:
-        """Steps for a cause keep their order: the most specific cause is first."""
-        left = sum(not each.relieving(limit) for limit in limits)
+    # A resource binds while the multiprocessors work, the imbalance while they idle; other limits all the time.
+    idle = limits[0].value if verdict.pair and limits[0].kind is Kind.IMBALANCE and limits[1].kind in USED else 50.0
+
+    def rank(each: Step) -> tuple[bool, float, int, float]:
+        binds = (idle if limit.kind is Kind.IMBALANCE else 100 - idle for limit in limits if each.relieving(limit))
         known = 0 if each.estimate_pct is not None else 1 + (each.bound_pct is None or each.little_known)
-        ordered = (0, 0.0) if each.cause else (known, -(each.size_pct or 0.0))
-        return each.id != "less_copying", left, each.cause is None, *ordered
+        return each.id != "less_copying", -sum(binds), known, -(each.size_pct or 0.0)
 
     first = sorted(worth, key=rank)[:MOST_STEPS]
     return tuple(
@@ -742,13 +749,24 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     else:
         because = finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used)
         yield s.step("need_fewer_bytes", because, relieves=less)
-    if use < thresholds.SATURATED and not fills:  # no warp waits for its stores
+    if use < thresholds.SATURATED and not fills and not queued(s):  # no warp waits for its stores
         top = s.stalls[0] if s.stalls else None
         waits = top if top and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL else None
         wait = finding("wait", "{reason} {share}", reason=waits.of, share=waits.number) if waits else None
         where, rules = (s.hottest("long_scoreboard"), s.estimated("CPIStall")) if waits else (None, ())
         yield s.step("more_loads", both(wait, hot(where)), load_ways(s, where), rules=rules)
         yield from more_warps(s)
+
+
+def queued(s: LaunchContext) -> bool:
+    """Whether so many bytes are on their way that they wait in line: the warps that wait for loads, with a request each
+    at the least, have ``QUEUED_BYTES`` times what DRAM's peak needs by Little's law (rate times latency)."""
+    warps, sectors, peak = _WARPS.value(s.row), quantities.GLOBAL_LOADS_SECTORS.of(s.row), _DRAM_PEAK.value(s.row)
+    waiting = next((each.value for each in s.stalls if each.of == "long_scoreboard"), 0.0)
+    if warps is None or sectors is None or peak is None:
+        return False
+    in_flight = warps * waiting / 100 * sectors * SECTOR_BYTES
+    return in_flight >= thresholds.QUEUED_BYTES * peak * thresholds.DRAM_LATENCY
 
 
 def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any]:
@@ -828,6 +846,10 @@ _FOR_KIND: Mapping[Kind, Make] = {
 def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
     """What to do about a cause."""
     match cause:
+        case CauseId.ATOMICS if s.code and s.code.modified("POPC", Family.SHARED_ATOMIC):
+            # Those that only count are merged by the word: on Hopper 32 random ones of 64 words in a bank take 25.3
+            # passes, as many as there are words among them.
+            yield from _conflicts(s)
         case CauseId.ATOMICS:
             code = s.in_code(Family.ATOMIC, Family.SHARED_ATOMIC)
             share = max(quantities.ATOMIC_SHARE.of(s.row) or 0.0, quantities.SHARED_ATOMIC_SHARE.of(s.row) or 0.0)
@@ -874,9 +896,9 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
         case CauseId.MEMORY_FENCE:
             yield s.step("fewer_fences", s.in_code(Family.FENCE), estimate=s.cost(cause))
         case CauseId.SLEEPING:
-            yield s.step("share_awaited_work", s.in_code(Family.SLEEP))
+            yield s.step("share_awaited_work", s.in_code(Family.SLEEP), estimate=s.cost(cause))
         case CauseId.HOST_MEMORY:
-            yield s.step("copy_to_device")
+            yield s.step("copy_to_device", estimate=s.cost(cause, (quantities.HOST_SHARE.of(s.row) or 0.0) / 100))
 
 
 def _local_memory(s: LaunchContext) -> Iterator[Step]:
