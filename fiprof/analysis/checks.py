@@ -18,11 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fiprof.analysis.comm_match import trace_clocks
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
-from fiprof.model.case_quantities import counted_ops
 from fiprof.model.finding import Finding, Phrase, Value, plain
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION, Formula, Row, number
@@ -240,6 +238,8 @@ def flops(run: Run, case: CaseEntry) -> Check:
     """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
     if not run.launches_of(case.id):
         return unknown(CheckName.FLOPS, "case_not_profiled")
+    from fiprof.model.case_quantities import counted_ops
+
     counted, tensor = counted_ops(run, case)
     if counted is None or not case.flops:
         return unknown(CheckName.FLOPS, "no_operations")
@@ -371,6 +371,8 @@ def trace_gap(run: Run) -> Check:
 
 def trace_hosts(run: Run) -> Check:
     """Machines whose clocks no collective ties together. hosts: all machines."""
+    from fiprof.analysis.comm_match import trace_clocks
+
     tied = {traces(run)[0]["file"], *(clock.file for clock in trace_clocks(run))}
     hosts = {trace["host"] for trace in traces(run)}
     together = {trace["host"] for trace in traces(run) if trace["file"] in tied}
@@ -380,6 +382,8 @@ def trace_hosts(run: Run) -> Check:
 
 def trace_clocks_agree(run: Run) -> Check:
     """How far the times of the traces may be off one another, by their collectives."""
+    from fiprof.analysis.comm_match import trace_clocks
+
     off_ns = [abs(clock.furthest_ns) + clock.error_ns for clock in trace_clocks(run)]
     if not off_ns:
         return unknown(CheckName.TRACE_CLOCKS, "no_collectives")

@@ -151,9 +151,10 @@ class ByLaunch(Mapping[int, tuple[T, ...]]):
             order = np.argsort(launches, kind="stable")
             launches, rows = launches[order], rows.take(order)
         self._rows = rows.combine_chunks()
-        found, first = np.unique(launches, return_index=True)
+        # Not np.unique and np.percentile: they import numpy.ma, which takes longer than all launches.
+        first = np.flatnonzero(np.diff(launches, prepend=launches[:1] - 1))
         bounds = [*first.tolist(), len(launches)]
-        self._at = dict(zip(found.tolist(), itertools.pairwise(bounds), strict=True))
+        self._at = dict(zip(launches[first].tolist(), itertools.pairwise(bounds), strict=True))
         self._make = make
         self._made = functools.lru_cache(KEPT)(self._of)
 

@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -381,7 +380,7 @@ class Run:
             return None
         if traced and any(len(values) < traced.executions for values in totals.values()):
             return None
-        return median(sum(value for value in values if value is not None) for values in totals.values())
+        return float(np.median([sum(value for value in values if value is not None) for values in totals.values()]))
 
     @functools.cached_property
     def _collected(self) -> frozenset[str]:

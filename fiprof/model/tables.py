@@ -11,7 +11,6 @@ import csv
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +30,8 @@ PID_BITS = 24
 """Of a process's number in nsys. Those of several traces that have the same one differ in the bits above."""
 FILE = "file"
 """Column of a row's trace, in a run that was imported from several."""
+THREADED_ROWS = 1 << 17
+"""From so many rows on a column is worth a thread of its own."""
 OPEN_ENDED = "launches"
 """The table with further columns: one a metric of ``metrics.csv``, float64."""
 
@@ -111,6 +112,8 @@ def writer(folder: Path, name: str) -> Iterator[Callable[[pa.Table], None]]:
     The file appears when the block ends, whole; after an exception in the block there is none.
     The function raises ValueError or pyarrow.ArrowInvalid for columns that do not fit.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     declared = schema(name)
     with _parquet(folder, name, declared) as file, ThreadPoolExecutor(1) as writing:
         written = writing.submit(lambda: None)
@@ -199,7 +202,9 @@ class Reader:
         wanted = list(columns) if columns is not None else self.names
         with self._errors():
             if new := [name for name in wanted if name not in self._read]:
-                there = self._file.read(columns=[name for name in new if name in self.columns])
+                there = self._file.read(
+                    [name for name in new if name in self.columns], use_threads=self.rows >= THREADED_ROWS
+                )
                 found = self._with_absent(there, new, self.rows)
                 _require_possible(found)
                 self._read.update(zip(found.column_names, found.columns, strict=True))
@@ -212,8 +217,14 @@ class Reader:
     def pieces(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         """The same in pieces of so many rows at most, of which none is kept: for tables that are larger than memory.
 
-        The next one is read while one is looked at.
+        The next one is read while one is looked at. A table that is one piece is read and kept as a whole.
         """
+        if self.rows <= rows:
+            if self.rows:
+                yield self.read(columns)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
         import pyarrow as pa
 
         def read() -> Iterator[pa.Table]:

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import fiprof
 from fiprof import clock, files
 from fiprof.errors import FiprofError
-from fiprof.model import packing, redaction
+from fiprof.model import packing
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.manifest import (
     FILE_NAME,
@@ -270,6 +270,8 @@ class RunFolder:
 
 def file_entry(folder: Path, path: Path) -> FileEntry:
     """Size and checksum of a file in a run folder. One that holds an environment is kept from other users."""
+    from fiprof.model import redaction
+
     # What tools write in formats of their own, and cannot be cleared of an environment.
     private = path.suffix in (".nsys-rep", ".ncu-rep") and redaction.holds_environment(path)
     if private:
@@ -349,6 +351,8 @@ def _finish(partial: Path) -> Path:
     for name in (RESERVE, OWNER, "logs/.gate"):
         with contextlib.suppress(FileNotFoundError):
             files.remove(partial, name)
+    from fiprof.model import redaction
+
     for log in (*partial.glob("logs/*.log"), *partial.glob("**/*.jsonl")):
         with contextlib.suppress(FiprofError):
             redaction.mask_file(partial, name := str(log.relative_to(partial)))
