@@ -16,7 +16,7 @@ from scipy import stats
 from fiprof.analysis import alternatives
 from fiprof.analysis import study as scaling
 from fiprof.analysis.alternatives import Value
-from fiprof.analysis.claims import Limits, Result
+from fiprof.analysis.claims import Claim, Result
 from fiprof.analysis.comparison import statistics
 from fiprof.analysis.comparison.statistics import Outcome, differences, processes_for, relabellings
 from fiprof.analysis.ratio import by_rounds, interval, ratio, times
@@ -184,7 +184,8 @@ def test_a_pair_holds_or_lies_wholly_beyond_or_is_unclear(value: float, width: f
     expected = (
         "holds" if low >= 1.35 and high <= 1.65 else "below" if high < 1.35 else "above" if low > 1.65 else "unclear"
     )
-    assert Limits(1.35, 1.65).outcome(low, high) == expected
+    claim = Claim("", "", "", "ratio", "decode | decode", "1.35..1.65", "", "")
+    assert claim.outcome(low, high) == expected
 
 
 # Claims about times
@@ -232,7 +233,7 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
     assert found.effect is not None and found.effect.interval is not None
     low, high = found.effect.interval
     assert low < np.median(times_us) / 100 < high
-    assert found.effect.count == 6
+    assert found.effect.pairs == 6
 
 
 # Claims about traffic and bounds

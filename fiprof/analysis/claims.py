@@ -1,41 +1,24 @@
 """What others say of kernels, each as a test on a study's cases; and ways to do the same, between which times choose.
 
-A pack brings claims and choices, the engine is here. A claim declares its source, its cases, its test and the limits.
-What becomes of it is a function of the recorded numbers alone. The intervals of all pairs of one claim hold at once
-(:func:`fiprof.analysis.ratio.by_rounds`).
+A pack brings claims and choices, the engine is here. What becomes of a claim is a function of the recorded numbers
+alone. The intervals of all pairs of one claim hold at once (:func:`fiprof.analysis.ratio.by_rounds`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import combinations
 from statistics import median
+from typing import Literal, NamedTuple
 
+from fiprof.analysis import study as studies
 from fiprof.analysis.ratio import Direction, Ratio, by_rounds, of_cases
-from fiprof.analysis.study import (
-    Pair,
-    Side,
-    Study,
-    Value,
-    absence,
-    absent_pair,
-    axis_name,
-    bound,
-    dram_bytes,
-    fastest_pairs,
-    is_number,
-    least_bytes,
-    limits,
-    main_kernel,
-    matches,
-    pair_label,
-    pairs,
-    parameter_words,
-    value_word,
-)
+from fiprof.analysis.study import Pair, Side, Study, Value, is_number, matches, pairs, parse_side
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
@@ -85,33 +68,7 @@ class ClaimVerdict(StrEnum):
     """There are no such cases, or too few of them decide."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Where a number has to lie. tolerance: the part of a claimed number by which the limits are apart from it."""
-
-    low: float
-    high: float = float("inf")
-    tolerance: float | None = None
-
-    def outcome(self, low: float, high: float) -> Outcome:
-        """What a number somewhere in this interval says."""
-        if self.low <= low and high <= self.high:
-            return Outcome.HOLDS
-        return Outcome.BELOW if high < self.low else Outcome.ABOVE if low > self.high else Outcome.UNCLEAR
-
-    def words(self, show: Callable[[float], str] = lambda value: f"{value:.2f}x") -> str:
-        """``1.35x to 1.65x confirms (the number ± 10% of it)``."""
-        found = f"{show(self.low)} to {show(self.high)}" if self.high != float("inf") else f"above {show(self.low)}"
-        return f"{found} confirms" + (f" (the number ± {self.tolerance:.0%} of it)" if self.tolerance else "")
-
-
-def around(value: float) -> Limits:
-    """A claimed number ± TOLERANCE of it."""
-    return Limits(value * (1 - TOLERANCE), value * (1 + TOLERANCE), TOLERANCE)
-
-
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """One case, or one pair of cases, that a claim was tested on, with what was found of it."""
 
     cases: tuple[CaseResult, ...]
@@ -120,8 +77,6 @@ class Tested:
     """Of a pair: its plain times, first case over second."""
     saving: float | None = None
     """Of a pair: its counted DRAM bytes, 1 - first case over second."""
-
-    __test__ = False
 
     @property
     def measured(self) -> str:
@@ -137,150 +92,9 @@ def ratio_words(found: Ratio) -> str:
     return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
 
 
-# Tests: each has its workloads, its words, and what it says of a study: every pair or case with its outcome, or why
-# there is none.
-
-
-@dataclass(frozen=True)
-class TimeRatio:
-    """The plain time of one side over that of the other, pair by pair; ``what`` is how that ratio is called."""
-
-    one: Side
-    other: Side
-    limits: Limits
-    what: str
-
-    @property
-    def workloads(self) -> frozenset[str]:
-        return frozenset((self.one.workload, self.other.workload))
-
-    @property
-    def words(self) -> str:
-        return f"{self.what}, plain; {self.limits.words()}"
-
-    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        return _ratios(pairs(study, self.one, self.other), self.limits) or absent_pair(study, self.one, self.other)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """The plain time at ``factor`` times an axis' value over that at the value itself."""
-
-    workload: str
-    axis: str
-    factor: int
-    limits: Limits
-
-    @property
-    def workloads(self) -> frozenset[str]:
-        return frozenset((self.workload,))
-
-    @property
-    def words(self) -> str:
-        return f"the time at {self.factor}x the {axis_name(self.axis)} over that before, plain; {self.limits.words()}"
-
-    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        found: list[Pair] = []
-        for value in study.varied(self.workload).get(self.axis, ()):
-            if isinstance(value, int | float) and is_number(value):
-                longer = Side(self.workload, {self.axis: value * self.factor})
-                found += pairs(study, longer, Side(self.workload, {self.axis: value}))
-        if not found and study.of(self.workload):
-            words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
-            return finding("growth", words, workload=self.workload, axis=self.axis, factor=self.factor)
-        return _ratios(found, self.limits) or absence(study, self.workload)
-
-
-def _ratios(found: Sequence[Pair], limits: Limits) -> tuple[Tested, ...]:
-    """Each pair by the interval that it has as one of so many."""
-    tested = []
-    for one, other in found:
-        ratio = by_rounds(one.plain, other.plain, len(found)) if one.plain and other.plain else None
-        if ratio is not None:
-            outcome = limits.outcome(ratio.low, ratio.high) if ratio.sure else Outcome.UNCLEAR
-            tested.append(Tested((one, other), outcome, ratio=ratio))
-    return tuple(tested)
-
-
-@dataclass(frozen=True)
-class Saving:
-    """1 - (counted DRAM bytes of one side / of the other). Counted once a case: there is no interval.
-
-    Pairs whose least bytes fit in L2 are left out: what stays there is traffic that DRAM does not see.
-    """
-
-    one: Side
-    other: Side
-    limits: Limits
-
-    @property
-    def workloads(self) -> frozenset[str]:
-        return frozenset((self.one.workload, self.other.workload))
-
-    @property
-    def words(self) -> str:
-        limits = self.limits.words(lambda value: f"{value:.0%}")
-        what = "one less the ratio of the DRAM bytes that ncu counted, caches flushed before each kernel"
-        return f"{what}; {limits}; counted once, so no interval"
-
-    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        everything = pairs(study, self.one, self.other)
-        found = [pair for pair in everything if min(map(least_bytes, pair)) > (study.l2_bytes or 0)]
-        tested = []
-        for pair in found:
-            mine, theirs = map(dram_bytes, pair)
-            if mine is not None and theirs:
-                saving = 1 - mine / theirs
-                tested.append(Tested(pair, self.limits.outcome(saving, saving), saving=saving))
-        if tested or not everything:
-            return tuple(tested) or absent_pair(study, self.one, self.other)
-        if found:
-            return finding("dram_bytes", "ncu counted no DRAM bytes of {count:pair|pairs}", count=len(found))
-        words = "in {count:pair|pairs} of cases all data fits in L2, and DRAM sees little of it"
-        return finding("in_l2", words, count=len(everything))
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The verdict of the kernel that takes most of an iteration's time: COMPUTE or MEMORY.
-
-    at_least: parameter -> its least value in the cases that are asked.
-    """
-
-    workload: str
-    kind: Kind
-    at_least: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def workloads(self) -> frozenset[str]:
-        return frozenset((self.workload,))
-
-    @property
-    def words(self) -> str:
-        return f"the verdict of the longest kernel is {self.kind}-bound; a pair of which one is decides nothing"
-
-    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        asked, tested = False, []
-        for case in study.of(self.workload):
-            sizes = ((case.params.get(name), least) for name, least in self.at_least)
-            if all(isinstance(value, int | float) and is_number(value) and value >= least for value, least in sizes):
-                asked, kernel = True, main_kernel(case)
-                if kernel is not None and kernel.verdict is not None:
-                    kinds = {kind for kind, _ in limits(kernel.verdict)}
-                    outcome = Outcome.HOLDS if kinds == {self.kind} else Outcome.BELOW
-                    undecided = not kinds.isdisjoint(UNDECIDED_KINDS) or {self.kind} < kinds
-                    tested.append(Tested((case,), Outcome.UNCLEAR if undecided else outcome))
-        if asked and not tested:
-            return finding("verdict", "ncu gave no verdict of any of these cases")
-        return tuple(tested) or absence(study, self.workload)
-
-
-# Claims
-
-
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that others say, and how to test it."""
+    """A sentence that others say, and how to test it. docs/packs.md says what stands in each field."""
 
     name: str
     """Its name to cite it by, e.g. ``gqa-faster``."""
@@ -288,24 +102,137 @@ class Claim:
     """The sentence."""
     about: str
     """The cases, in words."""
-    test: TimeRatio | Growth | Saving | Bound
+    test: Literal["ratio", "growth", "saving", "bound"]
+    """ratio: the plain time of one side over that of the other, pair by pair. growth: the plain time at so many times
+    the value of a parameter over that at the value. saving: 1 - (counted DRAM bytes of one side / of the other), of
+    pairs whose least bytes do not fit in L2: what stays there is traffic that DRAM does not see. bound: the verdict of
+    the kernel that takes most of an iteration's time."""
+    sides: str
+    """``decode kv_heads=32 | decode kv_heads=8``, values as JSON. Of a growth the parameter and the factor, of a bound
+    the least values of parameters in the cases that are asked."""
+    limits: str
+    """The number that is claimed, two ends of it (``1.05..1.1``), or what binds: compute or memory."""
     source: str
     """Who says so and where, in words; or that no source was found."""
     said_of: str
     """The case that it was said of, in words."""
-    at: tuple[tuple[str, Value], ...] = ()
-    """What that case is among those tested; of a growth, its smaller side. Empty where none of them is it."""
+    what: str = ""
+    """What a ratio is called."""
+    at: str = ""
+    """What that case is among those tested, ``kv_len=512``; of a growth, its smaller side. Empty where none of them is
+    it."""
+
+    @cached_property
+    def both(self) -> tuple[Side, Side]:
+        """Its sides; of a growth or a bound the same one twice."""
+        one, _, other = self.sides.partition(" | ")
+        return parse_side(one), parse_side(other or one)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Where a number has to lie."""
+        low, ends, high = self.limits.partition("..")
+        if ends:
+            return float(low), float(high)
+        if self.test == "saving":
+            return float(low) - SAVING_TOLERANCE, float(low) + SAVING_TOLERANCE
+        return float(low) * (1 - TOLERANCE), float(low) * (1 + TOLERANCE)
+
+    @property
+    def how(self) -> str:
+        """The test and its limits, in words."""
+        one, _ = self.both
+        if self.test == "bound":
+            return f"the verdict of the longest kernel is {self.limits}-bound; a pair of which one is decides nothing"
+        show: Callable[[float], str] = (lambda x: f"{x:.0%}") if self.test == "saving" else (lambda x: f"{x:.2f}x")
+        low, high = self.range
+        confirms = f"above {show(low)} confirms" if math.isinf(high) else f"{show(low)} to {show(high)} confirms"
+        if self.test == "saving":
+            what = "one less the ratio of the DRAM bytes that ncu counted, caches flushed before each kernel"
+            return f"{what}; {confirms}; counted once, so no interval"
+        what = self.what
+        if self.test == "growth":
+            ((axis, factor),) = one.params.items()
+            what = f"the time at {factor}x the {studies.axis_name(axis)} over that before"
+        tolerance = "" if ".." in self.limits else f" (the number ± {TOLERANCE:.0%} of it)"
+        return f"{what}, plain; {confirms}{tolerance}"
+
+    def outcome(self, low: float, high: float) -> Outcome:
+        """What a number somewhere in this interval says."""
+        least, most = self.range
+        if least <= low and high <= most:
+            return Outcome.HOLDS
+        return Outcome.BELOW if high < least else Outcome.ABOVE if low > most else Outcome.UNCLEAR
+
+    def tested(self, study: Study) -> list[Tested] | Finding:
+        """Every pair or case with its outcome, or why there is none."""
+        if self.test == "bound":
+            return self._bounds(study)
+        one, other = self.both
+        if self.test == "growth":
+            ((axis, factor),) = one.params.items()
+            found: list[Pair] = []
+            for value in study.varied(one.workload).get(axis, ()):
+                if is_number(value):
+                    longer = Side(one.workload, {axis: value * factor})  # type: ignore[operator]
+                    found += pairs(study, longer, Side(one.workload, {axis: value}))
+            if not found and study.of(one.workload):
+                words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
+                return finding("growth", words, workload=one.workload, axis=axis, factor=factor)
+            absent = studies.absence(study, one.workload)
+        else:
+            found, absent = pairs(study, one, other), studies.absent_pair(study, one, other)
+        if self.test == "saving":
+            return self._savings(study, found) or absent
+        tested = []
+        for pair in found:
+            times = [case.plain for case in pair]
+            # By the interval that it has as one of so many.
+            ratio = by_rounds(times[0], times[1], len(found)) if times[0] and times[1] else None
+            if ratio is not None:
+                outcome = self.outcome(ratio.low, ratio.high) if ratio.sure else Outcome.UNCLEAR
+                tested.append(Tested(pair, outcome, ratio=ratio))
+        return tested or absent
+
+    def _savings(self, study: Study, everything: Sequence[Pair]) -> list[Tested] | Finding:
+        """Counted once a case: there is no interval."""
+        found = [pair for pair in everything if min(map(studies.least_bytes, pair)) > (study.l2_bytes or 0)]
+        moved = [(pair, studies.dram_bytes(pair[0]), studies.dram_bytes(pair[1])) for pair in found]
+        savings = [(pair, 1 - mine / theirs) for pair, mine, theirs in moved if mine is not None and theirs]
+        if found and not savings:
+            return finding("dram_bytes", "ncu counted no DRAM bytes of {count:pair|pairs}", count=len(found))
+        if everything and not found:
+            words = "in {count:pair|pairs} of cases all data fits in L2, and DRAM sees little of it"
+            return finding("in_l2", words, count=len(everything))
+        return [Tested(pair, self.outcome(saving, saving), saving=saving) for pair, saving in savings]
+
+    def _bounds(self, study: Study) -> list[Tested] | Finding:
+        side, _ = self.both
+        asked, tested = False, []
+        for case in study.of(side.workload):
+            sizes = [(case.params.get(name), least) for name, least in side.params.items()]
+            if not all(is_number(value) and value >= least for value, least in sizes):  # type: ignore[operator]
+                continue
+            asked, kernel = True, studies.main_kernel(case)
+            if kernel is not None and kernel.verdict is not None:
+                kinds = {kind for kind, _ in studies.limits(kernel.verdict)}
+                outcome = Outcome.HOLDS if kinds == {self.limits} else Outcome.BELOW
+                undecided = not kinds.isdisjoint(UNDECIDED_KINDS) or {self.limits} < kinds
+                tested.append(Tested((case,), Outcome.UNCLEAR if undecided else outcome))
+        if asked and not tested:
+            return finding("verdict", "ncu gave no verdict of any of these cases")
+        return tested or studies.absence(study, side.workload)
 
     def result(self, study: Study) -> Result:
         """What becomes of it in a study."""
-        tested = self.test.run(study)
+        tested = self.tested(study)
         if isinstance(tested, Finding):
             return Result(self, ClaimVerdict.NOT_TESTABLE, (), tested)
         decided = [item.outcome for item in tested if item.outcome is not Outcome.UNCLEAR]
         if len(decided) < LEAST_DECIDED * len(tested):
             values = {"count": len(tested) - len(decided), "of": len(tested)}
             why = finding("too_wide", "{count} of {of} decide nothing", **values)
-            return Result(self, ClaimVerdict.NOT_TESTABLE, tested, why)
+            return Result(self, ClaimVerdict.NOT_TESTABLE, tuple(tested), why)
         verdict, beyond = ClaimVerdict.DEPENDS, MOST * len(decided)
         if decided.count(Outcome.HOLDS) == len(decided):
             verdict = ClaimVerdict.CONFIRMED
@@ -313,11 +240,10 @@ class Claim:
             verdict = ClaimVerdict.UNDERSTATED
         elif decided.count(Outcome.BELOW) >= beyond:
             verdict = ClaimVerdict.OVERSTATED
-        return Result(self, verdict, tested)
+        return Result(self, verdict, tuple(tested))
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """What was found over so many pairs or cases of a claim.
 
     median: over the pairs; of a bound the part of the cases in which it holds. interval: where the median lies if every
@@ -325,7 +251,7 @@ class Effect:
     none or in all of the unclear cases. None of savings, counted once.
     """
 
-    count: int
+    pairs: int
     median: float
     interval: tuple[float, float] | None
 
@@ -346,13 +272,13 @@ class Result:
     @property
     def effect(self) -> Effect | None:
         """Over all that was tested; None where nothing was."""
-        return effect(self.tested)
+        return _effect(self.tested)
 
     @property
     def at_source(self) -> Effect | None:
         """The same of the case that the claim was said of; None where it is not among them."""
-        at = dict(self.claim.at)
-        return effect([item for item in self.tested if at and matches(item.cases[-1], at)])
+        at = parse_side(f"at {self.claim.at}").params
+        return _effect([item for item in self.tested if at and matches(item.cases[-1], at)])
 
     @property
     def measured(self) -> str:
@@ -373,7 +299,7 @@ class Result:
         """The cases, the test, its limits, and the level of its intervals."""
         ratios = [item.ratio for item in self.tested if item.ratio is not None]
         level = f"; {len(ratios)} intervals of {ratios[0].confidence:.2%}" if ratios and ratios[0].confidence else ""
-        return f"{self.claim.about}: {self.claim.test.words}{level}"
+        return f"{self.claim.about}: {self.claim.how}{level}"
 
     @property
     def where(self) -> str:
@@ -399,13 +325,15 @@ class Result:
                 fewest, best, by = wrong, groups, chosen
         parts = []
         for key, group in best.items():
-            words = (value_word(name, value, {**params, name: value}) for name, value in zip(by, key, strict=True))
+            words = (
+                studies.value_word(name, value, {**params, name: value}) for name, value in zip(by, key, strict=True)
+            )
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common())
             parts.append(f"{', '.join(words)}: {outcomes.replace('holds', 'hold')}")
         return "; ".join(parts)
 
 
-def effect(tested: Sequence[Tested]) -> Effect | None:
+def _effect(tested: Sequence[Tested]) -> Effect | None:
     """Over some pairs or cases of one claim; None of none."""
     if not tested:
         return None
@@ -423,7 +351,9 @@ def effect(tested: Sequence[Tested]) -> Effect | None:
 def results(study: Study) -> tuple[Result, ...]:
     """What became of the claims of the installed packs whose workloads the study has."""
     return tuple(
-        each.result(study) for each in packs.joined("claims") if each.test.workloads <= study.by_workload.keys()
+        each.result(study)
+        for each in packs.joined("claims")
+        if {side.workload for side in each.both} <= study.by_workload.keys()
     )
 
 
@@ -479,8 +409,8 @@ class Chosen:
         where that is alike or unknown."""
         found: dict[str, list[float]] = {}
         for (old, _), ratio in self.group:
-            kernel = main_kernel(old)
-            limit = bound(kernel) if kernel else None
+            kernel = studies.main_kernel(old)
+            limit = studies.bound(kernel) if kernel else None
             found.setdefault(worded(limit) if limit else "", []).append(ratio.value)
         turns = self.counted(Direction.MORE) and self.counted(Direction.LESS) and len(found) > 1 and "" not in found
         return sorted(found.items(), key=lambda item: -len(item[1])) if turns else []
@@ -506,7 +436,7 @@ class Chosen:
         if not worth:
             return many
         without = (choice.by,) if self.where else ()
-        where = "; ".join(pair_label(study, *pair, without=without) for pair in worth[:MOST_EXCEPTIONS])
+        where = "; ".join(studies.pair_label(study, *pair, without=without) for pair in worth[:MOST_EXCEPTIONS])
         more = f" and {len(worth) - MOST_EXCEPTIONS} more" if len(worth) > MOST_EXCEPTIONS else ""
         return f"{many}; but {other} at {where}{more}"
 
@@ -523,14 +453,14 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
         if not {choice.old.workload, choice.new.workload} <= study.by_workload.keys():
             continue
         groups: dict[str, list[tuple[Pair, Ratio]]] = {}
-        for pair in fastest_pairs(study, choice.old, choice.new) or pairs(study, choice.old, choice.new):
+        for pair in studies.fastest_pairs(study, choice.old, choice.new) or pairs(study, choice.old, choice.new):
             if (ratio := of_cases(*pair)) is not None:
                 params = pair[0].params
                 tells_apart = choice.by and choice.by in study.varied(pair[0].workload)
-                where = parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""
+                where = studies.parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""
                 groups.setdefault(where, []).append((pair, ratio))
         for where, group in groups.items():
             found.append(Chosen(choice, where, tuple(sorted(group, key=lambda item: -item[1].value))))
         if not groups:
-            absent.append((choice, absent_pair(study, choice.old, choice.new)))
+            absent.append((choice, studies.absent_pair(study, choice.old, choice.new)))
     return found, absent

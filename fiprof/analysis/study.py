@@ -1,6 +1,7 @@
 """A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one table."""
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -272,6 +273,12 @@ class Side(NamedTuple):
 def side(workload: str, **params: Value) -> Side:
     """E.g. ``side("decode", cuda_graph=True)``."""
     return Side(workload, params)
+
+
+def parse_side(text: str) -> Side:
+    """``decode kv_heads=8 backend="fa3"``: values as JSON."""
+    workload, *params = text.split()
+    return Side(workload, {name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
 
 
 def matches(case: CaseResult, params: Params) -> bool:

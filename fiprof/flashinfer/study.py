@@ -4,31 +4,18 @@ sections of the documents: batches, host, graphs, plans, merge, sources, compila
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from fiprof.analysis.claims import (
-    SAVING_TOLERANCE,
-    WORTH,
-    Bound,
-    Choice,
-    Claim,
-    Growth,
-    Limits,
-    Saving,
-    TimeRatio,
-    around,
-)
+from fiprof.analysis.claims import WORTH, Choice, Claim
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.study import (
     COLUMNS,
     Pair,
-    Side,
     Study,
     Value,
     absence,
@@ -44,7 +31,6 @@ from fiprof.analysis.study import (
     side,
 )
 from fiprof.analysis.thresholds import WAITING
-from fiprof.analysis.verdict.model import Kind
 from fiprof.flashinfer.data import JIT, SOURCES, JitResults, SourcePlace, SourceResults, data, guide, kernels
 from fiprof.flashinfer.jit.measure import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
@@ -83,34 +69,10 @@ CITED = {
 """As ``claims.csv`` calls them. The notes are three documents of a public repository, whose name is not known here."""
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> list[Claim]:
     """What others say of the kernels: ``claims.csv``."""
     with Path(__file__).with_name("claims.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(map(_claim, csv.DictReader(file)))
-
-
-def _claim(row: dict[str, str]) -> Claim:
-    """sides: workloads and parameters. limits: the number that is claimed, two ends of it, or what binds."""
-    one, other = (_side(row["sides"].split(" | ")[place]) for place in (0, -1))
-    low, dots, high = row["limits"].partition("..")
-    test: Bound | Growth | Saving | TimeRatio
-    if row["test"] == "bound":
-        test = Bound(one.workload, Kind(low), tuple((name, float(value)) for name, value in one.params.items()))
-    elif row["test"] == "growth":
-        ((axis, factor),) = one.params.items()
-        test = Growth(one.workload, axis, int(factor), around(float(low)))
-    elif row["test"] == "saving":
-        test = Saving(one, other, Limits(float(low) - SAVING_TOLERANCE, float(low) + SAVING_TOLERANCE))
-    else:
-        test = TimeRatio(one, other, Limits(float(low), float(high)) if dots else around(float(low)), row["what"])
-    at, source = _side(f"at {row['at']}").params, row["source"].format(**CITED)
-    return Claim(row["name"], row["words"], row["about"], test, source, row["said_of"], tuple(at.items()))
-
-
-def _side(text: str) -> Side:
-    """``decode kv_heads=8 backend="fa3"``: values as JSON."""
-    workload, *params = text.split()
-    return side(workload, **{name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
+        return [Claim(**{**row, "source": row["source"].format(**CITED)}) for row in csv.DictReader(file)]  # type: ignore[arg-type]
 
 
 def claim_notes() -> tuple[str]:

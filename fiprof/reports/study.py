@@ -13,7 +13,7 @@ from typing import Any
 
 from fiprof import files
 from fiprof.analysis import alternatives, claims, study
-from fiprof.analysis.claims import Bound, Outcome
+from fiprof.analysis.claims import Outcome
 from fiprof.analysis.expected import combined
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
@@ -522,7 +522,7 @@ def claims_found(s: StudyTables) -> dict[str, Any]:
         counts = (len(item.tested), *map(item.counted, Outcome))
         rows.append((item.claim.words, verdict, item.measured, *counts))
         ordered = sorted(item.tested, key=lambda each: each.ratio.value if each.ratio else each.saving or 0.0)
-        shown = () if isinstance(item.claim.test, Bound) else (*ordered[:1], *ordered[-1:])
+        shown = () if item.claim.test == "bound" else (*ordered[:1], *ordered[-1:])
         ends.append(" to ".join(f"{each.measured} at {short_pair(s.study, *each.cases)}" for each in shown))
     return {
         "claims": list(zip(results, ends, strict=True)),
