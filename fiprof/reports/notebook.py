@@ -19,7 +19,6 @@ from fiprof.reports import roofline as roofline_report
 from fiprof.reports import show as show_report
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.charts import SCHEMA
-from fiprof.reports.run_report.rows import rows_of
 from fiprof.reports.view import Document, View
 from fiprof.text import escape_control, short_kernel, shorten
 
@@ -30,15 +29,14 @@ VEGALITE = "application/vnd.vegalite.v6+json"
 """What a notebook calls a chart of Vega-Lite."""
 NOTEBOOK_PX = 640
 """Width of a chart."""
-MOST_POINTS = 2000
 
 
 class Figure(dict[str, Any]):
     """A Vega-Lite specification that a notebook shows without a network: as chart, picture, or table in text."""
 
-    def __init__(self, table: str | Document, **spec: Any) -> None:
+    def __init__(self, table: Document, **spec: Any) -> None:
         super().__init__({"$schema": SCHEMA, "width": NOTEBOOK_PX, **spec})
-        self.text = table if isinstance(table, str) else writers.render(table, "table", width=100)
+        self.text = writers.render(table, "table", width=100)
 
     def _repr_mimebundle_(self, *_: Any, **__: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
@@ -107,20 +105,13 @@ class OpenedRun(Run):
         ]
         reasons = list(dict.fromkeys(row["reason"] for row in rows))
         scale = {"domain": reasons, "range": list(map(colours.stall, reasons))}
-        colour = {"field": "reason", "type": "nominal", "scale": scale}
-        return _bars(made, rows, "share", "share of the warps' time", color=colour)
-
-    def occupancy(self) -> Figure:
-        """Achieved and theoretical occupancy of each launch, percent."""
-        made = show_report.document(show_analysis.show(self), sections=["occupancy"], overview=False)
-        rows = [
-            {"launch": _name(row), "of": name, "occupancy": row[f"{name}_occupancy_pct"]}
-            for row in _rows(made.data)
-            for name in ("achieved", "theoretical")
-            if row[f"{name}_occupancy_pct"] is not None
-        ]
-        more = {"color": {"field": "of", "type": "nominal"}, "yOffset": {"field": "of"}}
-        return _bars(made, rows, "occupancy", "occupancy, %", **more)
+        encoding = {
+            "x": _axis("share", title="share of the warps' time"),
+            # The launches in their order.
+            "y": {"field": "launch", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}},
+            "color": {"field": "reason", "type": "nominal", "scale": scale},
+        }
+        return Figure(made, **_data(rows), mark={"type": "bar", "tooltip": {"content": "data"}}, encoding=encoding)
 
     def timeline(self) -> Figure:
         """When the kernels of each case ran."""
@@ -134,44 +125,14 @@ class OpenedRun(Run):
             for part in found.phases
             for span in part.spans
         ]  # fmt: skip
-        self._need(rows, "timeline")
+        if not rows:
+            why = self.missing("nsys")
+            raise FiprofError(f"{self.manifest.name} has no timeline", self.remedy("--tool nsys,ncu"), why=why)
         encoding = {
             "x": _axis("start", title="µs since the case's phase began"), "x2": {"field": "end"},
             "y": {"field": "kernel", "type": "nominal"}, "row": {"field": "case", "type": "nominal"},
         }  # fmt: skip
         return Figure(timeline_text.document(found), **_data(rows), mark="bar", encoding=encoding)
-
-    def memory(self) -> Figure:
-        """Device memory over time, a line a process and GPU."""
-        rows = [
-            {"ms": row["time_ns"] / 1e6, "MB": row["total_bytes"] / 1e6, "GPU": f"GPU {row['device']}, {row['pid']}"}
-            for row in self.rows("memory", ["time_ns", "total_bytes", "device", "pid"])
-        ]
-        self._need(rows, "allocations")
-        rows = rows[:: max(len(rows) // MOST_POINTS, 1)]
-        most = max(rows, key=lambda row: float(row["MB"]))
-        encoding = {"x": _axis("ms"), "y": _axis("MB"), "color": {"field": "GPU", "type": "nominal"}}
-        text = f"device memory: at most {most['MB']:,.1f} MB, at {most['ms']:,.3f} ms"
-        return Figure(text, **_data(rows), mark={"type": "line", "interpolate": "step-after"}, encoding=encoding)
-
-    def gpu_time(self) -> Figure:
-        """What takes the time, of a run of one case or of a program."""
-        if len(self.cases) > 1:
-            raise FiprofError(
-                f"{self.manifest.name} has {len(self.cases)} cases, no pipeline: shares over them mean nothing",
-                "run.timeline() shows each case by itself",
-            )
-        found = rows_of(self.once(Analyses)).rows[:40]
-        self._need(found, "kernels")
-        rows = [{"launch": row.title, "share": row.share, "kind": row.family[0]} for row in found]
-        text = "\n".join(f"{row.share:6.1%}  {escape_control(row.title)}" for row in found)
-        return _bars(text, rows, "share", "share of the time", color={"field": "kind", "type": "nominal"})
-
-    def _need(self, rows: Sequence[object], what: str) -> None:
-        if not rows:
-            raise FiprofError(
-                f"{self.manifest.name} has no {what}", self.remedy("--tool nsys,ncu"), why=self.missing("nsys")
-            )
 
     def _repr_html_(self) -> str:
         """What the run is, in a few lines."""
@@ -214,10 +175,3 @@ def _data(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _axis(field: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", **more}
-
-
-def _bars(table: str | Document, rows: Sequence[Mapping[str, Any]], field: str, title: str, **more: Any) -> Figure:
-    """A bar a launch, in the rows' order."""
-    y = {"field": "launch", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}}
-    mark = {"type": "bar", "tooltip": {"content": "data"}}
-    return Figure(table, **_data(rows), mark=mark, encoding={"y": y, "x": _axis(field, title=title), **more})
