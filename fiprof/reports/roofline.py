@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fiprof.analysis.roofline import (
@@ -199,8 +199,8 @@ AXIS = 8
 MOST_DECADES = 8
 MARGIN = 0.2
 """Of a decade, around what is drawn."""
-SLOPE = ".-'"
-"""A rising line inside one row: low, middle, high."""
+MARKS = {Level.DRAM: ".", Level.L2: "-", Level.L1: "="}
+"""What the roof of a memory is drawn with."""
 
 
 def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
@@ -218,39 +218,79 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
         memory = item.busiest if item.work is None else item.memory(Level.DRAM)
         return None if memory is None else item.point(memory, left)
 
-    memories: Mapping[str, float] = {level: high for level, (_, high) in memory_roofs(plotted).items()}
+    memories = {level: high for level, (_, high) in memory_roofs(plotted).items()}
     works = {kind: high for kind, (_, high) in compute_roofs(plotted).items()}
     intensities = [at[0] for item in plotted if (at := point(item, 0.0)) and at[0]] or [LEAST_INTENSITY]
     above = [*works.values()] or [bandwidth * max(intensities) for bandwidth in memories.values()]
     intensities += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
     x = _bounds(intensities, below=0.5)
-    points = [(str(item.launch), *at) for item in plotted if (at := point(item, 10 ** x[0]))]
-    plane = _Plane(x, _bounds([*(ops for _, _, ops in points), *above], below=1.0), min(width, CHART_COLUMNS) - AXIS)
-    top = max(works.values(), default=math.inf)
-    for bandwidth in memories.values():
-        plane.line(lambda x, bandwidth=bandwidth: bandwidth * x if bandwidth * x <= top else None)  # type: ignore[misc]
-    for roof in works.values():
-        since = roof / max(memories.values())
-        plane.line(lambda x, roof=roof, since=since: roof if x >= since else None)  # type: ignore[misc]
-    under = plane.points(points)
-    for level, bandwidth in memories.items():
-        plane.label_slope(level, bandwidth, until=top)
+    points = {item.launch: at for item in plotted if (at := point(item, 10 ** x[0]))}
+    y = _bounds([*(ops for _, ops in points.values()), *above], below=1.0)
+    columns = min(width, CHART_COLUMNS) - AXIS
+    cells = [[" "] * columns for _ in range(CHART_ROWS)]
+
+    def place(intensity: float, ops: float) -> tuple[int, int]:
+        """Row above the axis, and column."""
+        values = ((ops, y, CHART_ROWS), (intensity, x, columns))
+        row, column = (int((math.log10(v) - low) / (high - low) * n + 1e-9) for v, (low, high), n in values)
+        return row, column
+
+    top, fastest = max(works.values(), default=math.inf), max(memories.values())
+    for column in range(columns):
+        intensity = 10 ** (x[0] + (column + 0.5) / columns * (x[1] - x[0]))
+        roofs = [(at * intensity, MARKS[level]) for level, at in memories.items() if at * intensity <= top]
+        for ops, mark in (*roofs, *((roof, "─") for roof in works.values() if intensity >= roof / fastest)):
+            row, _ = place(intensity, ops)
+            if 0 <= row < CHART_ROWS:
+                cells[row][column] = mark
     for kind, roof in works.items():
-        text, row = f" {kind} {roof / 1e12:.1f} ", int(plane.height(roof))
-        ends = range(plane.columns - len(text), plane.columns // 2, -1)
-        any(plane.write(text, row, column, over=" ─") for column in ends)
-    notes = ["Roofline: achieved work over its intensity at DRAM, both logarithmic; each launch is its number"]
-    after = []
+        row, text = place(1.0, roof)[0], f" {kind} {roof / 1e12:.1f} "
+        if (start := "".join(cells[row]).rfind("─" * len(text))) >= 0:
+            cells[row][start : start + len(text)] = text
+    # Launches as their numbers; the number that is drawn -> those that lie under it.
+    drawn: dict[tuple[int, int], int] = {}
+    under: dict[int, list[int]] = defaultdict(list)
+    for launch, (intensity, ops) in points.items():
+        row, column = place(intensity, ops)
+        row, start = min(max(row, 0), CHART_ROWS - 1), min(max(column, 0), columns - len(str(launch)))
+        around = range(start - 1, start + len(str(launch)) + 1)
+        if there := [drawn[row, each] for each in around if (row, each) in drawn]:
+            under[there[0]].append(launch)
+            continue
+        drawn |= dict.fromkeys(((row, each) for each in around[1:-1]), launch)
+        cells[row][start : start + len(str(launch))] = str(launch)
+
+    marks = ", ".join(f"{MARKS[level]} {level}" for level in memories)
+    head = "Roofline: achieved work over its intensity at DRAM, both logarithmic; each launch is its number"
+    after = [f"Roofs of memories: {marks}."]
     if any(item.work is None for item in plotted):
-        after.append(
-            "At the left edge stand launches without floating-point work, as far below a memory's roof as their bytes "
-            "are."
-        )
+        words = "At the left edge stand launches without floating-point work, as far below a memory's roof as their "
+        after.append(f"{words}bytes are.")
     if under:
         shared = [say("{first} also {others}", first=one, others=rest) for one, rest in under.items()]
         after.append(f"one cell: {', '.join(shared)}")
-    before, below = ([line for note in each for line in wrap(note, width)] for each in (notes, after))
-    return "\n".join([*before, *plane.text(), *below])
+
+    def powers(bounds: tuple[float, float]) -> range:
+        return range(math.ceil(bounds[0]), math.ceil(bounds[1]))
+
+    def power(exponent: int) -> str:
+        return f"{10.0**exponent:,.{max(-exponent, 0)}f}"
+
+    ticks = {place(1.0, 10.0**each)[0]: power(each - 12) for each in powers(y)}
+    axis, below = ["─"] * columns, [" "] * columns
+    for exponent in powers(x):
+        (_, column), word = place(10.0**exponent, 1.0), power(exponent)
+        axis[column] = "┬"
+        if column + len(word) <= columns:
+            below[column : column + len(word)] = word
+    rows = [
+        f"{ticks.get(row, ''):>{AXIS - 2}} {'┤' if row in ticks else '│'}{''.join(each)}".rstrip()
+        for row, each in enumerate(cells)
+    ]
+    ends = [" " * (AXIS - 1) + "└" + "".join(axis), (" " * AXIS + "".join(below)).rstrip()]
+    ends.append(f"{'FLOP/byte of DRAM':>{AXIS + columns}}")
+    told = [[line for each in texts for line in wrap(each, width)] for texts in ([head], after)]
+    return "\n".join([*told[0], f"{'TFLOP/s':>{AXIS - 1}}", *reversed(rows), *ends, *told[1]])
 
 
 def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
@@ -262,94 +302,3 @@ def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
     lacks = max(0.0, 2 - (high - low))
     low, high = low - lacks * below, high + lacks * (1 - below)
     return max(low, high - MOST_DECADES), high
-
-
-class _Plane:
-    """Characters with logarithmic axes. x, y: exponents of ten at their ends."""
-
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], columns: int) -> None:
-        self.x, self.y, self.columns = x, y, columns
-        self.cells = [[" "] * columns for _ in range(CHART_ROWS)]
-        self.fixed: set[tuple[int, int]] = set()
-
-    def column(self, x: float) -> int:
-        return int((math.log10(x) - self.x[0]) / (self.x[1] - self.x[0]) * self.columns + 1e-9)
-
-    def height(self, y: float) -> float:
-        """Rows above the x axis."""
-        return (math.log10(y) - self.y[0]) / (self.y[1] - self.y[0]) * CHART_ROWS + 1e-9
-
-    def line(self, roof: Callable[[float], float | None]) -> None:
-        """A roof: operations a second for an intensity; None where it is not drawn."""
-        for column in range(self.columns):
-            x = 10 ** (self.x[0] + (column + 0.5) / self.columns * (self.x[1] - self.x[0]))
-            y = roof(x)
-            if y is not None and 0 <= (row := int(height := self.height(y))) < CHART_ROWS:
-                level = roof(x * 0.5) == y or roof(x * 2) == y
-                self.cells[row][column] = "─" if level else SLOPE[min(int((height - row) * 3), 2)]
-
-    def points(self, named: Sequence[tuple[str, float, float]]) -> dict[str, list[int]]:
-        """Launches as their numbers; the number that is drawn -> those that lie under it."""
-        drawn: dict[tuple[int, int], str] = {}
-        under: dict[str, list[int]] = defaultdict(list)
-        for name, x, y in named:
-            row = min(max(int(self.height(y)), 0), CHART_ROWS - 1)
-            start = min(max(self.column(x), 0), self.columns - len(name))
-            cells = [(row, column) for column in range(start, start + len(name))]
-            there = [drawn[row, column] for column in range(start - 1, start + len(name) + 1) if (row, column) in drawn]
-            if there:
-                under[there[0]].append(int(name))
-                continue
-            drawn.update(dict.fromkeys(cells, name))
-            self.cells[row][start : start + len(name)] = name
-        self.fixed |= set(drawn)
-        return under
-
-    def label_slope(self, text: str, bandwidth: float, *, until: float) -> None:
-        """The name of a memory's roof right below its line, at the lowest place that is free."""
-        decades = (self.y[1] - self.y[0]) / (self.x[1] - self.x[0])
-        gap = int(self.columns / CHART_ROWS * decades / 2) + 2
-        for row in range(CHART_ROWS):
-            y = 10 ** (self.y[0] + (row + 0.5) / CHART_ROWS * (self.y[1] - self.y[0]))
-            column = self.column(y / bandwidth) + gap
-            if y <= until and column >= gap and self.write(text, row, column, over=" "):
-                return
-
-    def write(self, text: str, row: int, column: int, *, over: str) -> bool:
-        """Whether the text found its place, among characters that it may cover."""
-        if column < 0 or column + len(text) > self.columns or not 0 <= row < CHART_ROWS:
-            return False
-        cells = {(row, place) for place in range(column, column + len(text))}
-        if cells & self.fixed or any(self.cells[row][place] not in over for _, place in cells):
-            return False
-        self.cells[row][column : column + len(text)] = text
-        self.fixed |= cells
-        return True
-
-    def text(self) -> list[str]:
-        """The plane with its axes, the highest row first."""
-
-        def powers(bounds: tuple[float, float]) -> range:
-            return range(math.ceil(bounds[0]), math.ceil(bounds[1]))
-
-        def power(exponent: int) -> str:
-            return f"{10.0**exponent:,.{max(-exponent, 0)}f}"
-
-        ticks = {int(self.height(10.0**exponent)): power(exponent - 12) for exponent in powers(self.y)}
-        rows = [
-            f"{ticks.get(row, ''):>{AXIS - 2}} {'┤' if row in ticks else '│'}{''.join(cells)}".rstrip()
-            for row, cells in enumerate(self.cells)
-        ]
-        axis, below = ["─"] * self.columns, [" "] * self.columns
-        for exponent in powers(self.x):
-            column, word = self.column(10.0**exponent), power(exponent)
-            axis[column] = "┬"
-            if column + len(word) <= self.columns:
-                below[column : column + len(word)] = word
-        return [
-            f"{'TFLOP/s':>{AXIS - 1}}",
-            *reversed(rows),
-            " " * (AXIS - 1) + "└" + "".join(axis),
-            (" " * AXIS + "".join(below)).rstrip(),
-            f"{'FLOP/byte of DRAM':>{AXIS + self.columns}}",
-        ]
