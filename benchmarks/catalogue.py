@@ -145,7 +145,7 @@ def fill(index: Index, templates: list[Entry], count: int) -> float:
 def ask(index: Index, words: dict[str, Any]) -> int:
     with index.catalogue.reading() as connection:
         answer = queries.ask(connection, index.archive, queries.question(**words))
-        return len(answer.runs or answer.results)
+        return len(answer.rows)
 
 
 def add_ms(index: Index, templates: list[Entry]) -> float:

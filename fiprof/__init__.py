@@ -83,7 +83,7 @@ def runs(
         everywhere=everywhere,
     )
     archive = Archive(Path(artifacts or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER))
-    found = document(index.answer(archive, asked, catalog), asked.metrics).data
+    found = document(index.answer(archive, asked, catalog), asked).data
     return pd.DataFrame(list(found.rows), columns=[column.key for column in found.columns])
 
 

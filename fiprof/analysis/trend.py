@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from fiprof.model.case_quantities import NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD, WALL
-from fiprof.model.catalogue.queries import ResultRow
+from fiprof.model.catalogue.store import Row
 from fiprof.model.catalogue.summary import TRACED
 
 FEWEST = 6
@@ -57,7 +58,7 @@ class Level:
 class Line:
     """A quantity of one case or kernel on one GPU."""
 
-    rows: tuple[ResultRow, ...]
+    rows: tuple[Row, ...]
     """The runs, the oldest first. Case, kernel, GPU, board and driver are those of each."""
     values: tuple[float, ...]
     conditions: str | None
@@ -70,30 +71,30 @@ class Line:
         return self.levels[1:]
 
 
-def trend(rows: Sequence[ResultRow], metric: str) -> list[Line]:
+def trend(rows: Sequence[Row], metric: str) -> list[Line]:
     """The lines of a quantity over results of the catalogue, the oldest first; those with the largest changes first.
 
     Raises ImportError without ruptures.
     """
-    found: dict[tuple[str | None, ...], list[ResultRow]] = defaultdict(list)
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        if (row.values[metric] or 0) > 0:
-            conditions = None if metric in WITHOUT_NCU else row.conditions
-            found[row.case, row.kernel, row.gpu, row.uuid, row.driver, conditions].append(row)
+        if (row[metric] or 0) > 0:
+            conditions = None if metric in WITHOUT_NCU else row["conditions"]
+            found[*(row[key] for key in ("case", "kernel", "gpu", "uuid", "driver")), conditions].append(row)
     lines = []
     for (*_, conditions), runs in found.items():
-        values = tuple(row.values[metric] or 0.0 for row in runs)
+        values = tuple(row[metric] for row in runs)
         lines.append(Line(tuple(runs), values, conditions, tuple(_levels(runs, values))))
     lines.sort(key=lambda line: (-max(abs(each.ratio or 0) for each in line.levels), -len(line.rows)))
     return lines
 
 
-def _levels(runs: Sequence[ResultRow], values: Sequence[float]) -> Iterator[Level]:
+def _levels(runs: Sequence[Row], values: Sequence[float]) -> Iterator[Level]:
     changes = levels(values)
     ends = [*(place for place, *_ in changes), len(values)]
     yield Level(0, ends[0], median(values[: ends[0]]))
     for (place, before, after, p_value), end in zip(changes, ends[1:], strict=True):
-        old, new = ({"": run.git, **run.packages} for run in (runs[place - 1], runs[place]))
+        old, new = ({"": run["git"], **run["packages"]} for run in (runs[place - 1], runs[place]))
         updates = ((name or "commit", old.get(name), new.get(name)) for name in sorted({*old, *new}))
         differing = tuple(each for each in updates if each[1] != each[2])
         yield Level(place, end, after, after / before - 1, p_value, differing)

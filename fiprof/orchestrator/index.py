@@ -153,7 +153,7 @@ def trend(archive: Archive, question: Question, url: str | None = None) -> list[
     from fiprof.analysis.trend import trend as trend_of
 
     try:
-        return trend_of(answer(archive, question, url).results, question.metrics[0])
+        return trend_of(answer(archive, question, url).rows, question.metrics[0])
     except ImportError as error:
         raise FiprofError("changes are found with ruptures, which is missing", "pip install ruptures") from error
 

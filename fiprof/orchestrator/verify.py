@@ -71,7 +71,7 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
 
     if not index.exists(archive, url):
         return ()
-    told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).runs}
+    told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).rows}
     there = {escape_control(name) for name in archive.names()}
     gone = sorted(told.keys() - there)
     found = [finding("gone", "{run}: the catalogue lists it, and it is not there", run=name) for name in gone]

@@ -5,10 +5,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from fiprof.model.case_quantities import KEYS
-from fiprof.model.catalogue.queries import Answer, ResultRow
+from fiprof.model.catalogue.queries import Answer, Question
+from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.keeping import HARMLESS, Pruned, Verified
 from fiprof.model.manifest import CaseEntry
@@ -32,21 +32,19 @@ RESULT_KEYS = ("name", "path", "started", "gpu", "uuid", "driver", "git", "tags"
 
 
 def document(
-    answer: Answer, metrics: Sequence[str] = (), baselines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    answer: Answer, asked: Question, baselines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> Document:
-    """An answer of the catalogue. metrics: keys of the quantities that it was asked for.
-
-    baselines: a run folder's path -> the baselines that it is.
-    """
-    programs, shown = _results(answer.results, metrics) if metrics else _runs(answer, baselines)
+    """An answer of the catalogue to a question. baselines: a run folder's path -> the baselines that it is."""
+    rows, filtered = answer.rows, asked.filters
+    programs, shown = _results(rows, asked.metrics) if asked.metrics else _runs(rows, baselines, filtered=filtered)
     more = say("There are more than these {count}: --limit N or --all shows them.", count=len(programs.rows))
     return Document(programs, (shown,), notes=(more,) if answer.more else ())
 
 
-def _runs(answer: Answer, baselines: Mapping[str, tuple[str, ...]]) -> tuple[View, View]:
+def _runs(found: Sequence[Row], baselines: Mapping[str, tuple[str, ...]], *, filtered: bool) -> tuple[View, View]:
     """For programs and for people."""
     rows = []
-    for row in answer.runs:
+    for row in found:
         lists = {key: tuple(row[key]) for key in ("cases", "case_labels", "tools", "notes")}
         rows.append(
             {
@@ -76,7 +74,7 @@ def _runs(answer: Answer, baselines: Mapping[str, tuple[str, ...]]) -> tuple[Vie
     warnings = tuple(
         run_warning(row["status"], row["name"], row["reason"]) for row in rows if row["status"] != "complete"
     )
-    notes = () if rows else (NOTHING if answer.filtered else NONE,)
+    notes = () if rows else (NOTHING if filtered else NONE,)
     return view_of(list(map(Column, RUN_KEYS)), rows), view_of(columns, rows, warnings=warnings, notes=notes)
 
 
@@ -88,12 +86,10 @@ def _workloads(cases: Sequence[str]) -> str:
     return ", ".join(words[:MOST_WORKLOADS] + (more or words[MOST_WORKLOADS:]))
 
 
-def _results(results: Sequence[ResultRow], metrics: Sequence[str]) -> tuple[View, View]:
+def _results(results: Sequence[Row], metrics: Sequence[str]) -> tuple[View, View]:
     """For programs and for people."""
-    label = labels(filter(None, {row.case: None for row in results}))
-    rows: list[dict[str, Any]] = [
-        {**vars(row), **row.values, "when": when(row.started), "label": label(row.case)} for row in results
-    ]
+    label = labels(filter(None, {row["case"]: None for row in results}))
+    rows = [{**row, "when": when(row["started"]), "label": label(row["case"])} for row in results]
     values = list(map(metric_column, metrics))
     columns = [
         Column("name", "run", narrow=Narrow.KEEP),
@@ -101,7 +97,7 @@ def _results(results: Sequence[ResultRow], metrics: Sequence[str]) -> tuple[View
         Column("gpu", "GPU", narrow=Narrow.DROP),
         Column("git", "commit", narrow=Narrow.DROP),
         Column("label", "case", narrow=Narrow.ABOVE),
-        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(row.kernel for row in results) else []),
+        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(row["kernel"] for row in results) else []),
         *values,
     ]
     programs = view_of([*map(Column, RESULT_KEYS), *values], rows)

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from fiprof.analysis.trend import FEWEST, Level, Line
+from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import say
 from fiprof.model.redaction import mask
 from fiprof.model.selection import Labels
@@ -42,7 +43,7 @@ def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> 
     label, value = _labels(found), metric_column(metric)
     names = (
         Column("label", "case", narrow=Narrow.ABOVE),
-        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(line.rows[0].kernel for line in found) else []),
+        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(line.rows[0]["kernel"] for line in found) else []),
         Column("on", "GPU", narrow=Narrow.DROP),
     )
     columns = (
@@ -52,7 +53,8 @@ def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> 
         Column("latest", "now", value.unit, value.spec),
         Column("changed", "since the first", spec="+.1%"),
     )
-    named = [{"label": label(line.rows[0].case), "kernel": line.rows[0].kernel, "on": _gpu(line)} for line in found]
+    firsts = [line.rows[0] for line in found]
+    named = [{"label": label(row["case"]), "kernel": row["kernel"], "on": _gpu(row)} for row in firsts]
     lines = [
         {
             **name,
@@ -72,8 +74,7 @@ def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> 
     keys = (*RESULT_KEYS, "conditions", metric, "level", "change_ratio", "change_p")
     runs = [
         {
-            **vars(line.rows[place]),
-            metric: line.values[place],
+            **line.rows[place],
             "level": level.value,
             "change_ratio": level.ratio if place == level.start else None,
             "change_p": level.p_value if place == level.start else None,
@@ -99,7 +100,7 @@ def _change_columns(value: Column) -> tuple[Column, ...]:
 def _changes(line: Line) -> list[dict[str, Any]]:
     return [
         {
-            "when": when(line.rows[level.start].started),
+            "when": when(line.rows[level.start]["started"]),
             "before": before.value,
             "after": level.value,
             "ratio": level.ratio,
@@ -124,8 +125,8 @@ def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Mar
     views = []
     for line in found[:MOST_LINES]:
         run = line.rows[0]
-        facts = (run.gpu, run.uuid, run.driver and f"driver {run.driver}", line.conditions)
-        name = " · ".join(filter(None, (label(run.case), run.kernel and short_kernel(run.kernel), _gpu(line))))
+        facts = (run["gpu"], run["uuid"], run["driver"] and f"driver {run['driver']}", line.conditions)
+        name = " · ".join(filter(None, (label(run["case"]), run["kernel"] and short_kernel(run["kernel"]), _gpu(run))))
         chart = Chart(f"{metric} over time", partial(_figure, line, value), caption)
         texts = {"title": name, "summary": (", ".join(filter(None, facts)),), "charts": (chart,)}
         views.append(view_of(_change_columns(value), _changes(line), **texts))
@@ -153,13 +154,12 @@ def sparkline(line: Line, cells: int = SPARK_CELLS) -> str:
     )
 
 
-def _gpu(line: Line) -> str:
-    run = line.rows[0]
-    return " ".join(filter(None, ((run.gpu or "–").removeprefix("NVIDIA "), (run.uuid or "")[4:12])))
+def _gpu(run: Row) -> str:
+    return " ".join(filter(None, ((run["gpu"] or "–").removeprefix("NVIDIA "), (run["uuid"] or "")[4:12])))
 
 
 def _labels(found: Sequence[Line]) -> Labels:
-    return labels(dict.fromkeys(line.rows[0].case for line in found if line.rows[0].case))
+    return labels(dict.fromkeys(line.rows[0]["case"] for line in found if line.rows[0]["case"]))
 
 
 def _notes(found: Sequence[Line]) -> tuple[str, ...]:
@@ -181,8 +181,8 @@ def _figure(line: Line, value: Column) -> charts.Spec:
     points: charts.Rows = []
     for run, number in zip(line.rows, line.values, strict=True):
         words = f"{number:{value.spec}} {value.unit}".rstrip()
-        facts = [(value.title, words), ("commit", mask(run.git or "")), ("tags", mask(", ".join(run.tags)))]
-        points.append({"x": _time(run.started), "y": number, "tip": charts.tip(run.name, facts)})
+        facts = [(value.title, words), ("commit", mask(run["git"] or "")), ("tags", mask(", ".join(run["tags"])))]
+        points.append({"x": _time(run["started"]), "y": number, "tip": charts.tip(run["name"], facts)})
     levels: charts.Rows = [
         {"x": points[level.start]["x"], "x2": points[level.end - 1]["x"], "y": level.value} for level in line.levels
     ]

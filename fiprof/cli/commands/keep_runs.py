@@ -235,7 +235,7 @@ def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Fo
     with working("index"):
         answer = index.answer(archive, asked, catalog)
     named = {str(archive.root.resolve() / run): names for run, names in names_by_run(archive.root).items()}
-    options.show(runs.document(answer, asked.metrics, named), format_)
+    options.show(runs.document(answer, asked, named), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")
 

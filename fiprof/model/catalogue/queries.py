@@ -4,7 +4,7 @@ shown leaves it."""
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -162,41 +162,15 @@ def _metric(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class ResultRow:
-    """A case of a run, or a kernel of one, with the metrics that were asked for."""
-
-    name: str
-    """Name of the run."""
-    path: str
-    started: str | None
-    gpu: str | None
-    uuid: str | None
-    driver: str | None
-    git: str | None
-    conditions: str | None
-    """Under which ncu measured."""
-    packages: Mapping[str, str]
-    """Name -> version."""
-    tags: tuple[str, ...]
-    case: str | None
-    """Case id."""
-    kernel: str | None
-    values: dict[str, float | None]
-    """Metric -> its value, in the order of the question."""
-
-
-@dataclass(frozen=True)
 class Answer:
     """What a question finds, in its order."""
 
-    runs: tuple[Row, ...] = ()
-    """The runs' facts by the keys of ``fiprof runs --format json``."""
-    results: tuple[ResultRow, ...] = ()
-    """Instead of runs, where the question names metrics."""
+    rows: tuple[Row, ...] = ()
+    """Runs by the keys of ``fiprof runs --format json``. Where the question names metrics, kernels and cases of runs:
+    their name, path, started, gpu, uuid, driver, git, conditions (under which ncu measured), packages (name ->
+    version), tags, case (its id), kernel, and each metric."""
     more: bool = False
     """Whether there are rows beyond the question's limit."""
-    filtered: bool = False
-    """Whether the question is of some runs only."""
 
 
 def ask(connection: sa.Connection, archive: int, question: Question) -> Answer:
@@ -326,7 +300,7 @@ class _Finder:
         facts = self._facts([row.id for row in rows])
         shown = self._by_id(descriptions, [row.id for row in rows])
         answered = tuple({**shown[row.id].shown, **facts[row.id]} for row in rows)
-        return Answer(runs=answered, more=more, filtered=self.question.filters)
+        return Answer(answered, more)
 
     def results(self) -> Answer:
         """Kernels with the metrics; cases where all metrics are of those."""
@@ -347,15 +321,15 @@ class _Finder:
         facts, names = self._facts([row.run for row in found]), self._by_id(subjects, [row.subject for row in found])
         keys = ("name", "path", "started", "gpu", "uuid", "driver", "git", "conditions", "packages", "tags")
         rows = (
-            ResultRow(
+            {
                 **{key: facts[row.run][key] for key in keys},
-                case=names[row.subject].case,
-                kernel=names[row.subject].kernel,
-                values={key: getattr(row, key) for key in metrics},
-            )
+                "case": names[row.subject].case,
+                "kernel": names[row.subject].kernel,
+                **{key: getattr(row, key) for key in metrics},
+            }
             for row in found
         )
-        return Answer(results=tuple(rows), more=more)
+        return Answer(tuple(rows), more)
 
     def _first(
         self, wanted: sa.Select[Any], column: sa.ColumnElement[Any], *then: sa.ColumnElement[Any]
