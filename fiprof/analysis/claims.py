@@ -22,7 +22,7 @@ from fiprof.analysis.study import Pair, Side, Study, Value, is_number, matches, 
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
-from fiprof.model.finding import Finding, finding, worded
+from fiprof.model.finding import Finding, finding
 from fiprof.model.results import CaseResult
 from fiprof.text import number
 
@@ -402,18 +402,6 @@ class Chosen:
     def counted(self, direction: Direction) -> int:
         """Pairs in which the new way is faster (MORE), slower (LESS), or no difference is seen."""
         return sum(ratio.direction is direction for _, ratio in self.group)
-
-    @property
-    def by_bound(self) -> list[tuple[str, list[float]]]:
-        """What limits the old way -> the gains there, most pairs first; empty where no pair gains or none loses, and
-        where that is alike or unknown."""
-        found: dict[str, list[float]] = {}
-        for (old, _), ratio in self.group:
-            kernel = studies.main_kernel(old)
-            limit = studies.bound(kernel) if kernel else None
-            found.setdefault(worded(limit) if limit else "", []).append(ratio.value)
-        turns = self.counted(Direction.MORE) and self.counted(Direction.LESS) and len(found) > 1 and "" not in found
-        return sorted(found.items(), key=lambda item: -len(item[1])) if turns else []
 
     def advice(self, study: Study) -> str:
         """What to do, with the cases that are excepted."""

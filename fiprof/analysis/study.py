@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -618,13 +617,6 @@ class Estimate(NamedTuple):
         return f"{value} ({low} to {high})"
 
 
-class Residual(NamedTuple):
-    """The case farthest from a fit: its value of the axis, and measured less fitted, of the measured time."""
-
-    at: float
-    part: float
-
-
 @dataclass(frozen=True)
 class Line:
     """time = intercept + slope * axis ** power."""
@@ -632,25 +624,13 @@ class Line:
     power: int
     slope_us: Estimate
     intercept_us: Estimate
-    worst: Residual
+    worst: float
+    """Measured less fitted at the size farthest from the line, of the measured time."""
 
     @property
     def holds(self) -> bool:
         """Whether the times follow it."""
-        return abs(self.worst.part) <= OFF_FIT / 100 and self.intercept_us.low <= self.intercept_us.high
-
-
-@dataclass(frozen=True)
-class Law:
-    """Time grows with axis ** exponent."""
-
-    exponent: Estimate
-    worst: Residual
-
-    @property
-    def holds(self) -> bool:
-        """Whether the times follow it."""
-        return abs(self.worst.part) <= OFF_FIT / 100
+        return abs(self.worst) <= OFF_FIT / 100 and self.intercept_us.low <= self.intercept_us.high
 
 
 @dataclass(frozen=True)
@@ -663,8 +643,7 @@ class Fit:
     cases: tuple[CaseResult, ...]
     """By growing axis."""
     line: Line | None
-    """Line and law are None of fewer than FIT_POINTS cases."""
-    law: Law | None
+    """None of fewer than FIT_POINTS cases."""
 
     @property
     def unit(self) -> tuple[str, float]:
@@ -699,48 +678,36 @@ def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
 
 
 def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
-    """The line and the power law through the plain medians of cases with different values of an axis.
+    """The line through the plain medians of cases with different values of an axis.
 
     cases: by growing axis, each with a plain time above zero.
     """
     from scipy.optimize import lsq_linear
+    from scipy.stats import t
 
     if len(cases) < FIT_POINTS:
-        return Fit(workload, axis, tuple(cases), None, None)
+        return Fit(workload, axis, tuple(cases), None)
     known = packs.of_workload(workload)
     power = known.growth.get(axis, 1) if known else 1
     x = np.array([float(case.params[axis]) for case in cases])
     y = np.array([case.plain.median_us for case in cases if case.plain is not None])
-
-    def worst(fitted: Numbers) -> Residual:
-        parts = (y - fitted) / y
-        farthest = int(np.abs(parts).argmax())
-        return Residual(float(x[farthest]), float(parts[farthest]))
 
     grown = x**power
     unit, highest = float(grown.max()), float(y.min())
     rows = np.column_stack([1 / y, grown / unit / y])
     bounds = ([0.0, 0.0], [highest, np.inf])
     intercept, rise = lsq_linear(rows, np.ones_like(y), bounds=bounds, method="bvls").x
-    free, half = _free(rows, np.ones_like(y))
+    # The least-squares solution without bounds, and half of the interval of each of its numbers.
+    inverse = np.linalg.inv(rows.T @ rows)
+    free = inverse @ rows.T @ np.ones_like(y)
+    variance = float(((1 - rows @ free) ** 2).sum()) / (len(y) - 2)
+    half = float(t.ppf((1 + CONFIDENCE) / 2, len(y) - 2)) * np.sqrt(variance * np.diag(inverse))
+    low, high = (free - half).tolist(), (free + half).tolist()
+    residuals = (y - intercept - rise * grown / unit) / y
     line = Line(
         power,
-        Estimate(float(rise) / unit, max(free[1] - half[1], 0.0) / unit, (free[1] + half[1]) / unit),
-        Estimate(float(intercept), max(free[0] - half[0], 0.0), min(free[0] + half[0], highest)),
-        worst(intercept + rise * grown / unit),
+        Estimate(float(rise) / unit, max(low[1], 0.0) / unit, high[1] / unit),
+        Estimate(float(intercept), max(low[0], 0.0), min(high[0], highest)),
+        float(residuals[np.abs(residuals).argmax()]),
     )
-    (factor, exponent), half = _free(np.column_stack([np.ones_like(x), np.log(x)]), np.log(y))
-    law = Law(Estimate(exponent, exponent - half[1], exponent + half[1]), worst(math.exp(factor) * x**exponent))
-    return Fit(workload, axis, tuple(cases), line, law)
-
-
-def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
-    """The least-squares solution without bounds, and half of the interval of each of its numbers."""
-    from scipy.stats import t
-
-    inverse = np.linalg.inv(rows.T @ rows)
-    solution = inverse @ rows.T @ target
-    left = len(target) - len(solution)
-    variance = float(((target - rows @ solution) ** 2).sum()) / left
-    half = float(t.ppf((1 + CONFIDENCE) / 2, left)) * np.sqrt(variance * np.diag(inverse))
-    return solution.tolist(), half.tolist()
+    return Fit(workload, axis, tuple(cases), line)

@@ -11,16 +11,13 @@ from statistics import median
 from typing import TypeVar
 
 from fiprof.analysis.claims import WORTH, Choice, Claim
-from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.study import (
-    COLUMNS,
     Pair,
     Study,
     Value,
     absence,
     axis_name,
-    is_number,
     kernel_share,
     label,
     main_kernel,
@@ -44,7 +41,6 @@ from fiprof.reports.markdown_html import (
     code_span,
     fill,
     grid,
-    markdown_table,
     paragraphs,
 )
 from fiprof.reports.study import StudySection
@@ -114,7 +110,6 @@ def study_sections(study: Study) -> Iterator[StudySection]:
         yield _first_calls(jit)
     if study.by_workload.keys() & LENGTHS.keys():
         yield _merge(study)
-        yield from _side_by_side(study)
     for workload in study.by_workload:
         yield from _plan(study, workload)
         if workload in kernels():
@@ -305,26 +300,6 @@ def _merge(study: Study) -> StudySection:
         shown.append(f"{label(study, case)}: {share:.0%} ({times})")
     certain = "By ncu's times, which for kernels of a few microseconds are longer than those in a running stream."
     return _report("kernels", title, learned, f"{learned} {advice}", bullets(shown), certain)
-
-
-def _side_by_side(study: Study) -> Iterator[StudySection]:
-    """Prefill and decode at the same batch, length and heads, each solved the fastest way: the least and most work."""
-    sides: dict[tuple[Value | None, ...], dict[str, CaseResult]] = {}
-    for case in study.fastest:
-        if (length := LENGTHS.get(case.workload)) and is_number(case.params.get(length)):
-            key = (case.params.get("batch"), case.params[length], case.params.get("kv_heads"))
-            sides.setdefault(key, {})[case.workload] = case
-    both = sorted((each for each in sides.values() if len(each) == 2), key=lambda e: sum(c.flops for c in e.values()))
-    if both:
-        keys = ("workload", "case", "intensity", "tensor_pct", "dram_pct", "roof_pct", "bound")
-        columns = [*(column for key in keys for column in COLUMNS if column.key == key), Column("", "operation")]
-        rows = []
-        for case in (both[index][name] for index in sorted({0, len(both) - 1}) for name in LENGTHS):
-            operation = str(kernels()[case.workload]["operation"]).format(**case.params)
-            rows.append([*(row(study, case)[key] for key in keys), operation])
-        lead = "Prefill beside decode, same batch and length, the least and the most work:"
-        body = paragraphs(lead, markdown_table(columns, rows))
-        yield StudySection("analysis", "beside", "Prefill beside decode", body)
 
 
 def split_factor(case: CaseResult) -> int | None:

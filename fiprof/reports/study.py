@@ -5,7 +5,7 @@ import io
 import math
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -14,7 +14,6 @@ from typing import Any
 from fiprof import files
 from fiprof.analysis import alternatives, claims, study
 from fiprof.analysis.claims import Outcome
-from fiprof.analysis.expected import combined
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.stalls import ReasonKind, state
@@ -44,13 +43,11 @@ from fiprof.analysis.study import (
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
-from fiprof.model.manifest import read_manifest
 from fiprof.model.results import ENVIRONMENT, CaseResult, Kernel
 from fiprof.reports import colours
 from fiprof.reports.charts import Point, Series, scaling_chart
 from fiprof.reports.markdown_html import (
     Markdown,
-    code_span,
     document_html,
     grid,
     link,
@@ -291,36 +288,6 @@ class StudyTables:
             made.append((rival, own.traffic if own else "", grid(heads, rows)))
         return made
 
-    @property
-    def expected(self) -> tuple[list[str], list[Row]]:
-        """Where figures come from; and kernel, case, roof, expected and measured share of it, and of the stalls."""
-        capability = (self.study.info.environment.get("gpu") or {}).get("compute_capability")
-        sources: dict[str, None] = {}
-        rows: list[Row] = []
-        for source, family in combined():
-            for case in self.study.fastest:
-                kernel, value = main_kernel(case), case.params.get(family.size)
-                alike = all(case.params.get(name, wanted) == wanted for name, wanted in family.params.items())
-                if kernel is None or family.roof is None or case.workload not in family.workloads or not alike:
-                    continue
-                expected = family.roof.shares.get(float(value) if isinstance(value, int | float) else 0.0)
-                if expected is None:
-                    continue
-                words = f"{source.title} ({source.reference}; {source.gpu})."
-                if source.compute_capability != capability:
-                    words += " Another GPU than this one: the shares say where to look, not who is right."
-                sources[words] = None
-                figures, of_dram = self.row(case), family.roof.kind == "dram"
-                measured = figures["dram_roof_pct" if of_dram else "roof_pct"]
-                stalls = "; ".join(
-                    f"{reason} {low:g} to {high:g}, {100 * kernel.stalls.get(reason, 0.0):.0f}"
-                    for reason, (low, high) in family.stalls.items()
-                )
-                known = of_dram or kernel.roof_kind == "compute"
-                shown = (family.roof.kind, expected, measured if known else None, stalls if kernel.stalls else "–")
-                rows.append((case.workload, figures["case"], *shown))
-        return list(sources), rows
-
     # Growth
 
     def growth(self, workload: str) -> list[dict[str, Any]]:
@@ -351,7 +318,7 @@ class StudyTables:
         return made
 
     def _fit(self, item: Fit) -> Row:
-        line, law = item.line, item.law
+        line = item.line
         grown = of_cases(item.cases[-1], item.cases[0])
         return (
             short(self.study, item.cases[0], without=self.study.axes(item.workload)),
@@ -359,7 +326,6 @@ class StudyTables:
             grown.value if grown else None,
             line.slope_us.words(item.unit[1]) if line and line.holds else "–",
             line.intercept_us.words() if line and line.holds else "–",
-            law.exponent.words() if law and law.holds else "–",
         )
 
     def slope(self, workload: str, axis: str) -> str:
@@ -464,32 +430,16 @@ class StudyTables:
         ordered = sorted(self.study.of(workload), key=lambda case: (case.id not in self.study.alternatives, size(case)))
         return list({kernel.kernel: (case, kernel) for case in ordered for kernel in case.kernels}.values())
 
-    def waiting(self, workload: str) -> list[Row]:
-        """Kernel, case, the largest states of its warps, and its occupancy."""
-        rows: list[Row] = []
-        for case, kernel in self.kernels(workload):
-            if kernel.stalls:
-                figures = row(self.study, replace(case, kernels=[kernel]))
-                rows.append((code_span(kernel.kernel), *(figures[key] for key in ("case", "stalls", "occupancy"))))
-        return rows
-
 
 def choices_found(s: StudyTables) -> dict[str, Any]:
     """What the packs' choices and the study's alternatives say."""
     chosen, absent = claims.choices(s.study)
     rows: list[Row] = []
-    bounds = []
     for item in chosen:
         ends = item.group[-1], item.group[0]
         least, most = (f"{ratio.value:.2f} at {short_pair(s.study, *pair)}" for pair, ratio in ends)
         counts = map(item.counted, (Direction.MORE, Direction.LESS, Direction.SAME))
         rows.append((item.question, item.median, least, most, *counts))
-        parts = []
-        for limit, gains in item.by_bound:
-            low, high = f"{min(gains):.2f}x", f"{max(gains):.2f}x"
-            parts.append(f"{limit} {low if low == high else f'{low} to {high}'} ({len(gains)})")
-        if parts:
-            bounds.append(f"{item.question}, by what limits the old way: {', '.join(parts)}.")
 
     beaten: list[tuple[Any, ...]] = []
     for case in s.study.measured:
@@ -504,7 +454,6 @@ def choices_found(s: StudyTables) -> dict[str, Any]:
     return {
         "chosen": chosen,
         "choice_rows": rows,
-        "choice_bounds": bounds,
         "choices_absent": absent,
         "beaten": sorted(beaten, key=lambda each: -each[3]),
     }
@@ -566,17 +515,7 @@ def kernels_found(s: StudyTables) -> dict[str, Any]:
 
 
 def guide(s: StudyTables) -> dict[str, Any]:
-    """What the developers' guide says of all kernels: warp states, how to add a variant, what to run."""
-    shares: dict[str, float] = {}
-    for _, kernel in (found for workload in s.study.by_workload for found in s.kernels(workload)):
-        for name, share in study.top_stalls(kernel):
-            shares[name] = max(share, shares.get(name, 0.0))
-    states: list[Row] = []
-    for name, share in sorted(shares.items(), key=lambda item: -item[1])[:MOST_ROWS]:
-        known = state(name)
-        helps = known.helps if known.kind is ReasonKind.STALL else f"no stall; {known.helps}"
-        states.append((name, 100 * share, known.meaning, helps))
-
+    """What the developers' guide says of all kernels: how to add a variant, what to run."""
     variants: dict[tuple[str, ...], list[str]] = {}
     before_profiling: dict[str, None] = {}
     checks = []
@@ -601,7 +540,7 @@ def guide(s: StudyTables) -> dict[str, Any]:
             f"# {workload}\nLARGE={shlex.quote(case.id)}\nSMALL={shlex.quote(least.id)}\n"
             f"OPTIONS={shlex.quote(' '.join(flags))}\nKERNEL={shlex.quote(main.kernel if main else workload)}"
         )
-    return {"states": states, "variants": variants, "check_cases": checks, "before_profiling": list(before_profiling)}
+    return {"variants": variants, "check_cases": checks, "before_profiling": list(before_profiling)}
 
 
 def missing(s: StudyTables) -> dict[str, Any]:
@@ -716,13 +655,6 @@ def machine(study: Study) -> dict[str, Any]:
         ],
         # Whether something else was on the GPU before or after.
         "others": any(state.get("other_processes") for state in states),
-        # None where the runs are not beside the results.
-        "actions": [
-            (run_link(run), action.step, action.started.partition("T")[2][:8], action.duration_s, action.outcome)
-            for run in info.runs
-            if (study.folder / run / "run.json").is_file()
-            for action in read_manifest(study.folder / run).actions
-        ],
     }
 
 
