@@ -32,6 +32,7 @@ NEWEST_SCHEMA = (3, 25)
 """Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
 RUNTIME, GPU_METRICS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "GPU_METRICS", "NVTX_EVENTS"
 KERNEL, GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 CONTEXTS, STREAMS = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM"
@@ -220,7 +221,7 @@ class Devices:
 
 MEASURE = "measure"
 PHASES = ("setup", "warmup", MEASURE)
-PUSH_POP, START_END, DOMAIN = 59, 60, 75
+MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
 """Values of NVTX_EVENTS.eventType."""
 FOREVER = 1 << 63
 NOWHERE = -1
@@ -238,7 +239,7 @@ class Range(NamedTuple):
     thread: int
     """globalTid: process and thread."""
     kind: str
-    """push_pop or start_end."""
+    """push_pop, start_end, or mark: a moment."""
     payload: str | None = None
     """JSON of the values that the program gave with it, where the export has them."""
     parent: int | None = None
@@ -252,18 +253,19 @@ class Range(NamedTuple):
 
 
 def read_ranges(export: Export) -> list[Range]:
-    """Every push/pop and start/end range of the program by start, nested: nsys's own of the host are no part of it."""
+    """Every range and mark of the program by start, nested: nsys's own of the host are no part of it."""
     domains = read_domains(export)
-    where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END)}
+    where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END, MARK)}
     if host := {domain for (_, domain), name in domains.items() if name in HOST_DOMAINS}:
         program = {domain for (_, domain), name in domains.items() if name not in HOST_DOMAINS}
         # There are millions of nsys's own.
         where["domainId"] = tuple(program | {domain for (domain,) in export.distinct(NVTX, "domainId")} - host)
-    kinds = {PUSH_POP: "push_pop", START_END: "start_end"}
+    kinds = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
     found = []
     for kind, start_ns, end_ns, thread, domain, name, payload in _events(export, where):
         domain_name = domains.get((process_id(thread), domain), "")
         if domain_name not in HOST_DOMAINS:
+            end_ns = start_ns if kind == MARK else end_ns
             found.append(Range(domain_name, name, start_ns, end_ns, thread, kinds[kind], payload))
     return nested(found)
 
@@ -524,6 +526,7 @@ def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Tabl
     full_names, mangled = Labels(export.strings), Labels(export.strings)
     names = Labels(lambda ids: [short_name(text or "") for text in export.strings(ids)])
     grids, blocks, before = Labels(_dimensions), Labels(_dimensions), np.empty(0, np.int64)
+    captures = _captures(export)
     for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
         work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
         if piece["graph_node"].null_count < piece.num_rows:
@@ -545,8 +548,28 @@ def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Tabl
             "registers": _int32(piece["registers"]),
             "shared_bytes": piece["shared_bytes"],
             "graph_node": piece["graph_node"],
+            "captured_ns": pa.nulls(piece.num_rows, pa.int64()),
+            "captured_tid": pa.nulls(piece.num_rows, pa.int32()),
         }
+        if captures and piece["graph_node"].null_count < piece.num_rows:
+            keys = zip(map(process_id, piece["process"].to_pylist()), piece["graph_node"].to_pylist(), strict=True)
+            found = [captures.get(key, (None, None)) for key in keys]
+            columns["captured_ns"] = pa.array([at for at, _ in found], pa.int64())
+            columns["captured_tid"] = pa.array([tid for _, tid in found], pa.int32())
         yield pa.table(columns)
+
+
+def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
+    """Process and number of each instantiated node of a CUDA graph -> when and on which thread it was captured.
+
+    A node has a row when it is captured, without an original, and one for each instance of it.
+    """
+    rows = export.rows(GRAPH_NODES, "start", "globalTid", "graphNodeId", "originalGraphNodeId")
+    captured = {
+        (process_id(thread), node): (start, thread & ID_MASK) for start, thread, node, original in rows if not original
+    }
+    instances = {(process_id(row[1]), row[2]): (process_id(row[1]), row[3]) for row in rows if row[3]}
+    return captured | {node: captured[original] for node, original in instances.items() if original in captured}
 
 
 @read_again
@@ -806,7 +829,7 @@ def _write_processes(export: Export, folder: Path, session_start_ns: int | None)
     return len(rows)
 
 
-TIMES = ("start_ns", "end_ns", "time_ns")
+TIMES = ("start_ns", "end_ns", "time_ns", "captured_ns")
 Numbers = dict[int, int]
 """Number in a trace -> number in the run, where they differ."""
 
