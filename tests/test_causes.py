@@ -7,7 +7,7 @@ import re
 from html import unescape
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -34,15 +34,22 @@ def saved_pct(suffering: float, without: float) -> float:
     return 100 * (1 - without / suffering)
 
 
-@pytest.fixture(scope="module", params=CAUSES)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """A program's name and the run of its recording."""
-    folder = tmp_path_factory.mktemp(request.param)
-    trace = folder / f"{request.param}.sqlite"
-    trace.write_bytes(lzma.decompress((DATA / f"{trace.name}.xz").read_bytes()))
+class Recording(NamedTuple):
+    program: str
+    run: Path
+    times: dict[str, list[float]]
+
+
+@pytest.fixture(scope="module", params=sorted(DATA.rglob("*.sqlite.xz")), ids=lambda path: path.parent.name + path.stem)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """A program that was recorded on an H200, or on an H100."""
+    folder = tmp_path_factory.mktemp("causes")
+    trace = folder / request.param.stem
+    trace.write_bytes(lzma.decompress(request.param.read_bytes()))
     assert invoke("import", str(trace), "--artifacts", str(folder / "runs"), "--quiet")[0] == 0
     (run,) = (folder / "runs").glob("*/run.json")
-    return request.param, run.parent
+    times = json.loads(request.param.with_name("timings.json").read_text(encoding="utf-8"))
+    return Recording(trace.stem, run.parent, times[trace.stem])
 
 
 def program_of(command: str, run: Path) -> dict[str, Any]:
@@ -53,8 +60,8 @@ def program_of(command: str, run: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_cause_is_named_first(recorded: tuple[str, Path]) -> None:
-    program, run = recorded
+def test_the_cause_is_named_first(recorded: Recording) -> None:
+    program, run, _ = recorded
     cause, name, step = CAUSES[program]
     found = program_of("top", run)
     answer = found["answer"]
@@ -65,21 +72,20 @@ def test_the_cause_is_named_first(recorded: tuple[str, Path]) -> None:
     assert program_of("verdict", run)["answer"] == answer
 
 
-def test_the_report_begins_with_what_top_says(recorded: tuple[str, Path]) -> None:
-    _, run = recorded
+def test_the_report_begins_with_what_top_says(recorded: Recording) -> None:
+    _, run, _ = recorded
     printed = " ".join(invoke("top", str(run))[1].split())
     assert invoke("report", str(run))[0] == 0
     page = " ".join(re.sub(r"<[^>]*>", "", unescape((run / "report.html").read_text(encoding="utf-8"))).split())
     assert printed[printed.index("The GPU is idle") : printed.index(" Steady part")] in page
 
 
-def test_without_the_cause_it_saves_what_was_promised(recorded: tuple[str, Path]) -> None:
-    name, run = recorded
+def test_without_the_cause_it_saves_what_was_promised(recorded: Recording) -> None:
+    _, run, times = recorded
     answer = program_of("top", run)["answer"]
     bound, estimate = answer["bound_pct"], answer["estimate_pct"]
-    if "recorded" in TIMES[name]:
-        assert round(saved_pct(*TIMES[name]["recorded"]), 1) <= round(bound, 1)  # as printed
-    pairs = median(map(saved_pct, TIMES[name]["with"], TIMES[name]["without"]))
+    assert round(saved_pct(*times["recorded"]), 1) <= round(bound, 1)  # as printed
+    pairs = median(map(saved_pct, times["with"], times["without"]))
     assert bound / 2 <= pairs <= bound + OF_PROCESSES
     assert estimate is None or abs(pairs - estimate) <= OF_PROCESSES
 
