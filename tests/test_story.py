@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fiprof.analysis.requests import says
 from fiprof.analysis.story import repeated
 from fiprof.model.run import Run
 from tests.recorded_runs import invoke, parsed, profiled, refusal, two_ranks
@@ -194,3 +195,56 @@ def test_layers_are_the_same_inside_a_graph(recordings: dict[str, Path]) -> None
     assert plain["kernels"] == replayed["kernels"]
     # One of their kernels, BatchDecode, takes 194 µs a step in the graph, where FlashInfer plans it otherwise, and 85.
     assert plain["share"] == pytest.approx(replayed["share"], abs=0.03)
+
+
+def test_requests_are_what_the_program_says(recordings: dict[str, Path]) -> None:
+    """Arrival to first token, each token, admission, preemptions: within 2 % or 50 µs of the program's own clock."""
+    lines = [json.loads(line) for line in (DATA / "batching.jsonl").read_text(encoding="utf-8").splitlines()]
+    truth = {str(line["request"]): line for line in lines if "request" in line}
+    rows = told(recordings["batching"], "--table", "requests")["rows"]
+    assert [row["request"] for row in rows] == list(truth)
+    for row in rows:
+        true = truth[row["request"]]
+        assert (row["prompt"], row["tokens"], row["preempted"]) == (true["prompt"], true["output"], true["preemptions"])
+        assert row["admitted_in"] == f"step {true['admitted_step']}"
+        for found, said in zip(row["token_ms"], true["token_us"], strict=True):
+            assert abs(1e3 * (found - row["arrived_ms"]) - said) <= max(50, 0.02 * said)
+        assert abs(1e3 * row["ttft_ms"] - true["ttft_us"]) <= max(50, 0.02 * true["ttft_us"])
+
+
+def test_one_request_is_asked_for(recordings: dict[str, Path]) -> None:
+    (row,) = told(recordings["batching"], "--request", "3")["rows"]
+    assert (row["request"], row["admitted_in"]) == ("3", "step 6")
+    assert "has no request 99: it has 0, 1" in refusal("story", recordings["batching"], "--request", "99").message
+
+
+@pytest.mark.parametrize("recorded", ["request", "graphs"])
+def test_one_request_is_what_the_program_says(recorded: str, recordings: dict[str, Path]) -> None:
+    true = json.loads((DATA / f"{recorded}.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    (row,) = told(recordings[recorded], "--table", "requests")["rows"]
+    for found, said in (("ttft_ms", true["ttft_us"]), ("itl_median_ms", true["itl_us"]["median"])):
+        assert abs(1e3 * row[found] - said) <= max(50, 0.02 * said)
+    assert row["tokens"] == true["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "step 20: admit r3 r4, prefill 512 tokens, decode 7, pages 231/256, queue 2",
+            {"admit": ("r3", "r4"), "prefill": 512, "decode": 7, "pages": 231, "of_pages": 256, "queue": 2},
+        ),
+        (
+            "execute_context_1(120)_generation_3(4)",
+            {"context": 1, "context_tokens": 120, "generation": 3, "generation_tokens": 4},
+        ),
+        (
+            "[Executor] _forward_step 7: 1 ctx reqs, 120 ctx tokens, 32 gen reqs",
+            {"ctx_reqs": 1, "ctx_tokens": 120, "gen_reqs": 32},
+        ),
+        ("step[DECODE bs=3 toks=12]", {"bs": 3, "toks": 12}),
+        ("decode step 12", {}),
+    ],
+)
+def test_what_a_range_says(text: str, found: dict[str, Any]) -> None:
+    assert says(text) == found

@@ -19,8 +19,9 @@ from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LAYER_NS, LOADS, WAITS, Program
+from fiprof.analysis.requests import Kind, Step, requests, says, served
 from fiprof.analysis.steady import FEWEST_STEPS, By, steady
-from fiprof.analysis.trace import SEPARATOR, calls, kernel_calls, marks, phases
+from fiprof.analysis.trace import SEPARATOR, Marks, calls, kernel_calls, marks, phases
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Finding, Worded, finding
@@ -103,9 +104,13 @@ STEPS = (
     Column("busy_ms", "GPU busy", "ms", ",.3f"),
     Column("kernels", "kernels", spec=",d"),
     Column("copied_bytes", "copied", "bytes", ",d"),
+    Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
+    Column("kind", meaning="What it is for: prefill, decode, both (mixed) or other, as it says or is called."),
     *(Column(f"{does}_ms", does.words, "ms", ",.3f") for does in DOES),
 )
-"""One moment; the host's times are those of the launching thread."""
+"""One moment; the host's times are those of the launching thread. What its range says in numbers follows, each with
+``says_`` before its word."""
+SAYS = "says_"
 PART_OF_STEP = (
     Column("part", "of the step"),
     Column("name", "which"),
@@ -152,6 +157,12 @@ class Story:
     """Rows of HAPPENED, in order of time."""
     steps: list[Row]
     """Rows of STEPS: every moment of the names that repeat."""
+    said: tuple[str, ...]
+    """Columns of what the steps say, with SAYS."""
+    requests: list[Row]
+    """Rows of REQUESTS."""
+    served: tuple[Finding, ...]
+    """What the requests came to."""
     surprises: tuple[Finding, ...]
     layers: tuple[Layers, ...]
     laws: tuple[Finding, ...]
@@ -251,7 +262,9 @@ class _Teller:
         repeats = mine & (counts[found.alike] >= FEWEST_STEPS)
         if not repeats.any():
             return None
-        nodes = np.flatnonzero(mine & ~found.inside(repeats))
+        inside = _inside(found, mine, repeats)
+        repeats |= _beside_steps(found, mine, repeats & ~inside)
+        nodes = np.flatnonzero(mine & ~inside & ~found.inside(repeats))
         ends = np.where(found.ends[nodes] == NOTHING, last, found.ends[nodes])
         order = np.lexsort((-ends, found.starts[nodes]))
         nodes, ends = nodes[order], ends[order]
@@ -398,12 +411,18 @@ class _Teller:
             if (found := self._layers(group, [sequences[int(place)] for place in places]))
         ]
         steps = [row for rows in repeated.values() for row in self._steps(rows)]
+        words = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
+        served_steps = self._of_server()
+        made = requests(marks(self.run), served_steps)
         return Story(
             rank=ranks_of(self.run).on(self.device),
             device=self.device,
             several=several,
             happened=happened,
-            steps=steps,
+            steps=[dict.fromkeys(words) | row for row in steps],
+            said=tuple(words),
+            requests=[each.row() for each in made],
+            served=tuple(served(made, served_steps)),
             surprises=tuple(surprises),
             layers=tuple(layers),
             laws=tuple(laws),
@@ -486,8 +505,22 @@ class _Teller:
                     found[group][column] = float(np.average(means[there], weights=self.length[there]))
         return found
 
+    def _of_server(self) -> list[Step]:
+        """The moments that say what they are for, or are called by it, in order of time."""
+        found = []
+        for place, text in enumerate(self.moments.texts):
+            if text:
+                step = Step(text, int(self.begins[place]), int(self.done[place]), says(text), float(self.busy[place]))
+                found += [step] if step.kind is not Kind.OTHER or step.said else []
+        return found
+
     def _steps(self, places: Ints) -> Iterator[Row]:
+        memory = self._memory()
         for number, place in enumerate(places.tolist()):
+            step = Step(text := self.moments.texts[place], 0, 0, says(text))
+            said = {
+                f"{SAYS}{word}": list(value) if isinstance(value, tuple) else value for word, value in step.said.items()
+            }
             yield {
                 "number": number,
                 "what": self._name(place),
@@ -496,6 +529,9 @@ class _Teller:
                 "busy_ms": float(self.busy[place]) / 1e6,
                 "kernels": int(self.kernels[place]),
                 "copied_bytes": int(self.copied[place]),
+                "memory_bytes": None if memory is None else int(memory[place]),
+                "kind": step.kind,
+                **said,
                 **{f"{does}_ms": float(self.does[place, n]) / 1e6 for n, does in enumerate(DOES)},
             }
 
@@ -746,6 +782,36 @@ class _Teller:
             rows=[{"layer": n, "busy_us": float(ns) / 1e3, "share": float(ns) / whole} for n, ns in enumerate(median)],
             said=finding("layers", words + ".", **values),
         )
+
+
+def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
+    """Whether each range of a thread lies in a longer one that repeats, of any domain."""
+    inside = found.inside(repeats)
+    rows = np.flatnonzero(repeats & ~inside)
+    rows = rows[np.lexsort((-found.ends[rows], found.starts[rows]))]
+    reached = np.maximum.accumulate(found.ends[rows])
+    # The last one that begins before it, and those around that one, reach as far as any.
+    own = np.flatnonzero(mine)
+    place = np.searchsorted(found.starts[rows], found.starts[own], side="right") - 1
+    until = np.where(place < 0, NOTHING, reached[place])
+    first = np.searchsorted(reached, until)
+    around = (place >= 0) & (until >= found.ends[own]) & (found.ends[own] != NOTHING)
+    longer = rows[np.minimum(first, len(rows) - 1)]
+    inside[own] |= around & (found.ends[longer] - found.starts[longer] > found.ends[own] - found.starts[own])
+    return inside
+
+
+def _beside_steps(found: Marks, mine: Any, outermost: Any) -> Any:
+    """Which ranges come once or twice beside repeating ones that are more than those that repeat inside them: a prefill
+    beside its decode steps, a warm-up before the steps; and others of their name."""
+    beside, inside = np.zeros(len(mine) + 1), np.zeros(len(mine) + 1)
+    owners = found.parents[outermost]
+    np.add.at(beside, owners, 1)
+    while len(owners := owners[owners != NOTHING]):
+        np.add.at(inside, owners, 1)
+        owners = found.parents[owners]
+    chosen = mine & ~outermost & (inside[:-1] > 0)
+    return chosen & np.isin(found.alike, found.alike[chosen & (beside[found.parents] > inside[:-1])])
 
 
 def _line(x: Ints, y: Floats) -> tuple[float, float, float]:

@@ -97,6 +97,8 @@ class Marks:
     domain: Ints
     own: Any
     """Whether each is push/pop, and the program's or fiprof's, not a library's."""
+    mark: Any
+    """Whether each is a mark, likewise."""
 
     def inside(self, chosen: Any) -> Any:
         """Whether each lies in one of the chosen ranges of its thread and domain. chosen: a flag of each range."""
@@ -123,12 +125,12 @@ def marks(run: Run) -> Marks:
     table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
     starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
     (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
-    own = np.array([each not in LIBRARIES for each in domains])[domain]
-    own &= np.array([each == "push_pop" for each in kinds])[kind]
+    ours = np.array([each not in LIBRARIES for each in domains])[domain]
+    own, mark = (ours & np.array([each == wanted for each in kinds])[kind] for wanted in ("push_pop", "mark"))
     numbered: dict[str, int] = {}
     alike = np.array([numbered.setdefault(folded(each or ""), len(numbered)) for each in texts])[name]
     threads = thread_keys(pid, tid)
-    return Marks(starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own)
+    return Marks(starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own, mark)
 
 
 # CUDA calls

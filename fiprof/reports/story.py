@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from fiprof.analysis.program import Program
-from fiprof.analysis.story import HAPPENED, LAYERS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.requests import REQUESTS
+from fiprof.analysis.story import HAPPENED, LAYERS, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.reports.top import ranking
@@ -31,12 +33,14 @@ def document(what: Story, program: Program, *, table: str = "happened", most: in
     most: phases that people are shown; None for all.
     """
     layers = [{"of": found.of, **row} for found in what.layers for row in found.rows]
-    programs = {"happened": (HAPPENED, what.happened), "steps": (STEPS, what.steps)}
+    programs = {"happened": (HAPPENED, what.happened), "steps": (step_columns(what), what.steps)}
+    programs["requests"] = REQUESTS, what.requests
     programs["layers"] = (Column("of", "step"), *LAYERS), layers
     further = {
         "rank": what.rank,
         "device": what.device,
         "summary": [each.fields() for each in what.summary],
+        "served": [each.fields() for each in what.served],
         "surprises": [each.fields() for each in what.surprises],
         "layers": [each.said.fields() | {"kernels": list(each.kernels)} for each in what.layers],
         "laws": [each.fields() for each in what.laws],
@@ -51,6 +55,9 @@ def document(what: Story, program: Program, *, table: str = "happened", most: in
 
 def _shown(what: Story, program: Program, most: int | None) -> Iterator[View]:
     yield happened(what, most)
+    if what.requests:
+        kept = [column for column in REQUESTS if any(row[column.key] is not None for row in what.requests)]
+        yield view_of(kept, what.requests, title="Requests", summary=what.served)
     if what.surprises:
         yield View((), (), title="What surprised", summary=what.surprises)
     else:
@@ -61,6 +68,11 @@ def _shown(what: Story, program: Program, most: int | None) -> Iterator[View]:
         yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
     first = ranking(program, FIRST)
     yield replace(first, title="What to change first", summary=())
+
+
+def step_columns(what: Story) -> tuple[Column, ...]:
+    """Those of the steps, with what they say of themselves."""
+    return *STEPS, *(Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in what.said)
 
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
@@ -95,6 +107,23 @@ def _kernels(names: Sequence[str]) -> Any:
     return finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=len(names) - MOST_KERNELS)
 
 
+def one_request(run: str, what: Story, asked: str) -> Document:
+    """One request, and for people the steps from its arrival to its end. Raises FiprofError where there is none."""
+    found = next((row for row in what.requests if row["request"] == asked), None)
+    if found is None:
+        there = ", ".join(row["request"] for row in what.requests[:MOST_KERNELS])
+        raise FiprofError(
+            f"{run} has no request {asked}" + (f": it has {there}, …" if there else ": its ranges and marks name none"),
+            f"fiprof story {run} --table requests --format csv lists them",
+        )
+    begin, end = found["arrived_ms"] or found["admitted_ms"] or 0.0, found["ended_ms"]
+    rows = [row for row in what.steps if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
+    notes = (say("{count:step|steps} more: --step N", count=len(rows) - MOST_STEPS),) if len(rows) > MOST_STEPS else ()
+    kept = [column for column in REQUESTS if found[column.key] is not None]
+    shown = view_of(kept, [found], title=f"Request {asked}")
+    return Document(view_of(REQUESTS, [found]), (shown, view_of(STEPS, rows[:MOST_STEPS], title="Steps", notes=notes)))
+
+
 def steps(what: Story, *, number: int | None = None, around_ms: float | None = None) -> Document:
     """The steps one by one; or those next to a number, or to a time."""
     rows: Sequence[Row] = what.steps
@@ -109,4 +138,4 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     notes: tuple[str, ...] = ()
     if len(rows) > len(shown):
         notes = (say("{count:step|steps} more: as CSV and JSON", count=len(rows) - len(shown)),)
-    return Document(view_of(STEPS, rows), (view_of(STEPS, shown, title="Steps", notes=notes),))
+    return Document(view_of(step_columns(what), rows), (view_of(STEPS, shown, title="Steps", notes=notes),))

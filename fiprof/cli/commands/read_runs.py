@@ -163,12 +163,13 @@ def top_command(
 
 @click.command("story", cls=options.Command, epilog="Example: fiprof story latest --format md")
 @click.option("--step", type=click.IntRange(0), metavar="N", help="Only this step and its neighbours, each by itself.")
+@click.option("--request", metavar="ID", help="Only this request, and the steps from its arrival to its end.")
 @click.option("--around", type=float, metavar="MS", help="Only the steps around this time of the trace, in ms.")
 @click.option("--rank", type=click.IntRange(0), help="What happened on the GPU of this rank.")
 @click.option("--all", "every", is_flag=True, help="Every phase, however short.")
 @click.option(
     "--table",
-    type=click.Choice(("happened", "steps", "layers")),
+    type=click.Choice(("happened", "steps", "requests", "layers")),
     default="happened",
     show_default=True,
     help="Which as JSON and CSV.",
@@ -176,16 +177,25 @@ def top_command(
 @options.format_option
 @options.run_argument
 def story_command(
-    run: Run, step: int | None, around: float | None, rank: int | None, every: bool, table: str, format_: Format
+    run: Run,
+    step: int | None,
+    request: str | None,
+    around: float | None,
+    rank: int | None,
+    every: bool,
+    table: str,
+    format_: Format,
 ) -> None:
     """What happened, in order of time: phases, steps, layers; what surprised, and what to change first."""
     from fiprof.analysis.story import story
     from fiprof.analysis.top import top
-    from fiprof.reports.story import MOST_ROWS, document, steps
+    from fiprof.reports.story import MOST_ROWS, document, one_request, steps
 
     program = top(run, within_steady=True).program
     found = story(run, program, rank=rank)
-    if step is not None or around is not None:
+    if request is not None:
+        made = one_request(run.manifest.name, found, request)
+    elif step is not None or around is not None:
         made = steps(found, number=step, around_ms=around)
     else:
         made = document(found, program, table=table, most=None if every else MOST_ROWS)
