@@ -174,11 +174,25 @@ def _what_it_is(run: Run) -> str:
     return f"{manifest.name}: {', '.join(filter(None, facts))}"
 
 
+def _import_numpy() -> None:
+    """Import NumPy with one thread for linear algebra: more of them spin for 50 ms when it is loaded, and have nothing
+    to do. What fiprof starts later inherits nothing of this."""
+    variable = "OPENBLAS_NUM_THREADS"
+    if variable in os.environ:
+        return
+    os.environ[variable] = "1"
+    try:
+        import numpy  # noqa: F401
+    finally:
+        del os.environ[variable]
+
+
 def open_run(folder: Path) -> tuple[Run, int]:
     """A run, its tables made where it has none but raw files; and the number of problems with that, which are printed.
 
     Raises FiprofError where the folder is no run, or a measured comparison.
     """
+    _import_numpy()
     from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run
     from fiprof.orchestrator.run_folder import clear_run

@@ -304,7 +304,8 @@ class Run:
         """Kernel launches with every metric of ``metrics.csv``, in the order of the table; none without ncu."""
         if not self.has("launches"):
             return ()
-        there = [name for name in (*IDENTITY, *COLUMNS) if name in self.columns("launches")]
+        known = self.columns("launches")
+        there = [name for name in (*IDENTITY, *COLUMNS) if name in known]
         table = self.table("launches", there)
         columns = Columns(table, {*IDENTITY, *COLUMNS} - {*there})
         found = tuple(Launch(self, columns, place) for place in range(table.num_rows))
