@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from fiprof.model.finding import Finding
@@ -52,18 +53,22 @@ class Column:
     narrow: Narrow = Narrow.WRAP
 
 
-def _of_row(name: str) -> Any:
-    return property(lambda self: getattr(self.row, name))
-
-
 @dataclass(frozen=True)
 class OfLaunch:
     """What was found about a launch, with what tells which launch it is."""
 
     row: Launch
-    launch, iteration, kernel, kernel_full = map(_of_row, ("launch", "iteration", "kernel", "kernel_full"))
-    case, label, grid, block = map(_of_row, ("case", "label", "grid", "block"))
-    repeated, duration_us, nsys_duration_us = map(_of_row, ("repeated", "duration_us", "nsys_duration_us"))
+    launch = property(attrgetter("row.launch"))
+    case = property(attrgetter("row.case"))
+    label = property(attrgetter("row.label"))
+    iteration = property(attrgetter("row.iteration"))
+    kernel = property(attrgetter("row.kernel"))
+    kernel_full = property(attrgetter("row.kernel_full"))
+    grid = property(attrgetter("row.grid"))
+    block = property(attrgetter("row.block"))
+    repeated = property(attrgetter("row.repeated"))
+    duration_us = property(attrgetter("row.duration_us"))
+    nsys_duration_us = property(attrgetter("row.nsys_duration_us"))
 
 
 @dataclass(frozen=True)

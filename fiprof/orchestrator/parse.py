@@ -308,6 +308,8 @@ def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -
     gone: exports that it had. at: the folder that its tables are in, where that is not the run's.
     """
     there = {path.stem for path in ((at or folder) / TABLES).glob("*.parquet")}
+    if there >= NSYS_TABLES | NCU_TABLES:
+        return True
     had = {name for name in (NSYS_SQLITE, *NCU_FORMS[1:]) if name in gone or packing.exists(folder, name)}
     expected = {*(NSYS_TABLES if NSYS_SQLITE in had else ()), *(NCU_TABLES if had - {NSYS_SQLITE} else ())}
     return bool(there) and expected <= there
