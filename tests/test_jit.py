@@ -68,6 +68,22 @@ def test_first_calls_in_three_states(fiprof: Fiprof, tmp_path: Path, environment
     assert "\\x1b" in render(document(hostile), "table") and "<script>" not in render(document(hostile), "md")
 
 
+@pytest.mark.fault("secrets in the output, the records and the results of `jit --keep`", "*** in every file")
+def test_kept_logs_hold_no_secret(fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
+    program = Path(environment["FIPROF_PYTHON"])
+    said = (
+        'echo "compiles with $HF_TOKEN and api_key=SEKRET-2"\nexport FAKE_JIT_SAYS="$HF_TOKEN api_key=SEKRET-2"\nexec'
+    )
+    program.write_text(program.read_text().replace("exec", said))
+    done = fiprof("jit", "--case", "rope", "--keep", "--out", "jit.json", env={**environment, "HF_TOKEN": "SEKRET-1"})
+    assert done.returncode == 0, done.stderr
+    (kept,) = (tmp_path / "scratch").glob("fiprof-jit-*")
+    assert kept.stat().st_mode & 0o077 == 0
+    everything = b"".join(path.read_bytes() for path in (*kept.rglob("*"), tmp_path / "jit.json") if path.is_file())
+    assert b"SEKRET" not in everything + (done.stdout + done.stderr).encode()
+    assert everything.count(b"compiles with *** and api_key=***") == 2 and b'"*** api_key=***"' in everything
+
+
 def test_every_folder_that_something_is_compiled_into_is_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,33 @@ def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, re
     shutil.rmtree(tmp_path)
 
 
+def left_by_nsys(folder: Path) -> list[Path]:
+    """What nsys wrote into the temporary folder, but for its locks."""
+    return [*folder.glob("nsys*"), *(path for path in folder.glob("nvidia/**/*log"))]
+
+
+@pytest.mark.fault("fiprof is ended while nsys traces", "nsys's trace so far, with the environment, and its logs go from the temporary folder, its semaphores from memory")  # fmt: skip
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.sh"
+    program.write_text("echo $$ > pid\nexec sleep 60\n")
+    env = {**os.environ, **fake_programs(tmp_path, RECORDED), "FIPROF_NSYS": str(nsys_path)}
+    words = ("profile", "--tool", "nsys", "--", "sh", "program.sh")
+    with subprocess.Popen(
+        [sys.executable, "-m", "fiprof", *words], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL
+    ) as run:
+        try:
+            while not [*tmp_path.glob("nsys-report-*.qdstrm")] or not (tmp_path / "pid").exists():
+                assert run.poll() is None
+        finally:
+            run.send_signal(number)
+    deadline = time.monotonic() + 2 * ORPHANS_S
+    while (left := left_by_nsys(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    traced = (tmp_path / "pid").read_text().strip()
+    assert [*left, *Path("/dev/shm").glob(f"*nsys_sem_{traced}")] == []
+
+
 def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal.Signals, moment_s: float) -> Kill:
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
@@ -214,7 +241,7 @@ def check(
     assert not [text for text in FALSE_REASONS if text in kill.stderr + again.stderr + again.stdout]
     assert again.returncode == 0, again.stderr
     left = [path for path in folder.rglob(".*") if path.name not in (".lock", ".export")]
-    assert not left + [path for path in folder.glob("fiprof-*") if path.suffix != ".lock"]
+    assert not left + [path for path in folder.glob("fiprof-*") if path.suffix != ".lock"] + left_by_nsys(folder)
     after = raw_files(folder)
     assert {name: after.get(name) for name in before} == before
     for manifest in kill.runs():

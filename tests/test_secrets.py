@@ -1,6 +1,10 @@
 """What is in the environment of a collect stays there: it is in no file of the run but the tool's own, which is private."""
 
 import contextlib
+import csv
+import gzip
+import hashlib
+import io
 import json
 import lzma
 import os
@@ -11,15 +15,19 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import given, mask, mask_words
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
+from fiprof.reports.export import SUFFIXES as EXPORTS
+from tests import nsys_exports
 from tests.conftest import REPOSITORY, Env, Fiprof, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
-from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, PYTHON_THREADS, SCHEMA_3_0, altered, parsed, query
-from tests.recorded_runs import RUNS
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, PYTHON_THREADS, SCHEMA_3_0, altered, query
+from tests.recorded_runs import RUNS, parsed
 
 HUSH = {
     "HF_TOKEN": "hf-SEKRET-1", "MYSQL_PWD": "SEKRET 2 with blanks", "OPENAI_KEY": "SEKRET-3", "GH_PAT": "SEKRET-4",
@@ -117,10 +125,10 @@ def test_an_export_is_scrubbed_and_read_as_before(
     assert b"SEKRET" not in left and b"/home/somebody" not in left
     assert query(sqlite, "PRAGMA integrity_check") == [("ok",)]
     assert sqlite.stat().st_size <= before + (1 << 14)
-    assert parsed(sqlite, tmp_path / "scrubbed")[1] == parsed(export, tmp_path / "plain")[1]
+    assert nsys_exports.parsed(sqlite, tmp_path / "scrubbed")[1] == nsys_exports.parsed(export, tmp_path / "plain")[1]
     # Once more changes nothing.
     scrub(sqlite)
-    assert parsed(sqlite, tmp_path / "again")[1] == parsed(export, tmp_path / "plain")[1]
+    assert nsys_exports.parsed(sqlite, tmp_path / "again")[1] == nsys_exports.parsed(export, tmp_path / "plain")[1]
 
 
 @pytest.mark.fault("an export with a newer table of strings", "it is cleared like the other, and read as before")
@@ -134,7 +142,9 @@ def test_newer_strings_are_scrubbed(tmp_path: Path) -> None:
     )
     scrub(sqlite)
     assert b"SEKRET" not in sqlite.read_bytes() and b"/home/somebody" not in sqlite.read_bytes()
-    assert "login api_key=*** end" in {row["name"] for row in parsed(sqlite, tmp_path / "tables")[1]["ranges"]}
+    assert "login api_key=*** end" in {
+        row["name"] for row in nsys_exports.parsed(sqlite, tmp_path / "tables")[1]["ranges"]
+    }
 
 
 def test_a_string_in_use_stays_without_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +158,7 @@ def test_a_string_in_use_stays_without_its_secret(tmp_path: Path, monkeypatch: p
     )
     scrub(sqlite)
     assert b"SEKRET" not in sqlite.read_bytes()
-    ranges = {row["name"] for row in parsed(sqlite, tmp_path / "tables")[1]["ranges"]}
+    ranges = {row["name"] for row in nsys_exports.parsed(sqlite, tmp_path / "tables")[1]["ranges"]}
     assert {"LR=0.1", "as ***"} <= ranges
 
 
@@ -228,17 +238,19 @@ def test_what_is_no_secret_stays_readable() -> None:
 
 def every_byte(folder: Path) -> bytes:
     """All that is in a folder's files, packed ones and Parquet's texts included."""
-    import pyarrow.parquet as pq
-
     found = []
     for path in folder.rglob("*"):
         if path.is_file() and path.suffix not in (".nsys-rep", ".ncu-rep"):
             found.append(str(path).encode() + recorded_bytes(path.with_name(path.name.removesuffix(".zst"))))
             if path.suffix == ".parquet":
                 found.append(str(pq.read_table(path).to_pylist()).encode())
+            if path.read_bytes()[:2] == b"\x1f\x8b":
+                found.append(gzip.decompress(path.read_bytes()))
             if path.suffix == ".zip":
                 with zipfile.ZipFile(path) as bundle:
-                    found += [bundle.read(name) for name in bundle.namelist() if not name.endswith("-rep")]
+                    bundle.extractall(unpacked := path.with_name(f"{path.name}.unpacked"))
+                    found.append(every_byte(unpacked))
+                    shutil.rmtree(unpacked)
     return b"".join(found)
 
 
@@ -292,16 +304,32 @@ def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
     assert holding(archive) == []
 
 
-@pytest.mark.fault("a run of before secrets were masked is reported, exported and published", "what is written has ***")  # fmt: skip
+def with_secrets(column: pa.ChunkedArray) -> pa.Array:
+    """A column of texts in which every third has a secret after it."""
+    said = [" ".join(form) for name, form in FORMS.items() if name != "with blanks"]
+    texts = [f"{text} {said[n % len(said)]}" if n % 3 == 0 else text for n, text in enumerate(column.to_pylist())]
+    return pa.array(texts, pa.string()).dictionary_encode()
+
+
+@pytest.mark.fault("a run of before secrets were masked is reported, compared, exported and published", "what is written has ***")  # fmt: skip
 def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> None:
     run = tmp_path / "artifacts" / RUNS["decode"].name
-    shutil.copytree(RUNS["decode"], run)
+    shutil.copytree(parsed("decode").path, run)
+    shutil.copytree(parsed("decode").path, tmp_path / "artifacts/other")
+    for name, columns in {"ranges": ["name"], "launches": ["kernel_full"], "kernels": ["kernel_full", "case"]}.items():
+        table = pq.read_table(path := run / f"tables/{name}.parquet")
+        for column in columns:
+            table = table.set_column(table.column_names.index(column), column, with_secrets(table[column]))
+        pq.write_table(table, path)
+    assert b"SEKRET" in every_byte(run)
     (run / "annotations.json").write_text(json.dumps({"schema_version": 1, "tags": [f"token={VALUE}"], "notes": []}))
     sent = tmp_path / "sent"
     for words in (
         ("report", run.name, "--out", "sent/report", "--bundle", "sent/report.zip"),
         ("publish", "sent/site"),
-        *(("export", run.name, "--to", to, "--out", f"sent/{to}") for to in ("json", "sqlite", "csv", "zip")),
+        ("timeline", run.name, "--perfetto", "sent/timeline.gz"),
+        ("compare", run.name, "other", "--out", "sent/compare.html", "--anyway"),
+        *(("export", run.name, "--to", to, "--out", f"sent/{to}") for to in EXPORTS),
     ):
         sent.mkdir(exist_ok=True)
         # Each time: a command that makes tables writes the manifest anew.
@@ -312,9 +340,11 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
         (run / "run.json").write_text(json.dumps(planted))
         done = fiprof(*words)
         assert done.returncode == 0, done.stderr
-        assert "SEKRET" not in done.stdout
+        assert "SEKRET" not in done.stdout or words[0] == "timeline"
     # A zip is one by its name.
     (sent / "zip").rename(sent / "run.zip")
+    with zipfile.ZipFile(sent / "run.zip") as bundle:
+        assert not [name for name in bundle.namelist() if name.endswith("-rep")]
     everything = every_byte(sent)
     assert b"SEKRET" not in everything and b"HF_TOKEN=***" in everything
 
@@ -330,6 +360,97 @@ def test_an_import_holds_no_secret(fiprof: Fiprof, tmp_path: Path, link: tuple[s
     assert done.returncode == 0, done.stderr
     everything = every_byte(tmp_path / "artifacts")
     assert b"SEKRET" not in everything and b"HF_TOKEN=***" in everything
+
+
+def with_ranges(page: bytes) -> bytes:
+    """A page of ncu as it is when each launch lies in further ranges, one for each form."""
+    said = [" ".join(form) for name, form in FORMS.items() if name != "with blanks"]
+    more = "  ".join(f'"<default domain>:{text}:none:none:RGB:0xff:REGISTERED:{text}"' for text in said)
+    rows = list(csv.reader(io.StringIO(page.decode())))
+    (place,) = (number for number, name in enumerate(rows[0]) if "Push/Pop" in name)
+    for row in rows:
+        row[place] += f" {more} " if row[place].endswith(" ") else ""
+    out = io.StringIO()
+    csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode()
+
+
+@pytest.mark.fault("pages of ncu with secrets in the names of ranges are imported", "as with an SQLite of nsys; the cases stay")  # fmt: skip
+@pytest.mark.parametrize("link", [(), ("--link",)], ids=["copied", "linked"])
+def test_an_import_of_pages_holds_no_secret(fiprof: Fiprof, tmp_path: Path, link: tuple[str, ...]) -> None:
+    for page in ("raw", "details"):
+        data = with_ranges(recorded_bytes(RUNS["decode"] / f"ncu/{page}.csv"))
+        assert data.count(VALUE.encode()) > 100
+        (tmp_path / f"{page}.csv").write_bytes(data)
+    done = fiprof("import", "raw.csv", "details.csv", "--range", f"env HF_TOKEN={VALUE} prog", "--range", "no", *link)
+    assert done.returncode == 0, done.stderr
+    everything = every_byte(tmp_path / "artifacts")
+    assert b"SEKRET" not in everything
+    assert {row["case"] for row in json.loads(fiprof("show", "latest", "--format", "json").stdout)["rows"]} == {
+        "env HF_TOKEN=*** prog"
+    }
+
+
+WORKLOAD = """
+from dataclasses import dataclass
+from fiprof.workloads.base import Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    token: str = param("none", "who asks")
+
+class Asking(Workload[Params]):
+    name, summary, Params = "asking", "asks somebody", Params
+
+    def setup(self):
+        return lambda: ()
+"""
+
+
+@pytest.mark.fault("a workload's parameter is a secret", "one line names the parameter, not its value; nothing is made")
+def test_a_parameter_that_is_a_secret(faked: Fiprof, tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(WORKLOAD)
+    done = faked("collect", "--workload", "asking.py", "--token", VALUE)
+    assert (done.returncode, done.stderr.partition("\n")[0]) == (
+        2, "fiprof: a parameter of asking[token=***] is a secret, or looks like one",
+    )  # fmt: skip
+    assert VALUE not in done.stdout + done.stderr and not (tmp_path / "artifacts").exists()
+
+
+@pytest.mark.fault("a run of before, with a secret in the name of a case, is replayed", "*** in every file; its times under both tools and without are of one case; ncu's report is private")  # fmt: skip
+def test_a_replayed_run_holds_no_secret(fiprof: Fiprof, tmp_path: Path) -> None:
+    """A run of before, played again: its tools' output has the name of the case in every range."""
+    before = tmp_path / "before"
+    shutil.copytree(RUNS["decode"], before)
+    change = (b"decode[batch=1,", f"decode[token={VALUE},batch=1,".encode())
+    for packed in before.rglob("*.xz"):
+        if packed.name != "profile.ncu-rep.xz":
+            packed.with_suffix("").write_bytes(lzma.decompress(packed.read_bytes()).replace(*change))
+            packed.unlink()
+    (before / "nsys/trace.sqlite").write_bytes(recorded_bytes(RUNS["decode"] / "nsys/trace.sqlite"))
+    with contextlib.closing(sqlite3.connect(before / "nsys/trace.sqlite")) as trace, trace:
+        for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
+            trace.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", [text.decode() for text in change])
+    for path in (*before.rglob("*.json*"), *before.rglob("*.log")):
+        path.write_bytes(path.read_bytes().replace(*change))
+    manifest = json.loads((before / "run.json").read_text())
+    for entry in (entry for action in manifest["actions"] for entry in action["files"]):
+        if (path := before / entry["path"]).exists():
+            entry["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (before / "run.json").write_text(json.dumps(manifest))
+    assert every_byte(before).count(b"SEKRET") > 100
+    done = fiprof("collect", "--replay", "before")
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "artifacts").glob("*-decode")
+    assert b"SEKRET" not in every_byte(tmp_path / "artifacts")
+    rows = json.loads(fiprof("show", "latest", "--format", "json").stdout)["rows"]
+    (secret, *_) = (row for row in rows if "***" in row["case"])
+    assert None not in (secret["duration_us"], secret["nsys_duration_us"], secret["case_plain_us"])
+    (report,) = run.glob("ncu/profile.ncu-rep*")
+    assert report.stat().st_mode & 0o777 == 0o600
+    assert fiprof("report", "latest", "--bundle", "send.zip").returncode == 0
+    with zipfile.ZipFile(tmp_path / "send.zip") as bundle:
+        assert not [name for name in bundle.namelist() if name.endswith("-rep")]
 
 
 def test_recorded_files_hold_nothing_of_a_machine() -> None:

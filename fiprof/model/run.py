@@ -140,7 +140,7 @@ class Run:
     new_tables: Path | None = field(default=None, repr=False)
     """Where its tables lie, where that is not yet its folder ``tables``."""
     leaving: bool = field(default=False, repr=False)
-    """Whether it is written elsewhere: a manifest of before secrets were masked is read without them."""
+    """Whether it is written elsewhere: manifest and tables of before secrets were masked are read without them."""
 
     @classmethod
     def of(cls, path: Path, at: Path) -> Self:
@@ -167,7 +167,7 @@ class Run:
 
     def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:
-            self._tables[name] = tables.Reader(self.tables_path, name)
+            self._tables[name] = tables.Reader(self.tables_path, name, leaving=self.leaving)
         return self._tables[name]
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:

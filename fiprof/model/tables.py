@@ -34,6 +34,8 @@ THREADED_ROWS = 1 << 17
 """From so many rows on a column is worth a thread of its own."""
 OPEN_ENDED = "launches"
 """The table with further columns: one a metric of ``metrics.csv``, float64."""
+CHECKED_ROWS = 1 << 20
+"""Rows whose texts are looked through at once."""
 
 
 class Column(NamedTuple):
@@ -171,11 +173,13 @@ class Reader:
     Raises FiprofError when the table is not there, cannot be read, or has other columns than declared.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, *, leaving: bool = False) -> None:
+        """leaving: mask the secrets that a table of before that was done may hold."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         self.folder = folder
+        self._leaving, self._hid = leaving, False
         self.path = table_path(folder, name)
         if not files.exists(folder.parent, f"{folder.name}/{self.path.name}"):
             raise FiprofError(
@@ -205,7 +209,7 @@ class Reader:
                 there = self._file.read(
                     [name for name in new if name in self.columns], use_threads=self.rows >= THREADED_ROWS
                 )
-                found = self._with_absent(there, new, self.rows)
+                found = self._with_absent(self._masked(there), new, self.rows)
                 _require_possible(found)
                 self._read.update(zip(found.column_names, found.columns, strict=True))
             return pa.table({name: self._read[name] for name in wanted})
@@ -230,7 +234,8 @@ class Reader:
         def read() -> Iterator[pa.Table]:
             with self._errors():
                 for piece in self._file.iter_batches(rows, columns=[name for name in columns if name in self.columns]):
-                    found = self._with_absent(pa.Table.from_batches([piece]), columns, piece.num_rows)
+                    there = self._masked(pa.Table.from_batches([piece]))
+                    found = self._with_absent(there, columns, piece.num_rows)
                     yield found.select(list(columns))
 
         reading = read()
@@ -239,6 +244,38 @@ class Reader:
             while (piece := coming.result()) is not None:
                 coming = reader.submit(next, reading, None)
                 yield piece
+
+    def holds_secrets(self) -> bool:
+        """Whether a text of the table is another one where it leaves. Raises FiprofError."""
+        texts = [column.name for column in TABLES[self.path.stem].columns if column.kind in ("category", "string")]
+        return any(self._hid for _ in self.pieces(texts, CHECKED_ROWS))
+
+    def _masked(self, found: pa.Table) -> pa.Table:
+        """Rows of the file: without secrets where they leave."""
+        import pyarrow as pa
+        import pyarrow.types as pt
+
+        if not self._leaving:
+            return found
+        from fiprof.model.redaction import masking
+
+        hide = masking()
+
+        def masked(chunk: pa.Array) -> pa.Array:
+            of_dictionary = pt.is_dictionary(chunk.type)
+            said = (chunk.dictionary if of_dictionary else chunk).to_pylist()
+            hidden = [text and hide(text) for text in said]
+            if hidden == said:
+                return chunk
+            self._hid = True
+            new = pa.array(hidden, pa.string())
+            return new.take(chunk.indices).dictionary_encode() if of_dictionary else new
+
+        for place, field in enumerate(found.schema):
+            if pt.is_string(field.type) or (pt.is_dictionary(field.type) and pt.is_string(field.type.value_type)):
+                chunks = [masked(chunk) for chunk in found.column(place).chunks]
+                found = found.set_column(place, field.name, pa.chunked_array(chunks, field.type))
+        return found
 
     def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:
         """With nulls for columns that the file lacks. Raises ValueError for one that may have none and has some."""

@@ -21,8 +21,9 @@ from fiprof.model.manifest import (
     CaseEntry,
     case_errors,
     read_jsonl,
-    read_manifest,
 )
+from fiprof.model.redaction import mask
+from fiprof.model.run import Run
 from fiprof.model.settings import ToolName, from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
@@ -86,7 +87,7 @@ def replay(source: Path, bench: Bench) -> Result:
 
     Raises FiprofError when the source is no run.
     """
-    archived = read_manifest(source)
+    archived = Run(source, leaving=True).manifest
     if archived.imported:
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
@@ -107,9 +108,18 @@ def replay(source: Path, bench: Bench) -> Result:
 
 
 def case_entries(request: CollectRequest) -> list[CaseEntry]:
-    """The cases with their cost models, for the manifest. Raises FiprofError where a cost model fails."""
+    """The cases with their cost models, for the manifest.
+
+    Raises FiprofError where a cost model fails, and for a case with a secret, by whose name nothing could be found.
+    """
     entries = []
     for case in request.cases:
+        if (without := mask(case.id)) != case.id:
+            raise FiprofError(
+                f"a parameter of {without} is a secret, or looks like one",
+                "let the workload read it from an environment variable; a word that is none needs another name",
+                exit_code=2,
+            )
         try:
             cost = case.build().cost()
         except Exception as error:

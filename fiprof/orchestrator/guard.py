@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -60,16 +61,22 @@ class Guard:
         return [f"{_command_line(pid)} (process {pid})" for pid in _descendants()]
 
     def end(self) -> None:
-        """End whatever there is: politely at first."""
+        """End whatever there is: politely at first. What nsys leaves behind when it is ended goes too."""
+        left: set[str] = set()
         for sign, grace_s in ENDING:
             deadline = time.monotonic() + grace_s
-            for pid in _descendants():
+            pids = _descendants()
+            left.update(path for pid in pids for path in _files_of_nsys(pid, pids))
+            for pid in pids:
                 with contextlib.suppress(OSError):
                     os.kill(pid, sign)
             while self.reap():
                 if time.monotonic() > deadline:
                     break
                 time.sleep(POLL_S)
+        for path in left:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def reap(self) -> bool:
         """Take leave of what has ended. Returns whether anything is left."""
@@ -122,6 +129,24 @@ def _descendants() -> list[int]:
     for pid in found:
         found += children.get(pid, ())
     return found
+
+
+def _files_of_nsys(pid: int, pids: list[int]) -> Iterator[str]:
+    """What a process has open of nsys's in the temporary folder: the trace so far, with the environment, output, logs.
+
+    And what nsys has for each process of ``pids`` there and in shared memory, which is in the way of a later process
+    with the same number.
+    """
+    with contextlib.suppress(OSError):
+        for descriptor in os.scandir(f"/proc/{pid}/fd"):
+            folder, name = os.path.split(os.readlink(descriptor.path))
+            if "/nvidia/nsight_systems" in folder and not name.endswith(".lock"):
+                yield f"{folder}/{name}"
+            if name.startswith("nsys-report-") and name.endswith(".qdstrm"):
+                yield f"{folder}/{name}"
+                yield from (f"{folder}/nsys_termination_status_{each}" for each in pids)
+                yield from (f"/dev/shm/sem.nsys_sem_{each}" for each in pids)
+                yield from (f"/dev/shm/quadd-agent-instance-{each}" for each in pids)
 
 
 def _command_line(pid: int) -> str:

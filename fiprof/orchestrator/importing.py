@@ -245,10 +245,8 @@ class _Importing(RunSession):
                     out = held.enter_context(files.replacing(self.path, each.path))
                 size, digest = self._copy(source, out)
         loading.result()
-        if not link and each.kind == "nsys-sqlite":
-            from fiprof.parsers.nsys_scrub import scrub
-
-            scrub(self.path / each.path)
+        if not link:
+            self.scrub(self.path / each.path)
         tool = tool_version(each.source, each.kind)
         imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
         self.folder.set(imported=[*self.folder.manifest.imported, imported])

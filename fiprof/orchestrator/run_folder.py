@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -231,6 +231,19 @@ class RunFolder:
         with self._lock:
             self.set(actions=[*self.manifest.actions, settled])
             self.save()
+
+    def keep_private(self, paths: Collection[str]) -> None:
+        """Keep files of tools, of which a secret became known, from other users and out of bundles."""
+
+        def kept(entry: FileEntry) -> FileEntry:
+            if str(path := self.path / entry.path) not in paths:
+                return entry
+            path.chmod(0o600)
+            return dataclasses.replace(entry, private=True)
+
+        with self._lock:
+            actions = self.manifest.actions
+            self.set(actions=[dataclasses.replace(each, files=list(map(kept, each.files))) for each in actions])
 
     def note_environment(self, facts: Mapping[str, Any]) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
@@ -32,9 +32,10 @@ from fiprof.orchestrator.nsys import last_line
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, end_orphans
 from fiprof.orchestrator.run_folder import Archive, RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
-from fiprof.parsers.nsys import NsysSummary
-from fiprof.parsers.nsys_scrub import scrub
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
+
+if TYPE_CHECKING:
+    from fiprof.parsers.nsys import NsysSummary
 
 EXPORTS_AT_ONCE = 4
 LOG_END_BYTES = 1 << 20
@@ -126,6 +127,8 @@ class Replay:
             name = path.relative_to(self.target).as_posix()
             if packing.exists(self.source, name):
                 packing.copy_out(self.source, name, self.target)
+                if path == command.log:
+                    mask_file(self.target, name)
         for entry in action.files:
             if not packing.exists(self.source, entry.path):
                 if entry.private:  # left out of what was handed on; nothing is parsed from it
@@ -309,12 +312,24 @@ class RunSession:
                 raise FiprofError(f"{file.name} was not exported: {errors[-1] if errors else last_line(log)}")
             if not file.exists() or not file.stat().st_size:
                 raise FiprofError(f"{file.name} was not exported: {last_line(log)}", "is the disk full?")
+            if self.scrub(file):
+                self.folder.keep_private(command.argv)
+
+    def scrub(self, file: Path) -> bool:
+        """Take secrets, and of an SQLite all that does not belong to the trace, out of a tool's file.
+
+        Returns whether a page of ncu had secrets. Raises FiprofError where that fails; the file is not kept then.
+        """
+        from fiprof.parsers.ncu_pages import scrub_page
+        from fiprof.parsers.nsys_scrub import scrub
+
+        try:
             if file.suffix == ".sqlite":
-                try:
-                    scrub(file)
-                except FiprofError:
-                    file.unlink()
-                    raise
+                scrub(file)
+            return file.suffix == ".csv" and scrub_page(file, file.stem.partition("-")[0])
+        except FiprofError:
+            file.unlink()
+            raise
 
     def trace_tables(self, export: Command | None = None) -> NsysSummary:
         """Make nsys's tables. export: of its report, where there is no SQLite yet."""
@@ -348,7 +363,8 @@ class RunSession:
         for table in ("kernels", "launches"):
             if tables.table_path(self.tables, table).exists():
                 found |= set(tables.read(self.tables, table, ["case"])["case"].unique().to_pylist())
-        declared = self.folder.manifest.ranges
+        # As the tables have them: without secrets.
+        declared = parse.declared_ranges(self.path)
         self.folder.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
         for name in declared:
             if name not in found:

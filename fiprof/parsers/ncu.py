@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.quantities import METRICS, Metric
+from fiprof.model.redaction import mask
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.ncu_pages import (
     Instruction,
@@ -299,10 +300,12 @@ def _launch(number: int, action: Action) -> dict[str, Any]:
     capability = [integer(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
     return {
         "launch": number,
-        "kernel_full": action.name(action.NameBase_DEMANGLED),
+        "kernel_full": mask(action.name(action.NameBase_DEMANGLED)),
         "grid": dimensions("grid"),
         "block": dimensions("block"),
-        "ranges": tuple((plain_domain(domain.name()), name) for domain in domains for name in domain.push_pop_ranges()),
+        "ranges": tuple(
+            (plain_domain(domain.name()), mask(name)) for domain in domains for name in domain.push_pop_ranges()
+        ),
         "pid": None,
         "context": integer("launch__context_id"),
         "stream": integer("launch__stream_id"),

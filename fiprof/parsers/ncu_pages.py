@@ -25,10 +25,12 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
+from fiprof.files import write_whole
 from fiprof.model import tables
 from fiprof.model.quantities import METRICS
+from fiprof.model.redaction import mask, masking
 from fiprof.parsers.names import as_utf8, short_name
-from fiprof.parsers.ncu_profile import Profile, ranges_of, sampled_metrics, spelled, to_base
+from fiprof.parsers.ncu_profile import Profile, masked_cell, ranges_of, sampled_metrics, spelled, to_base
 
 Made = TypeVar("Made")
 LARGEST_BYTES = 2 * 10**9
@@ -115,6 +117,24 @@ class Page:
             yield from csv.reader(text)
         except csv.Error as error:
             raise self.error(f"is no CSV of ncu: {error}") from error
+
+
+def scrub_page(path: Path, kind: str) -> bool:
+    """Mask the secrets in an exported page, in place. Returns whether there were any.
+
+    kind: as of :class:`Page`. Raises FiprofError as :meth:`Page.read`, for what is no CSV, and where it cannot be
+    written.
+    """
+    page, hide = Page.read(path, kind), masking()
+    cells = {cell for row in page.records() for cell in row}
+    masked = {cell: new for cell in cells if (new := masked_cell(cell, hide)) != cell}
+    text = page.data.decode()
+    for cell in sorted(masked, key=len, reverse=True):
+        # As CSV writes it.
+        text = text.replace(cell.replace('"', '""'), masked[cell].replace('"', '""'))
+    if masked:
+        write_whole(path, text.encode())
+    return bool(masked)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -349,7 +369,7 @@ def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: in
         raise page.error(f"has launch {twice[0]} twice")
     return {
         "launch": ids,
-        "kernel_full": cells("Kernel Name", "Demangled Name", "Function Name", made=str),
+        "kernel_full": cells("Kernel Name", "Demangled Name", "Function Name", made=mask),
         "grid": cells("Grid Size", made=dimensions),
         "block": cells("Block Size", made=dimensions),
         "ranges": cells(*(name for name in columns if "Push/Pop" in name), made=ranges_of),
@@ -602,7 +622,7 @@ def _listings(page: Page) -> Iterator[Listing]:
         if row[:1] == ["Kernel Name"] and len(row) > 1:
             if listing:
                 yield listing
-            kernel, listing = short_name(row[1]), None
+            kernel, listing = short_name(mask(row[1])), None
         elif kernel and listing is None and row[:2] == ["Address", "Source"]:
             # Columns differ between versions and between kernels.
             header, width = {name: place for place, name in enumerate(row)}, len(row)

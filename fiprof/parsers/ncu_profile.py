@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fiprof.model.redaction import mask
 from fiprof.parsers.names import short_name
 
 SAMPLED = "smsp__pcsamp_"
@@ -21,6 +22,7 @@ DEFAULT_DOMAIN = "<default domain>"
 # A range as the CSV prints it: domain, name, payload type and value, colour type and value, message type, and the
 # name once more. It may hold colons itself; that it comes twice says where it ends. One of nvtxRangePush has no more.
 _RANGE = re.compile(r"(?P<domain>[^:]*):(?P<name>.*)(?:(?::[^:]*){5}:(?P=name)|(?::none){6})", re.DOTALL)
+_QUOTED = re.compile(r'"(.*?)"(?=\s|$)', re.DOTALL)
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 """ncu scales bytes by 1000 too."""
 _TIMES = {
@@ -119,12 +121,25 @@ Ranges = tuple[tuple[str, str], ...]
 
 
 def ranges_of(cell: str) -> Ranges:
-    """The ranges in a cell of the column for push/pop ranges.
+    """The ranges in a cell of the column for push/pop ranges, without secrets.
 
     ``7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"  …`` -> ``(("fiprof", "measure"), …)``
     """
-    found = (_RANGE.fullmatch(text) for text in re.findall(r'"(.*?)"(?=\s|$)', cell, re.DOTALL))
-    return tuple((plain_domain(match["domain"]), match["name"]) for match in found if match)
+    found = (_RANGE.fullmatch(text) for text in _QUOTED.findall(cell))
+    return tuple((plain_domain(match["domain"]), mask(match["name"])) for match in found if match)
+
+
+def masked_cell(cell: str, mask: Callable[[str], str]) -> str:
+    """A cell of a page without secrets, which still tells its ranges. mask: takes them out of a text."""
+
+    def masked(quoted: re.Match[str]) -> str:
+        match, text = _RANGE.fullmatch(quoted[1]), quoted[0]
+        for said in match.group("domain", "name") if match else (quoted[1],):
+            text = text.replace(said, mask(said))
+        return text
+
+    found, count = _QUOTED.subn(masked, cell)
+    return found if count else mask(cell)
 
 
 def plain_domain(name: str) -> str:

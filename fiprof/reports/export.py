@@ -124,7 +124,7 @@ def _readers(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, table
         raise FiprofError(f"{run.manifest.name} has no tables", "fiprof parse makes them from the raw files")
     for name in names:
         tell(name)
-        yield name, tables.Reader(run.tables_path, name)
+        yield name, tables.Reader(run.tables_path, name, leaving=True)
 
 
 def _pieces(reader: tables.Reader) -> Iterator[pa.Table]:
@@ -144,14 +144,26 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
                     if target == "csv":
                         _write_csv(reader, file)
                     else:
-                        with files.open_file(reader.path.parent, reader.path.name) as source:
-                            shutil.copyfileobj(source, file, COPY_BYTES)
+                        _copy_parquet(reader, file)
             (new / MARK_FILE).write_bytes(MARK + target.encode())
             (new / FILE_NAME).write_bytes(run.manifest.to_json())
             if out.exists():
                 exchange(new, out)
             else:
                 os.rename(new, out)
+
+
+def _copy_parquet(reader: tables.Reader, out: IO[bytes]) -> None:
+    """A table's file as it is; written anew where it holds a secret."""
+    import pyarrow.parquet as pq
+
+    if reader.holds_secrets():
+        with pq.ParquetWriter(out, reader.schema, compression="zstd", write_page_checksum=True) as file:
+            for piece in _pieces(reader):
+                file.write_table(piece)
+        return
+    with files.open_file(reader.path.parent, reader.path.name) as source:
+        shutil.copyfileobj(source, out, COPY_BYTES)
 
 
 def _write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
@@ -305,10 +317,13 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
     if files.exists(run.path, BASELINE):
         masked = redaction.mask_bytes(files.read_bytes(run.path, BASELINE))
         bundle.writestr(entry(BASELINE, (run.path / BASELINE).stat().st_mtime), masked)
+    secret = False
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
-        reader = tables.Reader(run.tables_path, table)
-        with files.open_file(reader.path.parent, reader.path.name) as file:
-            add(file, f"tables/{table}.parquet")
+        reader = tables.Reader(run.tables_path, table, leaving=True)
+        secret |= reader.holds_secrets()
+        made = entry(f"tables/{table}.parquet", reader.path.stat().st_mtime)
+        with bundle.open(made, "w", force_zip64=True) as out:
+            _copy_parquet(reader, out)
         with bundle.open(f"{folder}/tables/{table}.csv", "w", force_zip64=True) as out:
             _write_csv(reader, out)
     private = []
@@ -316,7 +331,8 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
         if packing.exists(run.path, report):
             with packing.unpacked(run.path, report) as plain:
                 readable = os.access(plain, os.R_OK)  # a private one may be another user's
-                if not readable or redaction.holds_environment(plain):
+                noted = report in run.manifest.files and run.manifest.files[report].private
+                if not readable or noted or secret or redaction.holds_environment(plain):
                     private.append(report)
                     if not (readable and with_private):
                         continue

@@ -3,6 +3,7 @@
 The format is Google's: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
+import dataclasses
 import gzip
 import itertools
 import json
@@ -42,6 +43,7 @@ def write(run: Run, path: Path) -> str:
     Times are those of the tables, moved so that the earliest is 0.
     Raises FiprofError where the run has no trace, or the file cannot be written.
     """
+    run = dataclasses.replace(run, leaving=True)
     if not run.has("kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace", run.remedy("--tool nsys,ncu"), why=run.missing("nsys"))
     counts: Counter[str] = Counter()

@@ -53,7 +53,7 @@ def run(case: str, base: Path, behaviour: str, emit: Any) -> None:
         emit({"kind": "failure", "message": "torch sees no CUDA device", "remedy": "take a machine with one"})
         sys.exit(1)
     ahead = ["flashinfer_jit_cache"] if behaviour == "ahead" else []
-    emit({**ENVIRONMENT, "compiled_ahead": ahead})
+    emit({**ENVIRONMENT, "compiled_ahead": ahead, "says": os.environ.get("FAKE_JIT_SAYS")})
     word = behaviour.partition(":")[2]
     if (word and word in case) or behaviour in ("compile-error", "disk-full"):
         sys.stdout.write({"compile-error": COMPILE_ERROR, "disk-full": NO_SPACE}.get(behaviour, ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,6 +157,7 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
     run, problems = open_run(archive.find(name))
     if problems:
         raise FiprofError(f"{run.manifest.name} cannot be read whole", f"fiprof parse {run.path} tries again")
+    run = dataclasses.replace(run, leaving=True)
     return ArchivedSide(run, {name.strip(): value.strip() for name, value in params.items()})
 
 
@@ -178,7 +180,8 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
     if missing := [name for name in found.explained or () if name not in archive.names()]:
         output.message(f"note: what explains it is not shown: {archive.root} has no run {', '.join(missing)}")
     elif found.explained:
-        a, b = (ArchivedSide(open_run(archive.root / name)[0]) for name in found.explained)
+        opened = (open_run(archive.root / name)[0] for name in found.explained)
+        a, b = (ArchivedSide(dataclasses.replace(run, leaving=True)) for run in opened)
         by = compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
     shown = explained(document(found, manifest.cases), found, by)
     if out is not None:

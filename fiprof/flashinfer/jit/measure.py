@@ -26,6 +26,7 @@ from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults
 from fiprof.model import results
 from fiprof.model.finding import say
 from fiprof.model.manifest import CaseEntry, read_jsonl
+from fiprof.model.redaction import mask_file
 from fiprof.model.selection import Labels
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor
@@ -218,13 +219,16 @@ def _probe(
     """
     with progress.step(name):
         finished = supervisor.start(command).wait(lambda log: progress.detail(name, under_way(log)))
+    (out,) = command.makes
+    if out.exists():
+        mask_file(out.parent, out.name)
     if finished.outcome == "interrupted":
         raise Interrupted("nothing of it is kept")
     if finished.outcome == "timeout":
         raise FiprofError(f"{name}: {finished.message}", "--timeout gives it longer")
     if finished.exit_status is None:
         raise FiprofError(finished.message, "--python PATH names the interpreter that has torch and flashinfer")
-    records = {record["kind"]: record for record in read_jsonl(command.makes[0])}
+    records = {record["kind"]: record for record in read_jsonl(out)}
     if "environment" in records and not environment:
         environment |= {key: value for key, value in records["environment"].items() if key != "kind"}
     if finished.outcome == "ok" and "failure" not in records:
