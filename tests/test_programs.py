@@ -23,6 +23,7 @@ from fiprof.model.spans import NOTHING, innermost
 from fiprof.parsers.nsys import NOTED
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.reports.comm import summary
+from fiprof.reports.report import report
 from fiprof.reports.top import folded, together
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
 from tests.recorded_runs import invoke, profiled, two_ranks
@@ -506,3 +507,24 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
         assert not [
             line for line in lines if "plain run" in line or "names no case" in line or "collect --replay" in line
         ]
+
+
+def test_a_gpu_that_copies_is_said_to_copy(tmp_path: Path) -> None:
+    made: dict[str, Rows] = {"kernels": [], "api": [], "copies": []}
+    for step in range(10):
+        at = 1000 * step
+        made["api"] += [launch(at, 2 * step, "cudaMemcpyAsync"), launch(at + 3, 2 * step + 1)]
+        pinned = {"memory": "pinned", "bytes": 50_000_000}
+        made["copies"].append({"us": (at + 5, at + 975), "correlation": 2 * step, "kind": "Host-to-Device", **pinned})
+        made["kernels"].append(kernel(at + 975, at + 1000, 2 * step + 1))
+    run = made_run(tmp_path, **made)
+    (copied,) = rows("top", str(run.path), "--table", "copies", "--whole")
+    assert (copied["count"], copied["bytes"], copied["memory"]) == (10, 500_000_000, "pinned")
+    assert (copied["total_ms"], copied["alone_ms"]) == (9.7, 9.7)
+    assert copied["gb_per_s"] == pytest.approx(500e6 / 9.7e6) and copied["of_peak"] is None
+    # The timeline's time is from the first kernel to the last.
+    for command, share in (("top", "97.0%"), ("timeline", "96.7%")):
+        printed = " ".join(invoke(command, str(run.path))[1].split())
+        assert "Host-to-Device pinned" in printed and f"copies without a kernel {share}" in printed
+    text = report([run]).markdown()
+    assert "copies without running a kernel for 97%" in text and "| Host-to-Device | pinned | 8 | 400 MB |" in text

@@ -563,9 +563,12 @@ class _Gpu:
             "rank": activity.rank,
             "device": activity.device,
         }
-        words = "The GPU is idle for {idle_share:.0%} of the time."
-        if activity.rank is not None:
-            words = "Rank {rank}: the GPU is idle for {idle_share:.0%} of the time."
+        words = "The GPU is idle" if activity.rank is None else "Rank {rank}: the GPU is idle"
+        words += " for {idle_share:.0%} of the time"
+        if (copies_share := activity.only_copies_ns / self.window_ns) > NOTICED:
+            words += ", and copies without running a kernel for {copies_share:.0%}"
+            values["copies_share"] = copies_share
+        words += "."
         if not ranking:
             return finding("nothing", words, **values)
         row = ranking[0]

@@ -14,6 +14,7 @@ import numpy as np
 
 from fiprof.analysis import samples
 from fiprof.analysis.checks import trace_doubts
+from fiprof.analysis.copies import speed
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import thread_keys
@@ -86,13 +87,16 @@ class CasePhase:
     """Since the trace began; of a case that came several times, of its longest turn."""
     busy: float
     """Share of ``length_us`` in which a kernel, a copy or a memory set ran."""
+    copying: float
+    """In which one of the latter ran and no kernel."""
     spans: list[Row]
     """Rows of SPANS."""
     tracks: list[Track]
     """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
     copies: list[Row]
+    """``kind``, ``memory``, ``count``, ``total_ms`` and what :func:`copies.speed` says, the longest first."""
     calls: list[Row]
-    """``name``, ``count``, ``total_us`` and of copies ``bytes``, the longest first."""
+    """``name``, ``count``, ``total_us``, the longest first."""
     turns: int
     """How often the case came, between others."""
     length_us: float
@@ -162,7 +166,8 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         edges, begins, stops, copied_from, copied_to = parts[group]
         *covers, hidden_from, hidden_to = np.split(worked[group], np.cumsum([*map(len, parts[group])])[:-1])
         length = float((stops - begins).sum())
-        busy = (covers[2] - covers[1]).sum() + (copied_to - copied_from).sum() - (hidden_to - hidden_from).sum()
+        copying = (copied_to - copied_from).sum() - (hidden_to - hidden_from).sum()
+        busy = (covers[2] - covers[1]).sum() + copying
         shares = np.diff(covers[0]) / np.diff(edges)
         spans = [kind for kind in of_group if kind["number"] in kept]
         for kind in spans:
@@ -182,6 +187,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
                 start_us=start_ns / 1e3,
                 end_us=end_ns / 1e3,
                 busy=float(busy) / length,
+                copying=float(copying) / length,
                 spans=spans,
                 tracks=[("kernels", tuple(shares.tolist()), None), *_levels(here, edges)],
                 copies=copies.get(_place(first), (None, []))[1],
@@ -325,23 +331,24 @@ def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
     """Copies by phase, case, rank and GPU: starts and ends; and those of a kind together, the longest time first."""
     ranks, kinds = ranks_of(run), Kinds()
     parts: dict[int, list[Any]] = defaultdict(list)
-    for piece in run.pieces("copies", ("phase", "case", "device", "kind", "pid", "start_ns", "end_ns", "bytes")):
+    names = ("phase", "case", "device", "kind", "memory")
+    for piece in run.pieces("copies", (*names, "pid", "start_ns", "end_ns", "bytes")):
         rank = ranks.of_rows(piece.select(["pid", "device"])) if ranks.several else np.full(piece.num_rows, NOBODY)
         times = np.stack([numbers(piece[name]) for name in ("start_ns", "end_ns", "bytes")])
-        for number, rows in split(kinds.of(piece.select(["phase", "case", "device", "kind"]), rank=rank)):
+        for number, rows in split(kinds.of(piece.select(names), rank=rank)):
             parts[number].append(times[:, rows])
     found: dict[tuple[Any, ...], tuple[list[Any], list[Row]]] = defaultdict(lambda: ([], []))
-    for number, (phase, case, device, name, of_rank) in enumerate(kinds.numbers):
+    for number, (phase, case, device, kind, memory, of_rank) in enumerate(kinds.numbers):
         starts, ends, sizes = np.concatenate(parts[number], axis=1)
         intervals, totals = found[phase, case, of_rank if ranks.several else None, device]
         intervals.append((starts, ends))
-        total = {"name": name or "?", "count": len(starts), "total_us": int((ends - starts).sum()) / 1e3}
-        totals.append(total | {"bytes": int(np.maximum(sizes, 0).sum())})
-    return {place: (np.concatenate(each, axis=1), _longest(totals)) for place, (each, totals) in found.items()}
-
-
-def _longest(totals: Iterable[Row]) -> list[Row]:
-    return sorted(totals, key=lambda row: -row["total_us"])
+        size, ns = int(np.maximum(sizes, 0).sum()), int((ends - starts).sum())
+        total = {"kind": kind, "memory": memory, "count": len(starts), "total_ms": ns / 1e6}
+        totals.append(total | speed(run, kind or "", size, ns))
+    return {
+        place: (np.concatenate(each, axis=1), sorted(totals, key=lambda row: -row["total_ms"]))
+        for place, (each, totals) in found.items()
+    }
 
 
 def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
@@ -374,7 +381,7 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     of_label: dict[int, list[Row]] = defaultdict(list)
     for (label_, name_), (count, ns) in found.items():
         of_label[label_].append({"name": name_, "count": count, "total_us": ns / 1e3})
-    return {of: _longest(of_label[number]) for of, number in ours.items()}
+    return {of: sorted(of_label[number], key=lambda row: -row["total_us"]) for of, number in ours.items()}
 
 
 def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]]]:

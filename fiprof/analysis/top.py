@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.checks import trace_doubts
+from fiprof.analysis.copies import copies
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
 from fiprof.analysis.program import Program, program
@@ -81,6 +82,8 @@ class Top:
     """``what``, ``part`` and time: what each GPU's time went into, the largest first."""
     idle: list[Row]
     """Rows of ``idle.IDLE``."""
+    copies: list[Row]
+    """Rows of ``copies.COPIES``."""
     kernels: list[Row]
     """Rows of KERNELS: all executions of a kernel by a rank, or where asked those in one range. verdict: what binds
     most of its time, by the launches that ncu profiled; profiled: the share of its time with their grids and blocks."""
@@ -133,6 +136,7 @@ def top(
         activities=active,
         parts=list(_parts(active, groups)),
         idle=idle(run, within_steady=within_steady),
+        copies=copies(run, within_steady=within_steady),
         kernels=[row | _kernel(rows, by_range, *quantiles[rows[0]["of"]]) for row, rows in _by(wanted, "place", "of")],
         ranges=[
             row | {"range": rows[0]["range"], "longest": _by(rows, "kernel")[0][1][0]["kernel"] or ""}

@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from fiprof.analysis import samples
+from fiprof.analysis.copies import COPIES
+from fiprof.analysis.idle import DEVICE, RANK
 from fiprof.analysis.timeline import SPANS, CasePhase, Row, Timeline
 from fiprof.model.finding import say
 from fiprof.model.selection import NO_CASE
@@ -17,6 +20,13 @@ CHART_CELLS = (20, 80)
 PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
 LONGEST_CALLS = 3
+COPIES_ALONE = " (copies without a kernel {share:.1%})"
+LEAST_COPYING = 0.001
+"""Share of the time that is told."""
+COPYING = (
+    "time: one after the other; alone: while no kernel ran. peak: of the link to the host, or of DRAM, which a copy in "
+    "it reads and writes; small copies are far from it."
+)
 KERNELS = ("kernel", "executions", "nsys_duration_us", "nsys_spread", "grid", "gap_us", "launch_call_us")
 SAMPLED = (
     "sms_active_pct", "sampled_tensor_active_pct", "dram_read_pct", "dram_write_pct", "compute_warps_pct",
@@ -54,7 +64,15 @@ def document(what: Timeline, *, most: bool = False) -> Document:
     rank = [Column("rank")] if any(span["rank"] is not None for span in spans) else []
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
     kept = [part for part in what.phases if part in longest]
-    shown = [view for part in kept for view in (strips(part), _kernels(part, MOST_KERNELS if most else None))]
+    shown = [
+        view
+        for part in kept
+        for view in (
+            strips(part),
+            _kernels(part, MOST_KERNELS if most else None),
+            *([copied(part.copies)] if part.copies else []),
+        )
+    ]
     notes = [TIMES, LEVELS][: 1 + (what.period_us is not None)]
     if rest := len(what.phases) - len(kept):
         notes.insert(0, say("{count:case|cases} left out: --kernel, --top N or --all shows them.", count=rest))
@@ -66,12 +84,13 @@ def strips(part: CasePhase) -> View:
     """When a case's kernels ran, and what the hardware did meanwhile, as characters."""
     length_us = part.end_us - part.start_us
     title = say(
-        "{what}{place} · {length} from {start_ms:,.3f} ms · GPU busy {busy:.1%}{turns}",
+        "{what}{place} · {length} from {start_ms:,.3f} ms · GPU busy {busy:.1%}{copying}{turns}",
         what=what(part),
         place=place(part),
         length=time_words(length_us),
         start_ms=part.start_us / 1e3,
         busy=part.busy,
+        copying=say(COPIES_ALONE, share=part.copying) if part.copying >= LEAST_COPYING else "",
         turns=say(" · the longest of {turns} turns", turns=part.turns) if part.turns > 1 else "",
     )
     rows = [
@@ -103,8 +122,8 @@ def _kernels(part: CasePhase, most: int | None) -> View:
     notes: list[str] = []
     if rest := longest[len(kept) :]:
         notes.append(say("{count:kernel|kernels} left out: --kernel, --top N or --all shows them.", count=len(rest)))
-    beside = {"copies": part.copies, "calls": part.calls}
-    notes += [f"{key}: {totals(items)}." for key, items in beside.items() if items]
+    if part.calls:
+        notes.append(f"calls: {totals(part.calls)}.")
     memory = [span["memory_bytes"] for span in part.spans if span["memory_bytes"] is not None]
     if memory:
         notes.append(say("device memory: {bytes}.", bytes=bytes_words(max(memory))))
@@ -117,13 +136,20 @@ def _kernels(part: CasePhase, most: int | None) -> View:
     return view_of([next(column for column in SPANS if column.key == key) for key in shown], rows, notes=tuple(notes))
 
 
+def copied(rows: Sequence[Row], *, places: bool = False, **texts: Any) -> View:
+    """Copies by kind. rows: of COPIES, or with some of its columns; places: whether of several GPUs."""
+    shown = [row | {"bytes": bytes_words(row["bytes"])} for row in rows]
+    columns = [each for each in COPIES if places or each not in (RANK, DEVICE)]
+    columns = [each for each in columns if any(row.get(each.key) is not None for row in shown)]
+    return view_of(columns, shown, notes=(COPYING,), **texts)
+
+
 def totals(items: Sequence[Row]) -> str:
-    """Copies or calls, the longest by name."""
+    """Calls, the longest by name."""
     words = []
     for item in items[:LONGEST_CALLS]:
         values = {"name": short_kernel(item["name"]), "count": item["count"], "time": time_words(item["total_us"])}
-        moved = f"{bytes_words(item['bytes'])}, " if "bytes" in item else ""
-        words.append(say("{name} x {count}, {moved}{time} in all", moved=moved, **values))
+        words.append(say("{name} x {count}, {time} in all", **values))
     if rest := items[LONGEST_CALLS:]:
         count, total_us = sum(item["count"] for item in rest), sum(item["total_us"] for item in rest)
         words.append(say("{count} others, {time}", count=count, time=time_words(total_us)))

@@ -6,18 +6,20 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fiprof.analysis.copies import COPIES
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
 from fiprof.analysis.program import OF_GPU, RANKING, Program
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Row, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
 from fiprof.reports import verdict_words as words
-from fiprof.reports.timeline_text import time_words
+from fiprof.reports.timeline_text import copied, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
 KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
 
 
+BY_RANGES = "NVTX ranges by the time of the kernels launched in them"
 PROFILED = (
     "verdict: of the launches that ncu profiled; profiled: share of the kernel's time with their grids and blocks."
 )
@@ -49,11 +51,12 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
 
 
 def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:
-    """Four tables for people; for programs all rows of one: kernels, ranges, idle or program, and the verdict.
+    """The tables for people; for programs all rows of one: kernels, ranges, idle, copies or program, and the verdict.
 
     most: rows of a table that people are shown; None for all.
     """
     programs = {"kernels": (KERNELS, what.kernels), "ranges": (RANGES, what.ranges), "idle": (IDLE, what.idle)}
+    programs["copies"] = COPIES, what.copies
     programs["program"] = RANKING, [row | {"step": row["step"] and row["step"].fields()} for row in what.program.rows]
     columns, rows = programs[table]
     shown, further = tuple(_shown(what, most)), {"program": what.program.fields()}
@@ -96,6 +99,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
                 "the GPU was done. outside every range: nothing to do, or work that is not marked.",
             ),
         )
+    if what.copies:
+        yield copied(what.copies, places=len(what.activities) > 1, title="Copies")
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
     names = ({"shown": row["kernel"] + (f" ({row['detail']})" if row["detail"] else "")} for row in what.kernels)
     yield view(
@@ -115,7 +120,7 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         yield view(
             RANGES,
             ranges[:most],
-            title="NVTX ranges by the time of the kernels launched in them",
+            title=BY_RANGES,
             notes=(*rest(ranges, others, _places(what.ranges)), *counted),
         )
 
@@ -126,20 +131,26 @@ def _places(rows: Sequence[Row]) -> int:
 
 
 def _activity(each: Activity) -> str:
-    copies = together = ""
+    split = together = ""
     if each.copies_ns:
-        hidden = 1 - each.only_copies_ns / each.copies_ns
-        copies = f"; copies take {time_words(each.copies_ns / 1e3)}, {hidden:.0%} of that beside kernels"
+        split = say(
+            ": kernels {kernels:.1%}, copies without a kernel {alone:.1%}; copies take {copies}, {hidden:.0%} of that "
+            "beside kernels",
+            kernels=each.kernels_ns / each.window_ns,
+            alone=each.only_copies_ns / each.window_ns,
+            copies=time_words(each.copies_ns / 1e3),
+            hidden=1 - each.only_copies_ns / each.copies_ns,
+        )
     if each.side_by_side_ns:
         share = each.side_by_side_ns / max(each.kernels_ns, 1)
         together = f"; kernels of several streams run side by side for {share:.1%} of the kernels' time"
     return say(
-        "{rank}GPU {device}: busy {busy:.1%} of {window}{copies}{together}.",
+        "{rank}GPU {device}: busy {busy:.1%} of {window}{split}{together}.",
         rank="" if each.rank is None else f"Rank {each.rank}, ",
         device=each.device,
         busy=1 - each.idle_ns / each.window_ns,
         window=time_words(each.window_ns / 1e3),
-        copies=copies,
+        split=split,
         together=together,
     )
 

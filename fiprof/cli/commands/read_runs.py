@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.comm import By
     from fiprof.reports.view import Format
-TABLES = ("kernels", "ranges", "idle", "program")
+TABLES = ("kernels", "ranges", "idle", "copies", "program")
 PHASES = ("measure", "setup", "warmup", "all")
 
 
@@ -134,7 +134,7 @@ def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
 @click.option("--all", "every", is_flag=True, help="All rows.")
 @click.option(
     "--table",
-    type=click.Choice(("kernels", "ranges", "idle", "program")),
+    type=click.Choice(TABLES),
     default="kernels",
     show_default=True,
     help="Which as JSON and CSV.",

@@ -331,8 +331,8 @@ def times(runs: Sequence[Run]) -> Section:
 
 def ranges(found: Rows) -> Section:
     """A program's NVTX ranges by the time of the kernels launched in them."""
-    there = found.top is not None and any(each["range"] for each in found.top.ranges)
-    views = top_report.document(found.top, most=20).shown[-1:] if found.top is not None and there else ()
+    shown = top_report.document(found.top, most=20).shown if found.top is not None else ()
+    views = tuple(view for view in shown if view.title == top_report.BY_RANGES)
     return Section("ranges", "Time by range", views)
 
 

@@ -1,0 +1,88 @@
+"""Copies and memory sets of a trace by kind: how much, how fast, and how much of it while no kernel ran."""
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis.frames import Column
+from fiprof.analysis.idle import DEVICE, RANK, parts
+from fiprof.analysis.steady import steady
+from fiprof.model.arrays import Ints, Kinds, numbers
+from fiprof.model.quantities import QUANTITIES
+from fiprof.model.ranks import ranks_of
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, Stretches
+
+COPIES = (
+    RANK,
+    DEVICE,
+    Column("kind", "copies"),
+    Column("memory", "host memory"),
+    Column("count", "x", spec=",d"),
+    Column("bytes", "moved"),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+    Column("alone_ms", "alone", "ms", ",.3f"),
+    Column("gb_per_s", "rate", "GB/s", ",.3g"),
+    Column("peak_gb_per_s", "peak", "GB/s", ",.0f"),
+    Column("of_peak", "of peak", spec=".0%"),
+)
+"""memory: of the host, pageable or pinned, where nsys tells. total_ms: one after the other; share: of the GPU's time.
+alone_ms: while no kernel ran. peak_gb_per_s: of the link to the host, or of DRAM: a copy in it reads and writes."""
+HOST = ("Host-to-Device", "Device-to-Host")
+LINKS = (
+    (re.compile(r"\b(A100|A10G?|A30|A40|L4|L40S?)\b"), 31.5),
+    (re.compile(r"\b(H20|H100|H200|B200|B300)\b"), 63.0),
+)
+"""GPUs by name, and GB/s of their link to the host in one direction: 16 lanes of PCIe 4 or 5 with 16 or 32 Gbit/s, of
+which 128 in 130 are data. Where copies are faster, it is another link."""
+
+Row = dict[str, Any]
+
+
+def copies(run: Run, *, within_steady: bool = False) -> list[Row]:
+    """Rows of COPIES, the most time first. within_steady: those that begin in the steady part, or all.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    kinds, ranks, found = Kinds(), ranks_of(run), parts(run, within_steady=within_steady)
+    sums: dict[int, Ints] = defaultdict(lambda: np.zeros(3, np.int64))
+    inside = {
+        device: Stretches(each.begins, each.ends, np.zeros(len(each.begins), int))
+        for device, each in (steady(run) if within_steady else {}).items()
+    }
+    for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes", "device", "kind", "memory")):
+        starts, ends, sizes, devices = map(numbers, piece.columns[:4])
+        kind, kept = kinds.of(piece.select(["device", "kind", "memory"])), np.ones(len(starts), bool)
+        for device, stretches in inside.items():
+            kept &= (devices != device) | (stretches.at(starts) != NOTHING)
+        for number in np.unique(kind[kept]).tolist():
+            here = kept & (kind == number)
+            sums[number] += [here.sum(), (ends - starts)[here].sum(), np.maximum(sizes, 0)[here].sum()]
+    rows, names = [], list(kinds.numbers)
+    for number, (count, ns, size) in sums.items():
+        device, kind, memory = names[number]
+        if (part := found.get(device)) is None:
+            continue
+        alone = sum(each for what, each in part.copies.items() if (what.kind, what.memory) == (kind, memory))
+        rows.append({
+            "rank": ranks.on(device), "device": device, "kind": kind, "memory": memory, "count": int(count),
+            "total_ms": int(ns) / 1e6, "share": int(ns) / max(part.activity.window_ns, 1), "alone_ms": alone / 1e6,
+            **speed(run, kind, int(size), int(ns)),
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: -row["total_ms"])
+
+
+def speed(run: Run, kind: str, size: int, ns: int) -> Row:
+    """Bytes and GB/s of copies of a kind, beside the most that their way allows; None where that is not known."""
+    rate, peak = size / ns if ns else None, None
+    if kind in HOST:
+        name = str(run.environment("gpu", "name"))
+        peak = next((gb_per_s for names, gb_per_s in LINKS if names.search(name)), None)
+    elif "Peer" not in kind and run.launches:
+        peak = QUANTITIES["dram_roof_gb_per_s"].of(run.launches[0])
+    moved = (rate or 0.0) * (2 if kind == "Device-to-Device" else 1)
+    peak = None if peak is None or moved > peak else peak
+    return {"bytes": size, "gb_per_s": rate, "peak_gb_per_s": peak, "of_peak": peak and moved / peak}
