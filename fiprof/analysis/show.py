@@ -3,19 +3,20 @@
 Its other numbers are quantities of the launch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.instructions import ACCESSES, by_launch
-from fiprof.analysis.occupancy import Occupancy, occupancy
+from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.analysis.trace import weights
 from fiprof.model.case_quantities import DRAM_FLOOR, dram_use
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import DURATION, L2_USE, Row, number
+from fiprof.model.quantities import DURATION, L2_USE, QUANTITIES, Row, number, ratio
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
@@ -64,6 +65,10 @@ class LaunchFigures:
         listing = by_launch(self.run).get(self.launch) if self.run is not None and self.launch is not None else None
         return listing.ideal_sectors(*ACCESSES[kind]) if listing else None
 
+    def __getitem__(self, key: str) -> Any:
+        """A figure by its key: of FIGURES, else a quantity of the launch."""
+        return FIGURES[key](self) if key in FIGURES else QUANTITIES[key].of(self.row)
+
     @property
     def duration_us(self) -> float | None:
         """Duration by ncu."""
@@ -86,6 +91,66 @@ class LaunchFigures:
         shares["L2"] = L2_USE.of(self.row)
         known = {name: share for name, share in shares.items() if share is not None}
         return max(known, key=known.__getitem__, default=None)
+
+
+def _at(path: str) -> Callable[[Any], Any]:
+    """What lies at a path of attributes, e.g. ``roofline.work``; None where something on it is."""
+
+    def value(item: Any) -> Any:
+        for name in path.split("."):
+            item = None if item is None else getattr(item, name)
+        return item
+
+    return value
+
+
+def _tera(path: str) -> Callable[[Any], float | None]:
+    return lambda item: ratio(_at(path)(item), 1e12)
+
+
+def _limit(resource: Resource, name: str) -> Callable[[Any], float | None]:
+    return lambda item: getattr(item.occupancy.limit(resource), name, None)
+
+
+def _ideal(kind: str, place: int) -> Callable[[Any], float | None]:
+    return lambda item: (item.ideal_sectors(kind) or (None, None))[place]
+
+
+IDENTITY_KEYS = ("launch", "case", "label", "iteration", "kernel", "kernel_full", "grid", "block")
+FIGURES: Mapping[str, Callable[[LaunchFigures], Any]] = {
+    **{name: _at(name) for name in (*IDENTITY_KEYS, "rank", "nsys_duration_us", "duration_us", "nsys_spread")},
+    "case_dram_floor_pct": _at("case_dram_floor_pct"),
+    "tflops": _tera("roofline.work.ops_per_second"),
+    "work": _at("roofline.work.kind"),
+    "compute_roof_share": _at("roofline.work.share"),
+    "compute_roof_tflops": _tera("roofline.work.peak_ops_per_second"),
+    "basis": _at("roofline.basis"),
+    "occupancy_limiters": _at("occupancy.limiters"),
+    **{
+        f"limit_{resource.replace(' ', '_')}_{name}": _limit(resource, name)
+        for resource in Resource
+        for name in ("blocks", "most_blocks", "occupancy_pct")
+        if name != "most_blocks" or resource is Resource.SHARED_MEMORY
+    },
+    "lifted_occupancy_pct": _at("occupancy.lift.occupancy_pct"),
+    "lifted_resources": _at("occupancy.lift.resources"),
+    "lifted_blocks": _at("occupancy.lift.blocks"),
+    "lifted_then": _at("occupancy.lift.then"),
+    "occupancy_steps": _at("occupancy.steps"),
+    "wave_blocks": _at("occupancy.waves.wave_blocks"),
+    "full_waves": _at("occupancy.waves.full"),
+    "last_wave_blocks": _at("occupancy.waves.last_blocks"),
+    "last_wave_idle_share": _at("occupancy.waves.idle_share"),
+    "tail_loss_share": _at("occupancy.waves.loss_share"),
+    "last_wave_share": _at("occupancy.waves.last_wave_share"),
+    "idle_multiprocessors": _at("occupancy.waves.idle_multiprocessors"),
+    **{
+        f"global_{kind}_ideal_{end}": _ideal(kind, place)
+        for kind in ACCESSES
+        for place, end in enumerate(("low", "high"))
+    },
+}
+"""Key of the JSON output -> what a launch has beside its quantities."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from fiprof.analysis.roofline import (
 from fiprof.model.finding import say, worded
 from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, longest_first
-from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, Cell, Cells, bounded, filled, grouped
-from fiprof.reports.view import Column, Document, Narrow, View, view_of
+from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped
+from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 from fiprof.text import wrap
 
 NOT_ENOUGH = "not enough evidence"
@@ -38,7 +38,7 @@ MOST_REMARKS = 8
 L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)
 """Shown where L1 binds a launch."""
 LAUNCHES = (
-    *(column for column, _ in TIMES),
+    *TIMES,
     Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
     Column("l2_flop_per_byte", "L2", "FLOP/B", ".4g", narrow=Narrow.DROP),
     L1,
@@ -73,20 +73,16 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     rows = {item.launch: _row(item, of_case.get(item.case or "")) for item in launches}
     kept, left_out = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
 
-    def cell(column: Column) -> Cell:
-        return column, lambda item: rows[item.launch][column.key]
-
-    def shown_roof(item: LaunchRoofline) -> str:
-        return NOT_ENOUGH if item.roof is None else f"{item.roof}{' (model)' if item.basis is Basis.MODEL else ''}"
+    def value(item: LaunchRoofline, key: str) -> Value:
+        found: Value = rows[item.launch][key]
+        if key == "roof":
+            return NOT_ENOUGH if found is None else f"{found}{' (model)' if item.basis is Basis.MODEL else ''}"
+        return found
 
     by_l1 = any(group.shown.roof == Level.L1 for group in kept)
-    cells: Cells = (
-        *NAMES,
-        *(cell(column) for column in LAUNCHES if by_l1 or column is not L1),
-        (Column("roof", "roof"), shown_roof),
-    )
+    columns = (*NAMES, *(column for column in LAUNCHES if by_l1 or column is not L1), Column("roof", "roof"))
     notes = (*left_out, HOW_TIMED, *_roof_sentences(launches), *_remarks(launches))
-    shown = [filled(grouped(cells, kept), kept, title="Launches on the roofline, as counted", notes=notes)]
+    shown = [grouped(columns, kept, value, title="Launches on the roofline, as counted", notes=notes)]
     if cases:
         of_cases = [
             case._asdict() | {
@@ -114,7 +110,7 @@ def _row(item: LaunchRoofline, case: CaseRoofline | None) -> dict[str, Any]:
     works["tensor"] = max(tensor, key=lambda work: work.ops, default=None)
     row: dict[str, Any] = {
         **{key: getattr(item, key) for key in ("launch", "label", "kernel", "case", "iteration")},
-        **{column.key: value(item) for column, value in TIMES},
+        **{column.key: getattr(item, column.key) for column in TIMES},
         "basis": item.basis,
         "work": item.work and item.work.kind,
         "ops": item.work and item.work.ops,

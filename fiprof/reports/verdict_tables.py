@@ -8,7 +8,7 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding, say
 from fiprof.model.selection import Alike, alike, longest_first, title
 from fiprof.reports import verdict_words as words
-from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, Cells, attribute, bounded, filled, grouped, heading
+from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped, heading
 from fiprof.reports.top import ranking
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
@@ -21,22 +21,18 @@ HOW_TO_READ = (
     "distance: what the resource nearest to its limit leaves. next step: ~ estimates what it saves of the launch's "
     "time, ≤ bounds it."
 )
-_SUMMARY: Cells = (
+_SUMMARY = (
     *NAMES,
     *TIMES,
-    (Column("verdict", "limit"), words.short_title),
-    (Column("distance", "distance"), words.distance),
-    (Column("confidence", "confidence"), lambda item: item.confidence.value),
-    (
-        Column("step", "next step", narrow=Narrow.BELOW),
-        lambda item: words.short_step(item.steps[0]) if item.steps else None,
-    ),
+    Column("verdict", "limit"),
+    Column("distance", "distance"),
+    Column("confidence", "confidence"),
+    Column("step", "next step", narrow=Narrow.BELOW),
 )
-
-_PROGRAM: Cells = (
-    attribute("program_count", "runs", spec=",.0f", of="stands_for.count"),
-    attribute("program_grids", "grids", spec=",.0f", of="stands_for.grids"),
-    attribute("program_share", "of kernels", spec=".1%", of="stands_for.share"),
+_PROGRAM = (
+    Column("program_count", "runs", spec=",.0f"),
+    Column("program_grids", "grids", spec=",.0f"),
+    Column("program_share", "of kernels", spec=".1%"),
 )
 
 _EVIDENCE = (
@@ -77,9 +73,13 @@ def document(
     like = found.groups or alike(found.launches, also=lambda item: item.names, weights=found.weights)
     kept, left_out = bounded(longest_first(like), most)
     standing = _PROGRAM if any(item.stands_for for item in found.launches) else ()
-    columns = grouped((*_SUMMARY[:5], *standing, *_SUMMARY[5:]), kept)
+    columns = (*_SUMMARY[:5], *standing, *_SUMMARY[5:])
     shown = [ranking(program, MOST_OF_PROGRAM)] if program else []
-    shown += [filled(columns, kept, title="Kernels" if program else "", notes=(*left_out, HOW_TIMED))] if kept else []
+    shown += (
+        [grouped(columns, kept, _cell, title="Kernels" if program else "", notes=(*left_out, HOW_TIMED))]
+        if kept
+        else []
+    )
     if detailed:
         shown += map(_launch_view, kept)
         if found.cases:
@@ -115,6 +115,23 @@ def document(
         notes=tuple(notes),
         further={"program": program.fields()} if program else {},
     )
+
+
+def _cell(item: LaunchVerdict, key: str) -> Value:
+    """What stands in a column of _SUMMARY or _PROGRAM."""
+    match key:
+        case "verdict":
+            return words.short_title(item)
+        case "distance":
+            return words.distance(item)
+        case "confidence":
+            return item.confidence.value
+        case "step":
+            return words.short_step(item.steps[0]) if item.steps else None
+        case "program_count" | "program_grids" | "program_share":
+            return getattr(item.stands_for, key.removeprefix("program_"), None)
+    found: Value = getattr(item, key)
+    return found
 
 
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
