@@ -233,7 +233,7 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
     assert found.effect is not None and found.effect.interval is not None
     low, high = found.effect.interval
     assert low < np.median(times_us) / 100 < high
-    assert found.effect.pairs == 6
+    assert len(found.tested) == 6
 
 
 # Claims about traffic and bounds

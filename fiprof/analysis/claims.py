@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from fiprof.analysis import study as studies
 from fiprof.analysis.ratio import Direction, Ratio, by_rounds, of_cases
-from fiprof.analysis.study import Pair, Side, Study, Value, is_number, matches, pairs, parse_side
+from fiprof.analysis.study import Pair, Side, Study, Value, is_number, pairs, parse_side
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
@@ -118,9 +118,6 @@ class Claim:
     """The case that it was said of, in words."""
     what: str = ""
     """What a ratio is called."""
-    at: str = ""
-    """What that case is among those tested, ``kv_len=512``; of a growth, its smaller side. Empty where none of them is
-    it."""
 
     @cached_property
     def both(self) -> tuple[Side, Side]:
@@ -244,14 +241,13 @@ class Claim:
 
 
 class Effect(NamedTuple):
-    """What was found over so many pairs or cases of a claim.
+    """What was found over the pairs or cases of a claim.
 
     median: over the pairs; of a bound the part of the cases in which it holds. interval: where the median lies if every
     pair lies in its own interval: it holds with the confidence that all of those do. Of a bound: the part if it held in
     none or in all of the unclear cases. None of savings, counted once.
     """
 
-    pairs: int
     median: float
     interval: tuple[float, float] | None
 
@@ -272,13 +268,16 @@ class Result:
     @property
     def effect(self) -> Effect | None:
         """Over all that was tested; None where nothing was."""
-        return _effect(self.tested)
-
-    @property
-    def at_source(self) -> Effect | None:
-        """The same of the case that the claim was said of; None where it is not among them."""
-        at = parse_side(f"at {self.claim.at}").params
-        return _effect([item for item in self.tested if at and matches(item.cases[-1], at)])
+        if not self.tested:
+            return None
+        if ratios := [item.ratio for item in self.tested if item.ratio is not None]:
+            interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
+            sure = all(ratio.sure for ratio in ratios)
+            return Effect(median(ratio.value for ratio in ratios), interval if sure else None)
+        if savings := [item.saving for item in self.tested if item.saving is not None]:
+            return Effect(median(savings), None)
+        holds, unclear = (self.counted(each) / len(self.tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
+        return Effect(holds, (holds, holds + unclear))
 
     @property
     def measured(self) -> str:
@@ -331,21 +330,6 @@ class Result:
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common())
             parts.append(f"{', '.join(words)}: {outcomes.replace('holds', 'hold')}")
         return "; ".join(parts)
-
-
-def _effect(tested: Sequence[Tested]) -> Effect | None:
-    """Over some pairs or cases of one claim; None of none."""
-    if not tested:
-        return None
-    if ratios := [item.ratio for item in tested if item.ratio is not None]:
-        interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
-        value = median(ratio.value for ratio in ratios)
-        return Effect(len(tested), value, interval if all(ratio.sure for ratio in ratios) else None)
-    if savings := [item.saving for item in tested if item.saving is not None]:
-        return Effect(len(tested), median(savings), None)
-    holds, unclear = (sum(item.outcome is each for item in tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
-    share = holds / len(tested)
-    return Effect(len(tested), share, (share, (holds + unclear) / len(tested)))
 
 
 def results(study: Study) -> tuple[Result, ...]:

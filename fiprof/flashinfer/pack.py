@@ -30,7 +30,7 @@ def expectations() -> Mapping[str, Any]:
 
 def kernels() -> Mapping[str, KernelInfo]:
     """What is known of each workload."""
-    as_they_are = ("title", "family", "parameters", "problem", "traffic", "growth")
+    as_they_are = ("title", "family", "parameters", "problem", "growth")
     return {
         workload: KernelInfo(
             algorithm=tuple(table["algorithm"]),

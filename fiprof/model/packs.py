@@ -82,8 +82,6 @@ class KernelInfo:
     """Lines of a shell that make a profile tell more."""
     family: str = ""
     """What a title calls it together with its like, e.g. ``norms``."""
-    traffic: str = ""
-    """The formula of the bytes that it moves beside those of the workloads that solve the same problem."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from fiprof.analysis.study import (
     half_width,
     is_number,
     label,
-    least_bytes,
     load,
     main_kernel,
     matches,
@@ -68,8 +67,6 @@ TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
 MOST_ROWS = 8
 """Rows of a table of examples."""
-DRIFT = 0.02
-"""Spread of a case's rounds, as a part of its time, from which it is named. fiprof's own choice."""
 MOST_WARNINGS = 3
 """Warnings that are shown; more are counted."""
 
@@ -272,22 +269,6 @@ class StudyTables:
         ordered = sorted(rows.items(), key=lambda item: item[0][0]) if models else rows.items()
         return grid(heads, [(*key, *(cells.get(value, "–") for value in values)) for key, cells in ordered])
 
-    def fusing(self, workload: str) -> list[tuple[str, str, Markdown]]:
-        """Each workload that solves the same problem, the formula of the traffic, and what is saved against it."""
-        made = []
-        own = packs.of_workload(workload)
-        for rival in self.study.by_workload:
-            if getattr(packs.of_workload(rival), "problem", "") != workload:
-                continue
-            rows: list[Row] = []
-            for both in pairs(self.study, side(workload), side(rival)):
-                one, other = map(self.row, both)
-                figures = [(one[key], other[key]) for key in ("least_mb", "dram_mb", "plain_us")]
-                rows.append((one["case"], *(100 * (1 - mine / its) if mine and its else None for mine, its in figures)))
-            heads = "case; least bytes (%)|.1f; counted DRAM bytes (%)|.1f; time (%)|.1f"
-            made.append((rival, own.traffic if own else "", grid(heads, rows)))
-        return made
-
     # Growth
 
     def growth(self, workload: str) -> list[dict[str, Any]]:
@@ -464,17 +445,13 @@ def claims_found(s: StudyTables) -> dict[str, Any]:
     results = claims.results(s.study)
     verdicts: dict[str, list[str]] = {}
     rows: list[Row] = []
-    ends = []
     for item in results:
         verdict = item.verdict.replace("_", " ")
         verdicts.setdefault(verdict.replace("depends", "depending on the case"), []).append(item.claim.words)
         counts = (len(item.tested), *map(item.counted, Outcome))
         rows.append((item.claim.words, verdict, item.measured, *counts))
-        ordered = sorted(item.tested, key=lambda each: each.ratio.value if each.ratio else each.saving or 0.0)
-        shown = () if item.claim.test == "bound" else (*ordered[:1], *ordered[-1:])
-        ends.append(" to ".join(f"{each.measured} at {short_pair(s.study, *each.cases)}" for each in shown))
     return {
-        "claims": list(zip(results, ends, strict=True)),
+        "claims": results,
         "claim_rows": rows,
         "claim_notes": packs.joined("claim_notes"),
         "verdicts": sorted(verdicts.items()),
@@ -662,11 +639,14 @@ def certainty(study: Study) -> dict[str, Any]:
     """How the cases were timed, and how far their times can be trusted, by the templates' names."""
     cases = [(case, case.plain) for case in study.measured if case.plain]
     if not cases:
-        return {"checked": [], "drift": None, "gaps": None, "flushed": "", "slow_clocks": None, "warm": (0, 0)}
+        return {"checked": [], "drift": "", "flushed": "", "slow_clocks": None}
     confidences = sorted({plain.confidence for _, plain in cases})
     slow = [case.slow_clock_rounds for case, _ in cases if case.slow_clock_rounds is not None]
     flushed = [case.ncu_us / case.nsys.median_us for case, _ in cases if case.nsys and case.ncu_us]
-    found = {
+    drifts = [
+        (max(each) - min(each)) / plain.median_us for _, plain in cases if len(each := plain.round_medians_us) > 1
+    ]
+    return {
         "rounds": _range(plain.rounds for _, plain in cases),
         "counts": _range(plain.count for _, plain in cases),
         "confidence": " to ".join(dict.fromkeys(f"{each:.0%}" for each in (confidences[0], confidences[-1]))),
@@ -674,45 +654,13 @@ def certainty(study: Study) -> dict[str, Any]:
         "checked": [case.relative_error for case, _ in cases if case.relative_error is not None],
         "widths": spread([half_width(case) for case, _ in cases], ".1%"),
         "widest": label(study, max((case for case, _ in cases), key=half_width)),
+        # How far a case's rounds lie apart, of its time.
+        "drift": spread(drifts, ".1%") if drifts else "",
         # Rounds that began before the SM clock was back, and all of them; None where that was not recorded.
         "slow_clocks": (sum(slow), sum(plain.rounds for _, plain in cases)) if slow else None,
         # ncu's times over nsys's.
         "flushed": spread(flushed) if flushed else "",
-        # Cases whose data fits in L2, and cases that move their least bytes faster than DRAM's peak.
-        "warm": (
-            sum(0 < least_bytes(case) <= (study.l2_bytes or 0) for case, _ in cases),
-            sum((case.gb_per_s_roof_share or 0) > 1 for case, _ in cases),
-        ),
     }
-
-    drift = gaps = None
-    rounds = [(plain.round_medians_us, case, plain) for case, plain in cases if len(plain.round_medians_us) > 1]
-    if drifts := [((max(each) - min(each)) / plain.median_us, case) for each, case, plain in rounds]:
-        most, moved = max(drifts, key=lambda item: item[0])
-        moves = [each[-1] / each[0] - 1 for each, _, _ in rounds if each[0] > 0] or [0.0]
-        drift = {
-            "spread": spread([part for part, _ in drifts], ".1%"),
-            "moved": sum(part >= DRIFT for part, _ in drifts),
-            "cases": len(drifts),
-            "limit": f"{DRIFT:.0%}",
-            "most": f"{most:.1%}",
-            "case": label(study, moved),
-            "trend": f"{median(moves):+.2%}",
-            "slower": sum(move > 0 for move in moves),
-        }
-    # How much longer an iteration's plain time is than its kernels' under nsys.
-    traced = [(plain.median_us, case.nsys.median_us, case) for case, plain in cases if case.nsys]
-    if longer := sorted(((plain - nsys, case) for plain, nsys, case in traced), key=lambda item: item[0]):
-        (least, short), (most, long) = longer[0], longer[-1]
-        gaps = {
-            "median": number(median(gap for gap, _ in longer)),
-            "part": f"{median(1 - nsys / plain for plain, nsys, _ in traced):.1%}",
-            "least": number(least),
-            "short": label(study, short),
-            "most": number(most),
-            "long": label(study, long),
-        }
-    return {**found, "drift": drift, "gaps": gaps}
 
 
 def _known(key: str, item: object) -> bool:
