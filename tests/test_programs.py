@@ -40,7 +40,7 @@ Rows = list[dict[str, Any]]
 def made_run(folder: Path, **made: Rows) -> Run:
     """A run whose trace has these rows; times in µs, calls on thread 1 of process 1."""
     (folder / "tables").mkdir()
-    for name in ("kernels", "ranges", "api", "copies"):
+    for name in ("kernels", "ranges", "api", "copies", *(("memory",) if made.get("memory") else ())):
         rows = []
         for number, row in enumerate(made.get(name, [])):
             start, end = row.pop("us")

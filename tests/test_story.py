@@ -2,6 +2,8 @@
 
 import json
 import lzma
+import random
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,7 +34,14 @@ def program(folder: Path, *, planted: bool, growth_us: int = 0) -> Run:
     ranges, at, number = list[dict[str, Any]](), 1000, 0
     for step in range(STEPS):
         begin, name = at, "a"
-        trouble = {3: "cuLibraryLoadData", 7: "host", 11: "cudaMalloc", 13: "cudaStreamSynchronize", 17: "kernel"}
+        trouble = {
+            3: "cuLibraryLoadData",
+            5: "gc",
+            7: "host",
+            11: "cudaMalloc",
+            13: "cudaStreamSynchronize",
+            17: "kernel",
+        }
         what = trouble.get(step) if planted else None
         sizes = [20, 30] * 4 + [50 + growth_us * step]
         for place, size in enumerate(sizes):
@@ -43,8 +52,9 @@ def program(folder: Path, *, planted: bool, growth_us: int = 0) -> Run:
             kernels.append(kernel(at + 5, at + 5 + size + long, number, kernel=name, kernel_full=name))
             at += size + long + 10
             if place == 4 and what not in (None, "kernel"):
-                ranges.append({"us": (at, at + 3000), "name": "sample", "depth": 1, "parent": None})
-                if what != "host":
+                inner = {"name": "gc generation 2", "domain": "Python"} if what == "gc" else {"name": "sample"}
+                ranges.append({"us": (at, at + 3000), "depth": 1, "parent": None, **inner})
+                if what not in ("host", "gc"):
                     api.append({"us": (at, at + 2900), "correlation": 10_000 + step, "name": what})
                 at += 3000
         end = at = max(at, begin + 1000 + growth_us * step)
@@ -55,6 +65,8 @@ def program(folder: Path, *, planted: bool, growth_us: int = 0) -> Run:
     for place, row in enumerate(ranges):
         if row["name"] == "sample":
             row["parent"] = outer
+        elif "domain" in row:
+            row["depth"] = 0
         else:
             outer = place
     api.sort(key=lambda row: row["us"][0])
@@ -66,6 +78,7 @@ def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: 
     found = {each["number"]: each["cause"] for each in told(run.path)["surprises"]}
     assert {number: cause["id"] for number, cause in found.items()} == {
         3: "loading",
+        5: "garbage",
         7: "host",
         11: "allocating",
         13: "waiting",
@@ -75,8 +88,9 @@ def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: 
     assert found[11]["name"] == "cudaMalloc" and found[17]["name"] == "slow"
     assert (found[13]["name"], found[13]["count"]) == ("cudaStreamSynchronize", 1)
     printed = invoke("story", str(run.path))[1]
-    assert "step 11: 2 requests: 3.340 ms where 1.000 are usual: allocating (cudaMalloc) 2.900 ms more" in " ".join(
-        printed.split()
+    assert (
+        "step 11: 2 requests: 3.340 ms where 1.000 are usual: allocating (cudaMalloc), in sample, 2.900 ms more"
+        in " ".join(printed.split())
     )
 
 
@@ -88,6 +102,66 @@ def test_a_clean_program_has_no_surprise(tmp_path: Path) -> None:
     (steps,) = [row for row in found["rows"] if row["what"] == "step *"]
     assert (steps["count"], steps["each_ms"], steps["kernels"]) == (STEPS, 1.0, 9)
     assert steps["busy"] == pytest.approx((4 * 50 + 50) / 1000)
+
+
+def test_clean_programs_have_no_surprise(tmp_path: Path) -> None:
+    """Steps of 1 ms whose host work and kernels vary, one in twenty by a quarter, and which use other kernels at first."""
+    found = list[Any]()
+    for seed in range(10):
+        draw, at = random.Random(seed), 1000
+        kernels, api, ranges = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+        for step in range(80):
+            begin = at
+            for place in range(9):
+                api.append(launch(at, len(api)))
+                name = "first" if step == 0 else "abc"[place % 3]
+                size = round(30 * draw.lognormvariate(0, 0.05))
+                kernels.append(kernel(at + 5, at + 5 + size, len(api) - 1, kernel=name, kernel_full=name))
+                at += round(100 * draw.lognormvariate(0, 0.1)) + (20_000 if step == place == 0 else 0)
+            at += draw.choice([0] * 19 + [250])
+            ranges.append({"us": (begin, at), "name": f"step {step}"})
+            at += 10
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        made = told(made_run(folder, kernels=kernels, api=api, ranges=ranges).path)
+        assert [each["number"] for each in made["first_steps"]] == [0]
+        found += made["surprises"]
+    assert len(found) <= 1
+
+
+def steps_of(folder: Path, layers: Callable[[int, int], list[tuple[str, int]]], grows: range = range(0)) -> Run:
+    """Forty steps of eight layers; layers: step and layer -> its kernels, each with its µs. grows: steps that keep 1 MB."""
+    kernels, api, ranges, memory = (list[dict[str, Any]]() for _ in range(4))
+    at, total = 1000, 0
+    for step in range(40):
+        ranges.append({"us": (at, at), "name": f"step {step}"})
+        outer = len(ranges) - 1
+        for layer in range(8):
+            begin = at
+            for name, size in layers(step, layer):
+                api.append(launch(at, len(api)))
+                kernels.append(kernel(at + 5, at + 5 + size, len(api) - 1, kernel=name, kernel_full=name))
+                at += size + 10
+            ranges.append({"us": (begin, at), "name": f"layer {layer}", "depth": 1, "parent": outer})
+        if step in grows:
+            total += 1_000_000
+            given = {"kind": "Allocation", "bytes": 1_000_000, "device": 0, "pid": 1, "address": total}
+            memory.append({"us": (at, at), "time_ns": at * 1000, "total_bytes": total, **given})
+        at += 100
+        ranges[outer]["us"] = (ranges[outer]["us"][0], at)
+        at += 5
+    return made_run(folder, kernels=kernels, api=api, ranges=ranges, memory=memory)
+
+
+def test_a_slow_layer_a_change_of_kernels_and_a_leak_are_named(tmp_path: Path) -> None:
+    def layers(step: int, layer: int) -> list[tuple[str, int]]:
+        return [("a", 20), ("b" if step < 20 else "c", 30)] * (4 if layer == 5 else 1)
+
+    found = {each["id"]: each for each in told(steps_of(tmp_path, layers, range(25, 40)).path)["surprises"]}
+    assert set(found) == {"slow_layer", "kernels_change", "leak"}
+    assert (found["slow_layer"]["which"], found["slow_layer"]["longest_us"]) == (["layer 5"], 200)
+    assert (found["kernels_change"]["what"], found["kernels_change"]["more"]) == ("step 20", ["11 x c"])
+    assert (found["leak"]["what"], found["leak"]["more_mb"]) == ("step 25", 15)
 
 
 def test_how_steps_grow(tmp_path: Path) -> None:

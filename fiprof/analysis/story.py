@@ -10,7 +10,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LAYER_NS, LOADS, WAITS, Program
 from fiprof.analysis.requests import Kind, Step, requests, says, served
 from fiprof.analysis.steady import FEWEST_STEPS, By, steady
-from fiprof.analysis.trace import SEPARATOR, Marks, calls, kernel_calls, marks, phases
+from fiprof.analysis.trace import SEPARATOR, Marks, calls, kernel_calls, marks, phases, thread_keys
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Finding, Worded, finding
@@ -38,6 +38,10 @@ SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 deviations), by this share of them, and by so much."""
 MOST_SURPRISES = 8
 """Steps of one name that are explained, the longest first."""
+COMPILES = re.compile(r"\b(run_ninja|nvrtc\w*|compile\w*|_?jit\w*|build_and_load)\b", re.IGNORECASE)
+"""Python functions, and their files, that compile."""
+GARBAGE = "gc generation"
+"""Beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them."""
 EXPLAINS = 0.4
 """Share of a step's excess from which on something is its cause."""
 SHOWN = 0.005
@@ -50,6 +54,8 @@ OTHER_LAYER = 1.25
 """Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
 LEAST_GROWTH = 0.02
 """Share of the first step by which steps grow, or shrink, at least, from the first to the last, to be told."""
+MOST_CHANGES = 4
+"""Changes of the kernels of steps of one name that are told."""
 LAYER_STEPS = 20
 """Steps that the layers are the median of, at most."""
 
@@ -120,6 +126,7 @@ PART_OF_STEP = (
 )
 LAYERS = (
     Column("layer", "layer", spec="d"),
+    Column("name", "which", meaning="The range that it was launched, or captured, in; else its number."),
     Column("busy_us", "kernels", "µs", ",.2f"),
     Column("share", "share", spec=".1%", meaning="Of the step's kernels."),
 )
@@ -143,6 +150,8 @@ class Layers:
     rows: list[Row]
     """Rows of LAYERS: medians over the steps looked at."""
     said: Finding
+    slow: Finding | None
+    """Where few of them, not the first or the last alone, take longer than the others in every step."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +173,24 @@ class Story:
     served: tuple[Finding, ...]
     """What the requests came to."""
     surprises: tuple[Finding, ...]
+    """Each slow step, change of kernels, slow layer and leak."""
+    causes: tuple[Finding, ...]
+    """The surprises, those of one cause as one."""
+    first_steps: tuple[Finding, ...]
+    """Of each name the first step, where it takes longer than the others."""
     layers: tuple[Layers, ...]
     laws: tuple[Finding, ...]
     """How steps of a name grow longer from one to the next."""
     summary: tuple[Finding, ...]
+
+
+class Launched(NamedTuple):
+    """A kernel of a moment."""
+
+    name: str
+    ns: int
+    label: int
+    """Of the range in :func:`phases`; NOTHING outside all."""
 
 
 @dataclass(frozen=True)
@@ -330,25 +353,29 @@ class _Teller:
 
     # What was done in each
 
-    def _kernels(self) -> Iterator[tuple[list[str | None], Ints, Ints, Ints, Ints]]:
-        """Pieces of the GPU's kernels: their names, and of each its name's place, start, end and moment."""
+    def _kernels(self, *more: str) -> Iterator[tuple[list[str | None], Ints, Ints, Ints, Ints, Ints, Any]]:
+        """Pieces of the GPU's kernels: their names, and of each its name's place, start, end, moment and the call that
+        launched it; and further columns, of all GPUs' kernels, with those of this GPU."""
         started_by, at = kernel_calls(self.run), 0
-        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", "kernel")):
+        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", "kernel", *more)):
             starts, ends, devices = map(numbers, piece.columns[:3])
             rows = started_by[at : (at := at + piece.num_rows)]
             mine = np.flatnonzero(devices == self.device)
             if not len(mine):
                 continue
-            starts, ends = starts[mine], ends[mine]
+            starts, ends, rows = starts[mine], ends[mine], rows[mine]
             values, places = coded(piece["kernel"])
-            yield values, places[mine], starts, ends, self._of(starts, rows[mine])
+            further = [numbers(piece[column])[mine] for column in more]
+            yield values, places[mine], starts, ends, self._of(starts, rows), rows, further
 
     def _of_kernels(self) -> None:
         self.busy, self.kernels = np.zeros(self.count), np.zeros(self.count, np.int64)
         self.last, self.signature = np.full(self.count, NOTHING), np.zeros(self.count)
+        self.first_used: dict[str, int] = {}
+        """Kernel -> the moment that is the first to launch it."""
         self.kernel_ns: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         reached = NOTHING
-        for names, place, starts, ends, of in self._kernels():
+        for names, place, starts, ends, of, _, _ in self._kernels():
             until = np.maximum.accumulate(np.append(reached, ends))
             alone = np.maximum(ends - np.maximum(starts, until[:-1]), 0)
             reached = int(until[-1])
@@ -358,6 +385,11 @@ class _Teller:
             hashes = np.array([zlib.crc32((name or "").encode()) & 0xFFFFF for name in names])
             self.signature += np.bincount(of, hashes[place], self.count)
             width = len(names)
+            earliest = np.full(width, self.count)
+            np.minimum.at(earliest, place, of)
+            for name, moment in zip(names, earliest.tolist(), strict=True):
+                if moment < self.first_used.get(name or "", self.count):
+                    self.first_used[name or ""] = moment
             keys, inverse = np.unique(self.moments.group[of] * width + place, return_inverse=True)
             for key, ns in zip(keys.tolist(), np.bincount(inverse, ends - starts).tolist(), strict=True):
                 self.kernel_ns[key // width][names[key % width] or ""] += ns
@@ -399,17 +431,26 @@ class _Teller:
         late = {group: self._late(rows) for group, rows in long.items()}
         alike = {group: self._alike(rows) for group, rows in repeated.items()}
         wanted = {int(long[group][n]) for group, pairs in late.items() for pair in pairs.items() for n in pair}
-        sequences = self._sequences(wanted | {int(place) for places in alike.values() for place in places})
+        changes = {group: self._changes(rows) for group, rows in long.items()}
+        compared = {place for pairs in changes.values() for pair in pairs for place in pair}
+        sequences = self._sequences(wanted | compared | {int(place) for places in alike.values() for place in places})
         details = self._details(sequences, wanted)
-        surprises, laws = [], []
+        surprises, first_steps, laws = list[Finding](), list[Finding](), list[Finding]()
         for group, rows in long.items():
-            surprises += self._surprises(group, rows, late[group], details)
+            at_first = next(n for n in range(len(rows) + 1) if n not in late[group])
+            for each in self._surprises(group, rows, late[group], details):
+                (first_steps if each.values["number"] < at_first else surprises).append(each)
+            surprises += [self._changed(group, *pair, sequences) for pair in changes[group]]
+            surprises += self._leak(group, rows)
             laws += self._law(group, rows)
         layers = [
             found
             for group, places in alike.items()
             if (found := self._layers(group, [sequences[int(place)] for place in places]))
         ]
+        # A warm-up and the steps have the same ones: those that come last are told.
+        layers = list({(each.count, each.period, each.kernels): each for each in layers}.values())
+        surprises += [each.slow for each in layers if each.slow]
         steps = [row for rows in repeated.values() for row in self._steps(rows)]
         words = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
         served_steps = self._of_server()
@@ -424,6 +465,8 @@ class _Teller:
             requests=[each.row() for each in made],
             served=tuple(served(made, served_steps)),
             surprises=tuple(surprises),
+            causes=tuple(_folded(surprises)),
+            first_steps=tuple(_folded(first_steps)),
             layers=tuple(layers),
             laws=tuple(laws),
             summary=(self._told(happened), program.answer),
@@ -582,43 +625,97 @@ class _Teller:
 
     def _surprises(
         self, group: int, rows: Ints, late: Mapping[int, int], details: Mapping[int, Detail]
-    ) -> list[Finding]:
+    ) -> Iterator[Finding]:
         """Of the late steps what each did more of than a usual one."""
         usual, lengths = self._usual(rows), self.length[rows]
-        found = []
         for number, other in late.items():
-            cause = self._cause(
-                details[int(rows[number])],
-                details[int(rows[other])],
-                float(lengths[number] - usual[number]),
-                [self._name(int(rows[each])) for each in (number, other)],
+            place, excess = int(rows[number]), float(lengths[number] - usual[number])
+            names = [self._name(int(rows[each])) for each in (number, other)]
+            cause = self._cause(details[place], details[int(rows[other])], excess, names)
+            first = tuple(name for name, moment in self.first_used.items() if moment == place)
+            words = "{what}, step {number}" if names[0] == self.moments.names[group][1] else "{what}"
+            words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}, {more_ms:,.3f} ms more"
+            yield finding(
+                "slow_step",
+                words + ("; first use of {first_use}." if first else "."),
+                what=names[0],
+                of=self.moments.names[group][1],
+                number=number,
+                at_ms=int(self.from_[place]) / 1e6,
+                length_ms=float(lengths[number]) / 1e6,
+                usual_ms=float(usual[number]) / 1e6,
+                more_ms=cause.values.get("more_ms", excess / 1e6),
+                cause=cause,
+                first_use=first,
             )
-            name = self._name(int(rows[number]))
-            words = "{what}, step {number}" if name == self.moments.names[group][1] else "{what}"
-            words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}."
-            found.append(
-                finding(
-                    "slow_step",
-                    words,
-                    what=name,
-                    number=number,
-                    length_ms=float(lengths[number]) / 1e6,
-                    usual_ms=float(usual[number]) / 1e6,
-                    cause=cause,
-                )
+
+    def _changes(self, rows: Ints) -> list[tuple[int, int]]:
+        """Where steps begin to run other kernels, and FEW_STEPS before and after each run the same: of each change the
+        last step before it and the first after it."""
+        edges = np.flatnonzero(np.diff(self.signature[rows])) + 1
+        lengths = np.diff(np.concatenate([[0], edges, [len(rows)]]))
+        both = (lengths[:-1] >= FEW_STEPS) & (lengths[1:] >= FEW_STEPS)
+        return [(int(rows[at - 1]), int(rows[at])) for at in edges[both].tolist()][:MOST_CHANGES]
+
+    def _changed(self, group: int, before: int, after: int, sequences: Mapping[int, Sequence[Launched]]) -> Finding:
+        """Which kernels a step runs that the one before it does not."""
+        old, new = (Counter(each.name for each in sequences[place]) for place in (before, after))
+        more, less = (
+            tuple(f"{count} x {name}" for name, count in each.most_common(3)) for each in (new - old, old - new)
+        )
+        words = "{what}: from here on "
+        words += "{more} more a step" if more else "fewer kernels"
+        return finding(
+            "kernels_change",
+            words + (", and {less} less." if less else "."),
+            what=self._name(after),
+            of=self.moments.names[group][1],
+            at_ms=int(self.from_[after]) / 1e6,
+            more=more,
+            less=less,
+        )
+
+    def _leak(self, group: int, rows: Ints) -> list[Finding]:
+        """Device memory that grows until the end in steps of one name and is never given back."""
+        memory = self._memory()
+        if memory is None or len(rows) < 2 * FEW_STEPS:
+            return []
+        grown = np.diff(memory[rows])
+        since = int(np.argmax(grown > 0))
+        last = grown[-max(len(grown) // 4, FEW_STEPS) :]
+        if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
+            return []
+        return [
+            finding(
+                "leak",
+                "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, "
+                "and none of it is given back.",
+                what=self._name(int(rows[since + 1])),
+                of=self.moments.names[group][1],
+                at_ms=int(self.from_[rows[since + 1]]) / 1e6,
+                more_mb=float(grown.sum()) / 1e6,
+                count=int((grown > 0).sum()),
             )
+        ]
+
+    def _sequences(self, wanted: set[int]) -> dict[int, list[Launched]]:
+        """The kernels of some moments, in order: name, ns, and the range that each was launched in, or, of a CUDA
+        graph, captured in."""
+        found: dict[int, list[Launched]] = {place: [] for place in wanted}
+        places, traced = np.array(sorted(wanted), np.int64), calls(self.run)
+        pieces = self._kernels("pid", "captured_tid", "captured_ns") if wanted else ()
+        for names, name, starts, ends, of, rows, (pids, tids, captured) in pieces:
+            here = np.flatnonzero(np.isin(of, places))
+            labels = traced.phases_of(rows[here])
+            threads = thread_keys(pids[here], tids[here])
+            for thread, stretches in phases(self.run).threads.items():
+                graph = np.flatnonzero((threads == thread) & (captured[here] > 0))
+                labels[graph] = stretches.at(captured[here][graph])
+            for row, label in zip(here.tolist(), labels.tolist(), strict=True):
+                found[int(of[row])].append(Launched(names[name[row]] or "", int(ends[row] - starts[row]), label))
         return found
 
-    def _sequences(self, wanted: set[int]) -> dict[int, list[tuple[str, int]]]:
-        """The kernels of some moments: name and ns of each, in order."""
-        found: dict[int, list[tuple[str, int]]] = {place: [] for place in wanted}
-        places = np.array(sorted(wanted), np.int64)
-        for names, name, starts, ends, of in self._kernels() if wanted else ():
-            for row in np.flatnonzero(np.isin(of, places)).tolist():
-                found[int(of[row])].append((names[name[row]] or "", int(ends[row] - starts[row])))
-        return found
-
-    def _details(self, sequences: Mapping[int, Sequence[tuple[str, int]]], wanted: set[int]) -> dict[int, Detail]:
+    def _details(self, sequences: Mapping[int, Sequence[Launched]], wanted: set[int]) -> dict[int, Detail]:
         """What each of some moments is made of. sequences: their kernels."""
         found: dict[int, Detail] = {place: {} for place in wanted}
 
@@ -627,7 +724,7 @@ class _Teller:
             found[place][part, name] = before[0] + ns, before[1] + count
 
         for place in wanted:
-            for name, ns in sequences[place]:
+            for name, ns, _ in sequences[place]:
                 add(place, "kernel", name, ns)
         places = np.array(sorted(wanted), np.int64)
         if self.thread == NOTHING or not wanted:
@@ -676,34 +773,33 @@ class _Teller:
         range_, ns, _ = largest("range")
         range_ = range_ if ns >= EXPLAINS * excess and range_ not in names else ""
         inside = ", in {range}" if range_ else ""
+
+        def cause(kind: str, words: str, ns: float, **values: Any) -> Finding:
+            return finding(kind, words, more_ms=ns / 1e6, range=range_, **values)
+
+        if range_.startswith(GARBAGE):
+            return cause("garbage", "Python's garbage collection ({range})", ns)
         for does, pattern in ((Does.LOADING, LOADS), (Does.ALLOCATING, ALLOCATES)):
             if sums[does] >= EXPLAINS * excess:
                 name, _, count = largest("call", pattern)
-                values: dict[str, Any] = {"did": does, "name": name, "count": count, "more_ms": sums[does] / 1e6}
-                return finding(does.value, "{did} ({name}) {more_ms:,.3f} ms more" + inside, **values, range=range_)
+                return cause(does.value, "{did} ({name})" + inside, sums[does], did=does, name=name, count=count)
         if sums["kernel"] >= EXPLAINS * excess:
             name, _, count = largest("kernel")
-            about = "its kernels take {more_ms:,.3f} ms more, {name} most"
-            if count:
-                about += " ({count:+d} launches)"
-            return finding("kernels", about, more_ms=sums["kernel"] / 1e6, name=name, count=count)
+            about = "its kernels take longer, {name} most" + (" ({count:+d} launches)" if count else "")
+            return cause("kernels", about, sums["kernel"], name=name, count=count)
         if sums["host work"] >= EXPLAINS * excess:
             name, ns, _ = largest("host")
             if ns >= EXPLAINS * excess:
-                return finding(
-                    "function", "{name}, {more_ms:,.3f} ms more" + inside, name=name, more_ms=ns / 1e6, range=range_
-                )
-            values = {"did": Does.HOST, "more_ms": sums["host work"] / 1e6}
-            return finding("host", "{did} {more_ms:,.3f} ms more" + inside, **values, range=range_)
+                compiles = COMPILES.search(name)
+                return cause("compiling" if compiles else "function", "{name}" + inside, ns, name=name)
+            return cause("host", "{did}" + inside, sums["host work"], did=Does.HOST)
         if sums[Does.WAITING] >= EXPLAINS * excess:
             name, _, count = largest("call", WAITS)
-            about = "{did} ({name}) {more_ms:,.3f} ms more"
-            if count > 0:
-                about += ", {count:call|calls} more"
-            return finding("waiting", about, did=Does.WAITING, name=name, count=count, more_ms=sums[Does.WAITING] / 1e6)
+            about = "{did} ({name})" + (", {count:call|calls} more" if count > 0 else "")
+            return cause("waiting", about, sums[Does.WAITING], did=Does.WAITING, name=name, count=count)
         name, ns, _ = largest("call")
         if ns >= EXPLAINS * excess:
-            return finding("call", "{name} {more_ms:,.3f} ms more", name=name, more_ms=ns / 1e6)
+            return cause("call", "{name}" + inside, ns, name=name)
         return finding("unknown", "the trace does not tell why")
 
     def _law(self, group: int, rows: Ints) -> list[Finding]:
@@ -734,6 +830,54 @@ class _Teller:
 
     # What repeats inside a step
 
+    def _layer_ranges(self, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:
+        """The outermost ranges in a step whose names are the same but for their numbers: three or more of them, with
+        LAYERED of its kernels' time. Their names, and which of them each kernel is of, NOTHING outside."""
+        known = phases(self.run).paths
+        paths = [known[each.label].split(SEPARATOR) if each.label != NOTHING else [] for each in kernels]
+        of_name: dict[tuple[int, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for path, each in zip(paths, kernels, strict=True):
+            for depth, name in enumerate(path):
+                of_name[depth, re.sub(r"\d+", "*", name)][name] += each.ns
+        whole = sum(each.ns for each in kernels)
+        found = min(
+            (
+                key
+                for key, names in of_name.items()
+                if len(names) >= FEWEST_STEPS and sum(names.values()) >= LAYERED * whole and "*" in key[1]
+            ),
+            default=None,
+        )
+        if found is None:
+            return None
+        names = list(of_name[found])
+        numbered = {name: number for number, name in enumerate(names)}
+        return names, np.array(
+            [numbered.get(path[found[0]], NOTHING) if len(path) > found[0] else NOTHING for path in paths]
+        )
+
+    def _slow_layer(
+        self, what: str, names: Sequence[str], times: Floats, usual: float, kernels: Ints, usual_kernels: int
+    ) -> Finding | None:
+        """Layers that take longer than the others in every step: one in four of them at most."""
+        if not len(names):
+            return None
+        words = (
+            "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take {usual_us:,.1f}"
+        )
+        words += ", with {kernels:kernel|kernels} instead of {usual_kernels}." if max(kernels) > usual_kernels else "."
+        return finding(
+            "slow_layer",
+            words,
+            what=what,
+            of=what,
+            which=tuple(names),
+            longest_us=float(times.max()) / 1e3,
+            usual_us=usual / 1e3,
+            kernels=int(max(kernels)),
+            usual_kernels=usual_kernels,
+        )
+
     def _alike(self, rows: Ints) -> Ints:
         """Some steps from the middle of those that run the same kernels as most; none where layers are not looked
         for."""
@@ -744,17 +888,29 @@ class _Teller:
         found: Ints = alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
         return found
 
-    def _layers(self, group: int, sequences: Sequence[Sequence[tuple[str, int]]]) -> Layers | None:
+    def _layers(self, group: int, sequences: Sequence[Sequence[Launched]]) -> Layers | None:
         """What repeats in the kernels of some steps, in the median over those that have the same as the first."""
         first = sequences[0] if sequences else ()
-        found = repeated([name for name, _ in first])
-        if found is None:
+        order = [each.name for each in first]
+        of_ranges = self._layer_ranges(first)
+        found = None if of_ranges else repeated(order)
+        if not of_ranges and found is None:
             return None
-        start, period, count = found
-        order = [name for name, _ in first]
-        durations = np.array([[ns for _, ns in each] for each in sequences if [n for n, _ in each] == order])
-        of_layer = durations[:, start : start + period * count].reshape(len(durations), count, period)
-        median = np.median(of_layer.sum(axis=2), axis=0)
+        durations = np.array([[each.ns for each in one] for one in sequences if [k.name for k in one] == order])
+        if of_ranges:
+            names, layer = of_ranges
+            count = len(names)
+            sums = np.stack([durations[:, layer == number].sum(axis=1) for number in range(count)], axis=1)
+            sizes = np.bincount(layer[layer >= 0], minlength=count)
+            period = int(np.median(sizes))
+            typical = np.flatnonzero(layer == int(np.argmin(np.abs(sizes - period))))
+        else:
+            assert found is not None
+            start, period, count = found
+            names = [str(number) for number in range(count)]
+            sums = durations[:, start : start + period * count].reshape(len(durations), count, period).sum(axis=2)
+            sizes, typical = np.full(count, period), np.arange(start, start + period)
+        median = np.median(sums, axis=0)
         whole = float(np.median(durations.sum(axis=1)))
         usual = float(np.median(median))
         low, high = np.percentile(median, (10, 90)).tolist()
@@ -762,7 +918,7 @@ class _Teller:
         words = "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, "
         words += "{share:.0%} of the step's kernels"
         if others:
-            words += "; longer: {others:number|numbers} ({longest_us:,.1f} µs at most)"
+            words += "; longer: {others} ({longest_us:,.1f} µs at most)"
         name = self.moments.names[group][1]
         values: dict[str, Any] = {
             "what": name,
@@ -771,15 +927,21 @@ class _Teller:
             "usual_us": usual / 1e3,
             "spread": (high - low) / usual if usual else 0.0,
             "share": float(median.sum()) / whole,
-            "others": tuple(map(str, others)),
+            "others": tuple(names[other] for other in others),
             "longest_us": float(median.max()) / 1e3,
         }
         return Layers(
             of=name,
             count=count,
             period=period,
-            kernels=tuple(order[start : start + period]),
-            rows=[{"layer": n, "busy_us": float(ns) / 1e3, "share": float(ns) / whole} for n, ns in enumerate(median)],
+            kernels=tuple(order[each] for each in typical),
+            slow=self._slow_layer(
+                name, [names[other] for other in others], median[others], usual, sizes[others], period
+            ),
+            rows=[
+                {"layer": n, "name": names[n], "busy_us": float(ns) / 1e3, "share": float(ns) / whole}
+                for n, ns in enumerate(median)
+            ],
             said=finding("layers", words + ".", **values),
         )
 
@@ -799,6 +961,42 @@ def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
     longer = rows[np.minimum(first, len(rows) - 1)]
     inside[own] |= around & (found.ends[longer] - found.starts[longer] > found.ends[own] - found.starts[own])
     return inside
+
+
+def _folded(found: Sequence[Finding]) -> Iterator[Finding]:
+    """Slow steps of one name and cause as one finding, in the order of the first; other findings as they are."""
+    alike: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
+    for place, each in enumerate(found):
+        cause = each.values.get("cause")
+        same = (each.values["of"], cause.kind, cause.values.get("name")) if cause else (place,)
+        alike[same].append(each)
+    for several in alike.values():
+        if len(several) == 1:
+            yield several[0]
+            continue
+        times = [each.values["more_ms"] for each in several]
+        first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
+        words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
+        if first:
+            words += "; {using} of them are the first to use a kernel ({first_use})"
+        yield finding(
+            "slow_steps",
+            words + ".",
+            of=several[0].values["of"],
+            steps=tuple(_head(each) for each in several),
+            count=len(several),
+            from_ms=min(times),
+            to_ms=max(times),
+            cause=several[0].values["cause"],
+            using=sum(bool(each.values["first_use"]) for each in several),
+            first_use=first,
+        )
+
+
+def _head(slow: Finding) -> str:
+    """A slow step's name without what it says of itself, or its number."""
+    what = slow.values["what"].partition(": ")[0]
+    return str(slow.values["number"]) if what == slow.values["of"] else what
 
 
 def _beside_steps(found: Marks, mine: Any, outermost: Any) -> Any:

@@ -24,6 +24,8 @@ from fiprof.model.spans import NOTHING, Stretches, by_thread
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
+PYTHON = "Python"
+"""NVTX domain of garbage collections, which ``fiprof.range`` marks: they are no steps."""
 SEPARATOR = " > "
 """Between the names of nested ranges."""
 
@@ -125,7 +127,7 @@ def marks(run: Run) -> Marks:
     table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
     starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
     (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
-    ours = np.array([each not in LIBRARIES for each in domains])[domain]
+    ours = np.array([each not in (*LIBRARIES, PYTHON) for each in domains])[domain]
     own, mark = (ours & np.array([each == wanted for each in kinds])[kind] for wanted in ("push_pop", "mark"))
     numbered: dict[str, int] = {}
     alike = np.array([numbered.setdefault(folded(each or ""), len(numbered)) for each in texts])[name]

@@ -42,6 +42,8 @@ def document(what: Story, program: Program, *, table: str = "happened", most: in
         "summary": [each.fields() for each in what.summary],
         "served": [each.fields() for each in what.served],
         "surprises": [each.fields() for each in what.surprises],
+        "causes": [each.fields() for each in what.causes],
+        "first_steps": [each.fields() for each in what.first_steps],
         "layers": [each.said.fields() | {"kernels": list(each.kernels)} for each in what.layers],
         "laws": [each.fields() for each in what.laws],
     }
@@ -58,8 +60,8 @@ def _shown(what: Story, program: Program, most: int | None) -> Iterator[View]:
     if what.requests:
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in what.requests)]
         yield view_of(kept, what.requests, title="Requests", summary=what.served)
-    if what.surprises:
-        yield View((), (), title="What surprised", summary=what.surprises)
+    if what.causes:
+        yield View((), (), title="What surprised", summary=what.causes)
     else:
         yield View((), (), title="What surprised", summary=("No step takes much longer than its neighbours.",))
     if what.layers or what.laws:

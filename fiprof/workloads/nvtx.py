@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-DOMAIN = "fiprof"
+DOMAIN, PYTHON = "fiprof", "Python"
 SETUP, WARMUP, MEASURE = "setup", "warmup", "measure"
 RANGES_VARIABLE = "FIPROF_RANGES"
 """File that takes the times of the ranges of a program that is compared with another."""
@@ -27,6 +28,22 @@ def _library() -> Any:
     return nvtx
 
 
+@functools.cache
+def _mark_collections() -> None:
+    """From now on Python's garbage collections are ranges too, where nsys looks on."""
+    library = _library()
+    if library is None or "NSYS_PROFILING_SESSION_ID" not in os.environ:
+        return
+
+    def mark(phase: str, details: dict[str, int]) -> None:
+        if phase == "start":
+            library.push_range(f"gc generation {details['generation']}", domain=PYTHON)
+        else:
+            library.pop_range(domain=PYTHON)
+
+    gc.callbacks.append(mark)
+
+
 class Range(contextlib.ContextDecorator):
     """A push/pop range in the domain ``fiprof`` around a block or a function's calls; nothing without nvtx."""
 
@@ -34,6 +51,7 @@ class Range(contextlib.ContextDecorator):
         self._name = name
         self._out = os.environ.get(RANGES_VARIABLE)
         self._begun: list[float] = []
+        _mark_collections()
 
     def __enter__(self) -> Range:
         if self._out:
