@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +25,10 @@ from fiprof.analysis.comm_match import (
     trace_clocks,
 )
 from fiprof.analysis.frames import Column
-from fiprof.analysis.trace import SEPARATOR, calls, phases, thread_keys
+from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
-from fiprof.model.ranks import NCCL_DOMAIN, Rank, Ranks, ranks_of
+from fiprof.model.ranks import Rank, Ranks, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, Stretches, split, union, within
 
@@ -435,22 +434,15 @@ class Steps:
         self._step = np.full(len(kernels), UNKNOWN, np.int64)
         if not run.has("ranges") or not len(kernels):
             return
-        columns = ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"]
-        table = run.table("ranges", columns)
-        start, end, depth, parent, pid, tid = map(numbers, table.columns[:6])
-        (domains, domain), (texts, name), (kinds, kind) = map(texts_of, table.columns[6:])
-        thread = thread_keys(pid, tid)
-        kept = (np.array(domains) != NCCL_DOMAIN)[domain] & (np.array(kinds) == "push_pop")[kind] & (end != UNKNOWN)
-        plain = {text: number for number, text in enumerate(dict.fromkeys(re.sub(r"\d+", "#", text) for text in texts))}
-        alike = np.array([plain[re.sub(r"\d+", "#", text)] for text in texts])[name]
-        _, place, counts = np.unique(np.column_stack([thread, alike]), axis=0, return_inverse=True, return_counts=True)
+        found = marks(run)
+        start, end, thread = found.starts, found.ends, found.threads
+        kept = found.own & (end != UNKNOWN)
+        _, place, counts = np.unique(
+            np.column_stack([thread, found.alike]), axis=0, return_inverse=True, return_counts=True
+        )
         repeats = kept & (counts[place.ravel()] >= REPEATED)
-        within_step = np.zeros(len(parent), bool)
-        for level in range(1, int(depth.max(initial=0)) + 1):
-            here = np.flatnonzero((depth == level) & (parent != UNKNOWN))
-            within_step[here] = within_step[parent[here]] | repeats[parent[here]]
-        steps = repeats & ~within_step
-        for chosen in (kept & (depth == 0), steps):
+        steps = repeats & ~found.inside(repeats)
+        for chosen in (kept & (found.depths == 0), steps):
             for each in np.unique(kernels.thread[kernels.thread != UNKNOWN]):
                 mine = np.flatnonzero(chosen & (thread == each))
                 if not len(mine):
@@ -460,7 +452,7 @@ class Steps:
                 at = np.searchsorted(start[mine], kernels.called[these], side="right") - 1
                 inside = (at >= 0) & (end[mine][at] >= kernels.called[these])
                 these, rows = these[inside], mine[at[inside]]
-                self.names[these] = np.array(texts, object)[name[rows]]
+                self.names[these] = np.array(found.texts, object)[found.name[rows]]
                 if steps[rows].all():
                     self._step[these], self.lengths[these] = rows, end[rows] - start[rows]
 

@@ -78,10 +78,9 @@ SCATTERED = Threshold(2.0, "")
 QUEUED = Threshold(25.0, "%")
 """Use of the busiest memory, below which warps wait for its latency and not for the sectors before theirs: chains of
 dependent loads from anywhere read 2 to 16%, gathers and scatters 30 to 90%."""
-DRAM_LATENCY = Threshold(350.0, "ns")
-"""A load from DRAM on a GPU that does nothing else: a chain of them takes 346 on an H200 and 353 on an H100 each."""
-QUEUED_BYTES = Threshold(2.0, "")
-"""Bytes that warps wait for over those that DRAM needs on their way for its peak rate: as many again wait in line."""
+QUEUED_LOADS = Threshold(700.0, "ns")
+"""What DRAM takes at its peak rate for the loads that are on their way, from which more of them only wait longer: twice
+the latency of a load alone, 346 ns on an H200 and 353 on an H100 in a chain of them."""
 FILLS = Threshold(90.0, "%")
 """Written bytes in DRAM's traffic, above which a kernel fills memory: a copy has 50%, and no warp waits for a store."""
 FULL_REQUEST = Threshold(16.0, "sectors")

@@ -36,7 +36,6 @@ from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mm
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16
 """Of SASS, from compute capability 7.0 on."""
-SECTOR_BYTES = 32
 HOPPER = "9"
 """Major compute capability that has wgmma."""
 
@@ -57,10 +56,11 @@ _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
 _FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
 """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
-_WARPS = Formula("multiprocessors * max_warps_per_sm * achieved_occupancy_pct / 100")
-"""Warps on the GPU in an active cycle."""
-_DRAM_PEAK = Formula("dram_peak / 1e9")
-"""Bytes a nanosecond."""
+_LOADS_NS = Formula(
+    "multiprocessors * max_warps_per_sm * achieved_occupancy_pct / 100 * global_loads_sectors_per_request * 32"
+    " / dram_peak * 1e9"
+)
+"""What DRAM takes at its peak rate for one load of every warp, ns."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
 
 NOTHING_USED = finding("nothing_used", "nothing else is used")
@@ -759,14 +759,9 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
 
 
 def queued(s: LaunchContext) -> bool:
-    """Whether so many bytes are on their way that they wait in line: the warps that wait for loads, with a request each
-    at the least, have ``QUEUED_BYTES`` times what DRAM's peak needs by Little's law (rate times latency)."""
-    warps, sectors, peak = _WARPS.value(s.row), quantities.GLOBAL_LOADS_SECTORS.of(s.row), _DRAM_PEAK.value(s.row)
+    """Whether the warps that wait for loads, with one on its way each at the least, wait for those before theirs."""
     waiting = next((each.value for each in s.stalls if each.of == "long_scoreboard"), 0.0)
-    if warps is None or sectors is None or peak is None:
-        return False
-    in_flight = warps * waiting / 100 * sectors * SECTOR_BYTES
-    return in_flight >= thresholds.QUEUED_BYTES * peak * thresholds.DRAM_LATENCY
+    return waiting / 100 * (_LOADS_NS.value(s.row) or 0.0) >= thresholds.QUEUED_LOADS
 
 
 def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any]:
