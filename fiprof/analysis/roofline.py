@@ -5,13 +5,13 @@ double, single, half and tensor operations): work and traffic a second, and peak
 """
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fiprof.analysis import checks
-from fiprof.analysis.frames import OfLaunch, OfRun
+from fiprof.analysis.frames import Column, Narrow, OfLaunch, OfRun
 from fiprof.analysis.trace import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, NSYS, iterations, kernels
@@ -180,39 +180,30 @@ class LaunchRoofline(OfLaunch):
         return memory.flop_per_byte, self.work.ops_per_second
 
 
-class CaseRoofline(NamedTuple):
-    """An iteration of a case, all its kernels together, by the workload's cost model: the least work and bytes."""
-
-    case: str
-    label: str
-    kernels: int
-    """Kernels that ncu saw in an iteration."""
-    nsys_us: float | None
-    """Their time under nsys, the median."""
-    duration_us: float
-    """The same under ncu."""
-    flops: int
-    """Operations that the algorithm needs."""
-    moved_bytes: int
-    """Bytes that it has to read and write."""
-    flop_per_byte: float
-    ops_per_second: float
-    roof: str | None
-    """The roof that binds: DRAM, or that of the main work of the kernel that took most time."""
-    attainable_ops_per_second: float | None
-
-    @property
-    def share(self) -> float | None:
-        """Achieved over attainable: above 1 where L2 kept what the model takes from DRAM."""
-        return ratio(self.ops_per_second, self.attainable_ops_per_second)
+CASES = (
+    Column("label", "case"),
+    Column("kernels", "kernels", narrow=Narrow.DROP),
+    Column("nsys_us", "nsys", "µs", ",.2f"),
+    Column("duration_us", "ncu", "µs", ",.2f"),
+    Column("gflop", "work", "GFLOP", ",.2f"),
+    Column("moved_mb", "bytes", "MB", ",.1f"),
+    Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
+    Column("tflops", "achieved", "TFLOP/s", ".2f"),
+    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
+    Column("share", "share", spec=".1%"),
+    Column("roof", "roof"),
+)
+"""An iteration of a case, all its kernels together, by the workload's cost model: the least work and bytes, as far as
+ncu saw its kernels. roof: the one that binds, DRAM or that of the main work of the kernel that took most time. Its
+share is above 1 where L2 kept what the model takes from DRAM."""
 
 
 @dataclass(frozen=True)
 class Rooflines(OfRun[LaunchRoofline]):
     """A run on the roofs."""
 
-    cases: tuple[CaseRoofline, ...] = ()
-    """Those of the launches whose cost model has operations and bytes."""
+    cases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Case id -> CASES, of those of the launches whose cost model has operations and bytes."""
 
 
 def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
@@ -222,13 +213,13 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
     """
     launches = tuple(place(launch, run) for launch in run.selected(wanted, weights(run)))
     ids = {item.case for item in launches}
-    cases = (_case(case, run) for case in run.manifest.cases if case.id in ids)
+    cases = {case.id: _case(case, run) for case in run.manifest.cases if case.id in ids}
     warnings = (
         *run.status_warning(),
         *run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis"),
         *checks.of_run(checks.failed(run)),
     )
-    return Rooflines(launches, warnings, weights(run), tuple(case for case in cases if case is not None))
+    return Rooflines(launches, warnings, weights(run), {case: row for case, row in cases.items() if row})
 
 
 def place(row: Launch, run: Run) -> LaunchRoofline:
@@ -326,10 +317,10 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     return work, remark
 
 
-def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:
+def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:
     intensity, duration_us = MODEL_INTENSITY.of(run, case.id), NCU.of(run, case.id)
     if not intensity or not duration_us:
-        return None
+        return {}
     longest = max(run.launches_of(case.id), key=lambda launch: launch.duration_us or 0.0)
     kind, bandwidth = main_work(longest), Formula("dram_peak").value(longest)
     roofs: dict[str, float] = {}
@@ -337,19 +328,20 @@ def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:
         roofs[kind] = peak
     if bandwidth is not None:
         roofs[Level.DRAM] = bandwidth * intensity
-    return CaseRoofline(
-        case=case.id,
-        label=run.labels(case.id),
-        kernels=kernels(run, case.id) or 0,
-        nsys_us=NSYS.of(run, case.id),
-        duration_us=duration_us,
-        flops=case.flops,
-        moved_bytes=case.bytes_read + case.bytes_written,
-        flop_per_byte=intensity,
-        ops_per_second=case.flops / duration_us * 1e6,
-        roof=min(roofs, key=roofs.__getitem__, default=None),
-        attainable_ops_per_second=min(roofs.values(), default=None),
-    )
+    ops_per_second, attainable = case.flops / duration_us * 1e6, min(roofs.values(), default=None)
+    return {
+        "label": run.labels(case.id),
+        "kernels": kernels(run, case.id) or 0,
+        "nsys_us": NSYS.of(run, case.id),
+        "duration_us": duration_us,
+        "gflop": case.flops / 1e9,
+        "moved_mb": (case.bytes_read + case.bytes_written) / 1e6,
+        "flop_per_byte": intensity,
+        "tflops": ops_per_second / 1e12,
+        "attainable_tflops": ratio(attainable, 1e12),
+        "share": ratio(ops_per_second, attainable),
+        "roof": min(roofs, key=roofs.__getitem__, default=None),
+    }
 
 
 def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, float]]:

@@ -2,13 +2,13 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fiprof.analysis.roofline import (
+    CASES,
     LEAST_INTENSITY,
     Basis,
-    CaseRoofline,
     LaunchRoofline,
     Level,
     Rooflines,
@@ -47,19 +47,6 @@ LAUNCHES = (
     Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
     Column("roof_share", "share", spec=".1%"),
 )
-CASES = (
-    Column("label", "case"),
-    Column("kernels", "kernels", narrow=Narrow.DROP),
-    Column("nsys_us", "nsys", "µs", ",.2f"),
-    Column("duration_us", "ncu", "µs", ",.2f"),
-    Column("gflop", "work", "GFLOP", ",.2f"),
-    Column("moved_mb", "bytes", "MB", ",.1f"),
-    Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
-    Column("share", "share", spec=".1%"),
-    Column("roof", "roof"),
-)
 
 
 def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
@@ -69,8 +56,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     most: rows that people are shown; None for all.
     """
     launches, cases = rooflines.launches, rooflines.cases
-    of_case = {case.case: case for case in cases}
-    rows = {item.launch: _row(item, of_case.get(item.case or "")) for item in launches}
+    rows = {item.launch: _row(item, cases.get(item.case or "", {})) for item in launches}
     kept, left_out = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
 
     def value(item: LaunchRoofline, key: str) -> Value:
@@ -84,14 +70,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     notes = (*left_out, HOW_TIMED, *_roof_sentences(launches), *_remarks(launches))
     shown = [grouped(columns, kept, value, title="Launches on the roofline, as counted", notes=notes)]
     if cases:
-        of_cases = [
-            case._asdict() | {
-                "gflop": case.flops / 1e9, "moved_mb": case.moved_bytes / 1e6, "tflops": case.ops_per_second / 1e12,
-                "attainable_tflops": ratio(case.attainable_ops_per_second, 1e12), "share": case.share,
-                "roof": case.roof or NOT_ENOUGH,
-            }
-            for case in cases[:most]
-        ]  # fmt: skip
+        of_cases = [{**case, "roof": case["roof"] or NOT_ENOUGH} for case in list(cases.values())[:most]]
         rest = len(cases) - len(of_cases)
         left = (say("{count:case|cases} left out: --all shows them.", count=rest),) if rest else ()
         title = "An iteration of each case by its cost model: the least work and bytes, over DRAM"
@@ -103,7 +82,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     return Document(programs, tuple(shown), warnings=rooflines.warnings, notes=(HOW_TO_READ,))
 
 
-def _row(item: LaunchRoofline, case: CaseRoofline | None) -> dict[str, Any]:
+def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
     """All that programs get of a launch."""
     works: dict[str, Work | None] = {work.kind: work for work in item.works}
     tensor = [work for work in item.works if work.tensor]
@@ -135,11 +114,11 @@ def _row(item: LaunchRoofline, case: CaseRoofline | None) -> dict[str, Any]:
         "tflops": item.work and item.work.ops_per_second / 1e12,
         "attainable_tflops": ratio(item.attainable_ops_per_second, 1e12),
         "roof_share": item.share,
-        "case_kernels": case and case.kernels,
-        "case_model_tflops": case and case.ops_per_second / 1e12,
-        "case_model_attainable_tflops": case and ratio(case.attainable_ops_per_second, 1e12),
-        "case_model_roof_share": case and case.share,
-        "case_model_roof": case and case.roof,
+        "case_kernels": case.get("kernels"),
+        "case_model_tflops": case.get("tflops"),
+        "case_model_attainable_tflops": case.get("attainable_tflops"),
+        "case_model_roof_share": case.get("share"),
+        "case_model_roof": case.get("roof"),
     }
 
 
