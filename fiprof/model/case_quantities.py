@@ -137,7 +137,7 @@ def _traced(_: Run) -> dict[tuple[CaseQuantity, str], TracedNumber | None]:
 def _quantity(key: str, trace: Callable[[Run, str], TracedNumber | None]) -> CaseQuantity:
     """The quantity with a row in ``quantities.csv``."""
     row = table()[key]
-    return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace)
+    return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace, title=row["title"])
 
 
 def _calculated(formula: str, *parts: TracedNumber | None) -> TracedNumber | None:

@@ -18,7 +18,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -183,12 +183,14 @@ class Metric(NamedTuple):
     """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
     meaning: str
     """One sentence."""
+    title: str
+    """As of a quantity."""
 
 
 with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as _file:
     METRICS = tuple(
-        Metric(name, tuple(ncu.split()), unit, label, expected == "yes", shown, meaning)
-        for name, unit, ncu, label, expected, shown, meaning in list(csv.reader(_file))[1:]
+        Metric(name, tuple(ncu.split()), unit, label, expected == "yes", shown, meaning, title)
+        for name, title, unit, ncu, label, expected, shown, meaning in list(csv.reader(_file))[1:]
     )
 
 COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
@@ -213,6 +215,8 @@ class Key:
     """E.g. ``µs``, ``GB/s``, ``%``; empty for counts, shares (0 to 1) and what is no number."""
     meaning: str
     """One phrase."""
+    title: str = field(default="", kw_only=True)
+    """What a table or a sentence calls it where its heading alone does not say; empty for most."""
 
 
 def unit_text(unit: str) -> str:
@@ -245,12 +249,17 @@ _METRIC_UNITS = ("%", "cycles", "bytes")
 
 QUANTITIES: dict[str, Quantity] = {
     each.name: Quantity(
-        each.name, each.unit if each.unit in _METRIC_UNITS else "", each.meaning, Formula(each.name), each.shown
+        each.name,
+        each.unit if each.unit in _METRIC_UNITS else "",
+        each.meaning,
+        Formula(each.name),
+        each.shown,
+        title=each.title,
     )
     for each in METRICS
     if each.shown
 } | {
-    key: Quantity(key, row["unit"], row["meaning"], Formula(row["formula"]), row["format"])
+    key: Quantity(key, row["unit"], row["meaning"], Formula(row["formula"]), row["format"], title=row["title"])
     for key, row in table().items()
     if row["formula"] and row["format"]
 }
@@ -289,8 +298,15 @@ report does not show (see ``hidden_l2_part``)."""
 
 STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 """ncu's metric of a stall reason, in warps an issued instruction."""
-STALL_SHARE = Key("stall_share_pct", "%", "Part of the warps' time in a stall reason, by ncu's counters.")
-BESIDE = Key("beside_pct", "%", "Part of a kernel's time under nsys in which a kernel of another stream ran beside it.")
+STALL_SHARE = Key(
+    "stall_share_pct", "%", "Part of the warps' time in a stall reason, by ncu's counters.", title="warps in {of}"
+)
+BESIDE = Key(
+    "beside_pct",
+    "%",
+    "Part of a kernel's time under nsys in which a kernel of another stream ran beside it.",
+    title="time beside other kernels",
+)
 
 
 def stall_provenance(row: Row, reason: str, *, percent: bool = False) -> Provenance:

@@ -19,6 +19,7 @@ from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding, TracedNumber, say, worded
+from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
 
@@ -31,31 +32,13 @@ LEAST_SHARE = 0.02
 """Share of a launch's time that a place in the code accounts for to be worth a row."""
 MOST_BARS = 8
 
-COUNTERS = {
-    "duration_us": "duration",
-    "dram_gb_per_s": "DRAM rate",
-    "dram_share": "DRAM, of its peak",
-    "dram_read_mb": "read from DRAM",
-    "l2_gb_per_s": "L2 rate",
-    "l2_hit_pct": "L2 hits",
-    "l1_hit_pct": "L1 hits",
-    "million_instructions": "warp instructions, millions",
-    "tensor_active_pct": "tensor cores active",
-    "issue_active_pct": "cycles with an issue",
-    "achieved_occupancy_pct": "achieved occupancy",
-    "theoretical_occupancy_pct": "theoretical occupancy",
-    "registers_per_thread": "registers a thread",
-    "shared_kb_per_block": "shared memory a block",
-    "blocks": "blocks",
-    "threads_per_block": "threads a block",
-    "waves_per_sm": "waves",
-    "spill_requests": "requests of spilled registers",
-    "global_sectors_per_request": "sectors a global request",
-    "shared_conflict_share": "bank conflicts, of passes",
-    "idle_pct": "idle multiprocessors",
-    "sm_clock_ghz": "SM clock",
-}
-"""What a counter is called where two sides are compared, in the order of the table."""
+COUNTERS = (
+    "duration_us", "dram_gb_per_s", "dram_share", "dram_read_mb", "l2_gb_per_s", "l2_hit_pct", "l1_hit_pct",
+    "million_instructions", "tensor_active_pct", "issue_active_pct", "achieved_occupancy_pct",
+    "theoretical_occupancy_pct", "registers_per_thread", "shared_kb_per_block", "blocks", "threads_per_block",
+    "waves_per_sm", "spill_requests", "global_sectors_per_request", "shared_conflict_share", "idle_pct", "sm_clock_ghz",
+)  # fmt: skip
+"""Those that are compared, in the order of the table."""
 
 ACCOUNTS = Column("", "accounts for", "µs", "+,.2f")
 SIDES_US = (Column("", "A", "µs", ",.2f"), Column("", "B", "µs", ",.2f"), Column("", "change", "µs", "+,.2f"))
@@ -258,7 +241,7 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
     yield View((), (), title=title, summary=tuple(sentences))
     yield _factors(of, chart=chart)
     told = {each.item: each for each in of.because("counter") if each.a and each.b}
-    counters = [(name, told[key]) for key, name in COUNTERS.items() if key in told]
+    counters = [(QUANTITIES[key].title, told[key]) for key in COUNTERS if key in told]
     differing = [(name, each, words) for name, each in counters if (words := _difference(each.a, each.b))]
     if differing:
         heads = tuple(Column("", name) for name in ("counter", "A", "B", "change"))

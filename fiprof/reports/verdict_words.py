@@ -6,37 +6,6 @@ from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
 
-EVIDENCE = {
-    "use": "use of {of}",
-    "idle_pct": "idle time of the multiprocessors",
-    "case_waiting_pct": "time in which the GPU waits",
-    "issue_active_pct": "cycles in which a scheduler issued",
-    "stall_share_pct": "warps in {of}",
-    "case_dram_floor_pct": "use of DRAM in a loop, by the least bytes",
-    "case_copying_pct": "copies alone, of the GPU's busy time",
-    "beside_pct": "time beside other kernels",
-    "blocks": "blocks",
-    "threads_per_block": "threads a block",
-    "threads_per_instruction": "active threads an instruction",
-    "uniform_branches_pct": "branches that a warp takes as one",
-    "spill_requests": "local memory requests of spilled registers",
-    "local_pct": "local memory, of the sectors touched",
-    "local_mb": "local memory touched",
-    "global_sectors_per_needed": "sectors touched for each one needed",
-    "global_sectors_per_request": "sectors a request of global memory",
-    "global_loads_sectors_per_request": "sectors a global load",
-    "global_stores_sectors_per_request": "sectors a global store",
-    "l2_atomic_pct": "atomics, of the sectors asked of L2",
-    "l2_atomic_max_over_mean": "atomics in the busiest slice of L2, over the mean",
-    "bank_conflict_pct": "bank conflicts, of the passes through shared memory",
-    "fixed_pct": "what any launch takes, of the launch's time",
-    "shuffle_pct": "shuffles, of the passes through shared memory",
-    "shared_atomic_pct": "atomics, of the instructions on shared memory",
-    "host_memory_pct": "host memory, of the sectors asked of L2",
-    "duration_us": "duration",
-}
-"""Quantity -> what a verdict's evidence calls it; ``use`` where it is a part of the hardware."""
-
 
 def short_title(of: Verdict) -> str:
     """``latency-bound: barriers``, ``memory-bound (DRAM) and latency-bound``."""
@@ -60,7 +29,7 @@ def distance(of: Verdict) -> TracedText:
 def what(of: Comparison) -> TracedText:
     """What was compared: ``use of DRAM``."""
     part = next((part for part in Part if part == of.of), None)
-    return say(EVIDENCE.get(of.quantity.key, EVIDENCE["use"]), of=part or of.of)
+    return say(of.quantity.title or "use of {of}", of=part or of.of)
 
 
 def limits(of: Comparison) -> list[str]:
