@@ -49,6 +49,9 @@ EXAMS = {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123
 SERVING = RECORDED / "20261124-061446-serving"
 """serving_kernels.py on an H200, without samples of the GPU's metrics."""
 
+UNSEEN = {"H100": RECORDED / "20261124-153946-unseen", "H200": RECORDED / "20261124-161606-unseen"}
+"""unseen_kernels.py likewise, by the model of GPU."""
+
 STUDY = RECORDED / "study-flashinfer-quick"
 
 OTHERS = ".others"
@@ -74,6 +77,11 @@ def on_h100(name: str) -> Run:
 def exam(model: str) -> Run:
     """One of EXAMS likewise."""
     return _parsed(EXAMS[model], OTHERS)
+
+
+def unseen(model: str) -> Run:
+    """One of UNSEEN likewise."""
+    return _parsed(UNSEEN[model], OTHERS)
 
 
 def serving() -> Run:
