@@ -51,7 +51,7 @@ def test_first_calls_in_three_states(fiprof: Fiprof, tmp_path: Path, environment
     # A cache of the user's that was read would have made the cold call warm.
     assert (rope.cold_s, rope.disk_s, rope.memory_s) == (44.311, 0.062, 0.0003)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "own").rglob("*")} == before
-    assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
+    assert not list((tmp_path / "scratch").iterdir())
     rows = json.loads(fiprof("jit", "--read", "jit.json", "--format", "json").stdout)["rows"]
     # By ninja's log: rope.cu from 0 to 44,153 ms, its binding from 1 to 21,790 ms, the linker from 44,153 to 44,249.
     assert (rows[1]["compile_s"], rows[1]["link_s"]) == pytest.approx((44.153, 0.096))
@@ -154,22 +154,26 @@ def test_failures_say_what_to_do(
     done = fiprof("jit", *words.split(), env={**environment, "FAKE_JIT": behaviour})
     assert (done.returncode, done.stdout) == (status, "")
     assert message in done.stderr and "Traceback" not in done.stderr
-    assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
+    assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, environment: Env) -> None:
+@pytest.mark.fault("`jit` is ended while something compiles", "the compilers end; the caches go, of a killed one with the next `jit`")  # fmt: skip
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ended_jit_removes_its_caches(number: signal.Signals, fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fiprof", "jit", "--kernel", "rope"],
         env={**os.environ, **environment, "FAKE_JIT": "hang"}, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not (logs := list((tmp_path / "scratch").glob("fiprof-jit-*/logs/*.log"))) or not logs[0].stat().st_size:
+    while not (logs := list((tmp_path / "scratch").glob("*/logs/*.log"))) or not logs[0].stat().st_size:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and "fiprof: interrupted" in said
-    assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
+    assert number == signal.SIGKILL or (process.returncode == 130 and "fiprof: interrupted" in said)
+    if number == signal.SIGKILL:
+        measured(fiprof, tmp_path, environment, "--case", "rope")
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 TORCH = """

@@ -103,6 +103,7 @@ def study(folder: Path) -> None:
 COLLECT = ("collect", "--kernel", "decode", "--batch", "1,8", "--tensor-cores", "true")
 TRACED = (*COLLECT, "--gpu-metrics-hz", "0")
 COMPARE = ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode", "--processes", "5")
+FILES = ("compare", "trace.sqlite", "trace.sqlite", "--anyway")
 STUDIES = ("study", "small.toml", "--out", "study", "--no-documents")
 ARCHIVE = ("--artifacts", "archive")
 GATE = ("gate", "--base", "here", "--now", "env:FAKE_SLOWER=1", *COMPARE[4:], "--junit", "gate.xml")
@@ -111,6 +112,7 @@ SCENARIOS = {
     "collect": Scenario(COLLECT, ("runs",), nothing),
     "collect under nsys": Scenario(TRACED, ("runs",), nothing, real_nsys=True, longest_s=5),
     "compare": Scenario(COMPARE, ("runs",), nothing),
+    "compare files": Scenario(FILES, FILES, foreign),
     "replay": Scenario(("collect", "--replay", str(RECORDED)), ("runs",), nothing),
     "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),
@@ -176,8 +178,8 @@ def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, re
 
 
 def left_by_nsys(folder: Path) -> list[Path]:
-    """What nsys wrote into the temporary folder, but for its locks."""
-    return [*folder.glob("nsys*"), *(path for path in folder.glob("nvidia/**/*log"))]
+    """What nsys wrote into the temporary folder, but for its locks and a program's exit status."""
+    return [*folder.glob("nsys-*"), *folder.glob("nvidia/**/*log")]
 
 
 @pytest.mark.fault("fiprof is ended while nsys traces", "nsys's trace so far, with the environment, and its logs go from the temporary folder, its semaphores from memory")  # fmt: skip
@@ -264,7 +266,7 @@ def check(
 
 def follow(words: tuple[str, ...], folder: Path, env: dict[str, str]) -> Completed:
     """A command after the kill; in this process, which is quicker, unless it has processes of its own."""
-    if words[0] == "study":
+    if words[0] in ("study", "compare"):
         return run_fiprof(*words, cwd=folder, env=env)
     with contextlib.chdir(folder):
         done = CliRunner().invoke(cli, words, env=env)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof import interrupts
+from fiprof import files, interrupts
 from fiprof.cli import options, output
 from fiprof.cli.commands.collect import CollectCommand, choose_cases, conclude, print_commands, workload_option
 from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
@@ -145,7 +145,7 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
         from fiprof.orchestrator.importing import ImportRequest, import_files
         from fiprof.orchestrator.run_folder import Archive
 
-        folder = Path(until_shown.enter_context(tempfile.TemporaryDirectory(prefix="fiprof-compare-")))
+        folder = until_shown.enter_context(files.scratch(Path(tempfile.gettempdir())))
         request = ImportRequest((Path(text),), ranges, link=True)
         with measuring(Archive(folder), quiet=True) as bench:
             result = import_files(request, bench)

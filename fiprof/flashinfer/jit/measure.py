@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import fiprof
+from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
 from fiprof.model import results
@@ -265,12 +266,16 @@ def under_way(log: str) -> str:
 @contextlib.contextmanager
 def _scratch(request: JitRequest, progress: Progress) -> Iterator[Path]:
     """A folder for the length of a block. Raises FiprofError where it cannot be made or the disk is nearly full."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="fiprof-jit-", dir=request.cache_dir)).resolve()
-    except OSError as error:
-        remedy = "--cache-dir names another folder for the caches"
-        raise FiprofError(f"{request.cache_dir} cannot be written: {error.strerror}", remedy) from error
-    try:
+    with contextlib.ExitStack() as until_done:
+        try:
+            if request.keep:
+                folder = Path(tempfile.mkdtemp(prefix="fiprof-jit-", dir=request.cache_dir)).resolve()
+                until_done.callback(progress.say, f"kept: {folder}")
+            else:
+                folder = until_done.enter_context(files.scratch(request.cache_dir)).resolve()
+        except OSError as error:
+            remedy = "--cache-dir names another folder for the caches"
+            raise FiprofError(f"{request.cache_dir} cannot be written: {error.strerror}", remedy) from error
         free = shutil.disk_usage(folder).free
         if free < LEAST_FREE_BYTES:
             raise FiprofError(
@@ -280,11 +285,6 @@ def _scratch(request: JitRequest, progress: Progress) -> Iterator[Path]:
         for number, _ in enumerate(request.cases, 1):
             (folder / f"cache-{number}").mkdir()
         yield folder
-    finally:
-        if request.keep:
-            progress.say(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 # The cache on disk
