@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import lzma
 import os
 import shutil
 import tempfile
@@ -92,6 +93,20 @@ def serving() -> Run:
 def profiled(name: str) -> Run:
     """One of PROGRAMS likewise."""
     return _parsed(PROGRAMS[name])
+
+
+def served(name: str) -> Run:
+    """A program of ``tests/data/story``, imported: shared, for reading only."""
+    archive = session_folder() / OTHERS / f"served-{name}"
+    archive.mkdir(parents=True, exist_ok=True)
+    with (archive / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(archive.glob(f"*-{name}")):
+            trace = archive / "trace.sqlite"
+            trace.write_bytes(lzma.decompress((Path(__file__).parent / f"data/story/{name}.sqlite.xz").read_bytes()))
+            assert invoke("import", str(trace), "--name", name, "--artifacts", str(archive))[0] == 0
+    (folder,) = archive.glob(f"*-{name}")
+    return Run(folder)
 
 
 def study_runs() -> list[Run]:

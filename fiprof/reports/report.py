@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.comm import comm
+from fiprof.analysis.planning import plans
 from fiprof.analysis.show import missing
 from fiprof.analysis.story import story
 from fiprof.analysis.thresholds import SOME_WAITING
@@ -100,6 +101,7 @@ def report(runs: Sequence[Run]) -> Report:
         Section("story", "", told),
         *([sections.compared(measured, found)] if several else [sections.parameters(measured[0])]),
         sections.times(runs),
+        *([] if several or told else [sections.planned(runs[0])]),
         *([] if several else [sections.ranges(found[0])]),
         *(make(runs) for make in (sections.ranks, sections.sure, sections.asked, sections.environment)),
         sections.actions(runs),
@@ -150,7 +152,7 @@ def _story(measured: Analyses, rows: Rows, data: dict[str, Any]) -> tuple[View, 
         return ()
     found = story(measured.run, rows.top.program)
     data["pictures"] = pictures(found, measured.run)
-    first, *others = story_report.document(found, rows.top.program).shown[:-1]
+    first, *others = story_report.document(found, rows.top.program, planned=plans(measured.run)).shown[:-1]
     notes = (*first.notes, *(each for each in missing(measured.run) if each.kind != "no_trace"))
     return (replace(first, title="", summary=first.summary[:1], notes=notes), *others)
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fiprof.analysis.occupancy import findings
+from fiprof.analysis.planning import PLANS, SMALL, plans
 from fiprof.analysis.show import FIGURES, Figures, LaunchFigures
 from fiprof.analysis.trace import weights
 from fiprof.model import case_quantities
@@ -180,6 +181,16 @@ def _of_cases(
     return view_of((*names, *of_quantities), rows, title=title, notes=notes)
 
 
+def planning(rows: Sequence[Mapping[str, Value]]) -> View:
+    """plan() apart from run(). rows: of PLANS."""
+    note = (
+        "host: until plan() returns; copies: to the GPU, of one plan. a layer: a run() of the case, or the range that "
+        f"repeats beside plan(); small from: with so many layers plan() is {SMALL:.0%} of the time."
+    )
+    kept = [column for column in PLANS if any(row[column.key] is not None for row in rows)]
+    return view_of(kept, rows, title="plan() and run()", notes=(note,))
+
+
 # The document
 
 Group = Alike[LaunchFigures]
@@ -232,6 +243,8 @@ def document(
     shown = []
     if overview and figures.cases:
         shown.append(case_times(run, cases, "Cases: time of an iteration", *rest))
+    if overview and (planned := plans(run)):
+        shown.append(planning(planned))
     if overview and kept:
         columns: list[Column] = [*(RANK if by_rank else ()), *OVERVIEW]
         found: Mapping[int, str] = {}

@@ -9,6 +9,7 @@ from fiprof.analysis.requests import REQUESTS
 from fiprof.analysis.story import HAPPENED, LAYERS, SAYS, SHOWN, STEPS, Row, Story
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say
+from fiprof.reports.show import planning
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.reports.top import ranking
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
@@ -27,10 +28,17 @@ FIRST = 3
 COPIED, MEMORY = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
 
 
-def document(what: Story, program: Program, *, table: str = "happened", most: int | None = MOST_ROWS) -> Document:
+def document(
+    what: Story,
+    program: Program,
+    *,
+    planned: Sequence[Row] = (),
+    table: str = "happened",
+    most: int | None = MOST_ROWS,
+) -> Document:
     """The story for people; for programs the rows of one table: happened, steps or layers, and the findings beside.
 
-    most: phases that people are shown; None for all.
+    planned: rows of PLANS. most: phases that people are shown; None for all.
     """
     layers = [{"of": found.of, **row} for found in what.layers for row in found.rows]
     programs = {"happened": (HAPPENED, what.happened), "steps": (step_columns(what), what.steps)}
@@ -46,16 +54,17 @@ def document(what: Story, program: Program, *, table: str = "happened", most: in
         "first_steps": [each.fields() for each in what.first_steps],
         "layers": [each.said.fields() | {"kernels": list(each.kernels)} for each in what.layers],
         "laws": [each.fields() for each in what.laws],
+        **({"plans": planned} if planned else {}),
     }
     notes: tuple[str, ...] = ()
     if what.several > 1:
         notes = (say("GPU {device} of {count}: --rank shows another.", device=what.device, count=what.several),)
     columns, rows = programs[table]
-    shown = tuple(_shown(what, program, most))
+    shown = tuple(_shown(what, program, planned, most))
     return Document(programs=view_of(columns, rows), shown=shown, further=further, notes=notes)
 
 
-def _shown(what: Story, program: Program, most: int | None) -> Iterator[View]:
+def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | None) -> Iterator[View]:
     yield happened(what, most)
     if what.requests:
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in what.requests)]
@@ -68,6 +77,8 @@ def _shown(what: Story, program: Program, most: int | None) -> Iterator[View]:
         named = [_kernels(found.kernels) for found in what.layers]
         said = [each for found, names in zip(what.layers, named, strict=True) for each in (found.said, names)]
         yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
+    if planned:
+        yield planning(planned)
     first = ranking(program, FIRST)
     yield replace(first, title="What to change first", summary=())
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import itertools
+import statistics
+import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Random, Value, Workload, torch_dtype
+from fiprof.workloads.nvtx import ranges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 # FlashInfer's own recommendation for the split-K workspace.
 WORKSPACE_BYTES = 128 * 2**20
 
+PLANS = 9
+"""How often planning is timed."""
 LARGEST_SCORES = 2**24
 """Of the float32 reference, so that they need 64 MB; fewer and larger launches save most of its time."""
 
@@ -117,6 +122,21 @@ def _int32(buffer: Tensor, offset: int) -> int:
     return int.from_bytes(content, "little")
 
 
+def plan_times(plan: Callable[[], object], synchronize: Callable[[], object]) -> dict[str, float]:
+    """What planning costs once its code is loaded, the median of PLANS: ``host_us`` until it returns, ``ready_us``
+    until what it copies is on the GPU too. Each is a range ``plan``."""
+    host_us, ready_us = [], []
+    for _ in range(PLANS):
+        synchronize()
+        with ranges("plan"):
+            begin = time.perf_counter()
+            plan()
+            host_us.append((time.perf_counter() - begin) * 1e6)
+        synchronize()
+        ready_us.append((time.perf_counter() - begin) * 1e6)
+    return {"host_us": statistics.median(host_us), "ready_us": statistics.median(ready_us)}
+
+
 class AttentionWorkload(Workload[P]):
     """What prefill and decode have in common. Their ``setup`` keeps the wrapper that planned."""
 
@@ -124,6 +144,8 @@ class AttentionWorkload(Workload[P]):
     params: Any
     wrapper: Any = None
     """FlashInfer's, once set up."""
+    replan: Callable[[], object]
+    """Plans for the same pages again."""
 
     @property
     @abstractmethod
@@ -185,16 +207,20 @@ class AttentionWorkload(Workload[P]):
             )
 
     def facts(self) -> Mapping[str, Value]:
-        """FlashInfer's plan: see :func:`plan_facts`."""
+        """FlashInfer's plan: see :func:`plan_facts` and :func:`plan_times`."""
         import torch
 
         device = torch.cuda.get_device_properties(self.device)
-        return plan_facts(self.wrapper, multiprocessors=device.multi_processor_count)
+        facts = plan_facts(self.wrapper, multiprocessors=device.multi_processor_count)
+        return facts | plan_times(self.replan, torch.cuda.synchronize)
 
     def planned(self, wrapper: Any, kv: PagedKV, *before: Tensor, **options: Any) -> None:
         """Plan for these pages. before: what the wrapper's ``plan`` takes before them; options: after the types."""
         p, dtype = self.params, torch_dtype(self.params.dtype)
         pages = (kv.indptr, kv.indices, kv.last_page_len)
         heads = (p.q_heads, p.kv_heads, p.head_dim, p.page_size)
-        wrapper.plan(*before, *pages, *heads, q_data_type=dtype, kv_data_type=dtype, **options)
         self.wrapper = wrapper
+        self.replan = functools.partial(
+            wrapper.plan, *before, *pages, *heads, q_data_type=dtype, kv_data_type=dtype, **options
+        )
+        self.replan()

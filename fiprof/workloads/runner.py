@@ -213,7 +213,9 @@ class _Session:
             "cost": asdict(workload.cost()),
         }
         launch = self._set_up(case, workload, say, check=request.check and request.rounds == 1)
-        if plan := dict(workload.facts()):
+        with ranges(SETUP, case.id):
+            plan = dict(workload.facts())
+        if plan:
             record["plan"] = plan
         if case.id in self.checked:
             record["reference"] = self.checked[case.id]

@@ -187,6 +187,7 @@ def story_command(
     format_: Format,
 ) -> None:
     """What happened, in order of time: phases, steps, layers; what surprised, and what to change first."""
+    from fiprof.analysis.planning import plans
     from fiprof.analysis.story import story
     from fiprof.analysis.top import top
     from fiprof.reports.story import MOST_ROWS, document, one_request, steps
@@ -198,7 +199,7 @@ def story_command(
     elif step is not None or around is not None:
         made = steps(found, number=step, around_ms=around)
     else:
-        made = document(found, program, table=table, most=None if every else MOST_ROWS)
+        made = document(found, program, planned=plans(run), table=table, most=None if every else MOST_ROWS)
     options.show(made, format_, run=run)
 
 

@@ -11,6 +11,7 @@ from fiprof.analysis import alternatives, checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.comm import comm
+from fiprof.analysis.planning import plans
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.errors import FiprofError
 from fiprof.model import packing, packs
@@ -324,6 +325,12 @@ def times(runs: Sequence[Run]) -> Section:
     if len(shown) < len(timed):
         blocks.append(said(f"The {len(shown)} of {len(timed)} cases with most time are shown."))
     return Section("times", "Time of an iteration", tuple(blocks))
+
+
+def planned(run: Run) -> Section:
+    """What planning costs, apart from run(). Raises FiprofError for a table that cannot be read."""
+    rows = plans(run)
+    return Section("planned", "Planning", (show_report.planning(rows),) if rows else ())
 
 
 # Programs and ranks

@@ -1,0 +1,111 @@
+"""plan() apart from run(): what planning costs the host, what it copies, and from how many layers on it is small.
+
+A plan is a range whose name says so, in a program's step or in the setup of a case; of a case the runner measures it
+without a profiler too.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis.frames import Column
+from fiprof.analysis.trace import calls, folded, marks
+from fiprof.model.arrays import Ints, numbers
+from fiprof.model.case_quantities import KERNEL_TIME, PLAIN
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING
+
+NAME = re.compile(r"(?i)(\b|_)plan(\b|_)")
+SMALL = 0.05
+"""Share of plan() and its layers up to which planning is small."""
+FEWEST = 3
+"""Plans of a name, the first of which load code, and ranges of a name beside each, from which on these are layers."""
+PLANS = (
+    Column("planned", "plan() in"),
+    Column("count", "x", spec=",d"),
+    Column("host_us", "host", "µs", ",.1f"),
+    Column("copies", "copies", spec=",.3g"),
+    Column("copied_bytes", "copied", "bytes", ",.0f"),
+    Column("copy_us", "copying", "µs", ",.1f"),
+    Column("layer_us", "a layer", "µs", ",.1f"),
+    Column("step_share", "of the step", spec=".1%"),
+    Column("layers", "small from", "layers", ",d"),
+)
+"""planned: the case, or the range around it. host_us: until it returns, median. copies, copied_bytes, copy_us: to the
+GPU, of one. layer_us: a run() of the case, or the range that repeats beside it. layers: with which plan() is SMALL."""
+
+Row = dict[str, Any]
+
+
+def plans(run: Run) -> list[Row]:
+    """Rows of PLANS; none where nothing says that it plans. Raises FiprofError for a table that cannot be read."""
+    timed = any("host_us" in plain.plan for plain in run.baseline.values())
+    traced = run.has("ranges") and (timed or run.of_program or run.imported)
+    found = {row["planned"]: row for row in _traced(run)} if traced else {}
+    for case in () if run.of_program else run.cases:
+        plain, row = run.baseline.get(case.id), found.pop(case.id, {})
+        host_us = (plain.plan.get("host_us") if plain else None) or row.get("host_us")
+        if host_us:
+            layer_us = KERNEL_TIME.of(run, case.id) or PLAIN.of(run, case.id)
+            more = {"planned": run.labels(case.id), "host_us": host_us}
+            found[case.id] = row | more | _small(float(host_us), layer_us)
+    return [dict.fromkeys(column.key for column in PLANS) | row for row in found.values()]
+
+
+def _small(host_us: float, layer_us: float | None) -> Row:
+    """From how many layers on planning is SMALL."""
+    layers = math.ceil(host_us * (1 / SMALL - 1) / layer_us) if layer_us else None
+    return {"layer_us": layer_us, "layers": layers}
+
+
+def _traced(run: Run) -> Iterator[Row]:
+    """The plans of the trace by the range around them, those of one name together."""
+    ranges = marks(run)
+    planning = np.array([bool(NAME.search(name)) for name in ranges.folded], bool)
+    if not planning.any():
+        return
+    mine = np.flatnonzero(ranges.own & planning[ranges.alike] & (ranges.ends != NOTHING))
+    parents, names = ranges.parents[mine], dict[str, list[int]]()
+    for place, parent in enumerate(parents.tolist()):
+        text = "" if parent == NOTHING else ranges.texts[ranges.name[parent]] or ""
+        name = text if any(text == case.id for case in run.cases) else folded(text) or "outside every range"
+        names.setdefault(name, []).append(place)
+    copied = _copies(run, ranges.starts[mine], ranges.ends[mine], ranges.threads[mine])
+    beside = np.flatnonzero(np.isin(ranges.parents, parents[parents != NOTHING]) & ~planning[ranges.alike] & ranges.own)
+    for name, places in names.items():
+        rows, around = mine[places], np.unique(parents[places])
+        lengths = (ranges.ends - ranges.starts)[rows] / 1e3
+        siblings = beside[np.isin(ranges.parents[beside], around)]
+        values, counts = np.unique(ranges.alike[siblings], return_counts=True)
+        layer_us = None
+        if len(counts) and len(places) >= FEWEST and counts.max() >= FEWEST * len(around):
+            alike = siblings[ranges.alike[siblings] == values[np.argmax(counts)]]
+            layer_us = float(np.median((ranges.ends - ranges.starts)[alike])) / 1e3
+        whole = (ranges.ends - ranges.starts)[around].sum() / 1e3 if around[0] != NOTHING else None
+        count, size, ns = (float(each[places].sum()) / len(places) for each in copied)
+        yield {
+            "planned": name, "count": len(places), "host_us": float(np.median(lengths)), "copies": count,
+            "copied_bytes": size, "copy_us": ns / 1e3, "step_share": whole and float(lengths.sum() / whole),
+            **_small(float(np.median(lengths)) * len(places) / len(around), layer_us),
+        }  # fmt: skip
+
+
+def _copies(run: Run, starts: Ints, ends: Ints, threads: Ints) -> Ints:
+    """Count, bytes and ns of the copies that were called in each of these ranges; of plans at once on several threads,
+    in that which began last."""
+    found = np.zeros((3, len(starts)), np.int64)
+    by, at, order = calls(run).of("copies"), 0, np.argsort(starts, kind="stable")
+    keys = np.array([*calls(run).threads], np.int64)
+    for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes")):
+        begun, ended, sizes = map(numbers, piece.columns)
+        rows = by[at : (at := at + piece.num_rows)]
+        called = np.flatnonzero(rows != NOTHING)
+        times, of = calls(run).starts[rows[called]], keys[calls(run).thread[rows[called]]]
+        within = order[np.maximum(np.searchsorted(starts[order], times, side="right") - 1, 0)]
+        inside = (times >= starts[within]) & (times < ends[within]) & (of == threads[within])
+        for place, values in enumerate((np.ones(len(sizes), int), np.maximum(sizes, 0), ended - begun)):
+            np.add.at(found[place], within[inside], values[called][inside])
+    return found
