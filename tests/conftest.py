@@ -20,6 +20,7 @@ from fiprof import clock
 from fiprof.model.run import Run
 from tests import postgres
 from tests.browser import Show, launched, showing
+from tests.fakes.recorded import UNPACKED
 from tests.recorded_runs import RUNS, session_folder
 from tests.reports_fixture import record_run
 
@@ -34,6 +35,8 @@ os.environ.setdefault("FIPROF_TEST_SESSION", str(os.getpid()))
 os.environ.setdefault(
     clock.VARIABLE, f"{os.environ.get('FIPROF_TEST_DATE', '2026-11-23T12:00:00+01:00')}@{time.monotonic()}"
 )
+
+os.environ.setdefault(UNPACKED, str(session_folder() / ".unpacked"))
 
 # Threads that NumPy starts for nothing take a tenth of each process's time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

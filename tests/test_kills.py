@@ -1,6 +1,7 @@
 """fiprof ended by a signal at random moments: nothing runs on, nothing is left, lost or falsely said.
 
-Here once for each command and signal; ``make soak`` does it 20 times, each a test of its own that workers share out.
+Here once for each command by SIGKILL and by one of the signals that ask, which have one handler; ``make soak`` does it
+20 times by each signal, every kill a test of its own that workers share out.
 FIPROF_SOAK_SEED repeats a failure's moments.
 """
 
@@ -37,7 +38,7 @@ from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
 SEED = int(os.environ.get("FIPROF_SOAK_SEED") or random.randrange(1 << 32))
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ORPHANS_S = 5
 MARK = "FIPROF_TEST_MARK"
 RECORDED = RUNS["decode"]
@@ -131,6 +132,11 @@ SCENARIOS = {
     "trend": Scenario(TREND, ("runs", *ARCHIVE), archived),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
 }
+KILLS = [
+    pytest.param(name, number, id=f"{name}-{number.name}")
+    for place, name in enumerate(SCENARIOS)
+    for number in (*(ASKING if MOMENTS > 1 else (ASKING[place % 3],)), signal.SIGKILL)
+]
 
 
 @dataclass
@@ -155,8 +161,7 @@ class Kill:
     "nothing runs on, is left or lost; no false reason",
 )
 @pytest.mark.parametrize("turn", range(MOMENTS))
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(("name", "number"), KILLS)
 def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     scenario = SCENARIOS[name]
     env = {**fake_programs(tmp_path, RECORDED), "XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_COLOR": "1"}
@@ -183,7 +188,7 @@ def left_by_nsys(folder: Path) -> list[Path]:
 
 
 @pytest.mark.fault("fiprof is ended while nsys traces", "nsys's trace so far, with the environment, and its logs go from the temporary folder, its semaphores from memory")  # fmt: skip
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [*ASKING, signal.SIGKILL], ids=lambda number: number.name)
 def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.sh"
     program.write_text("echo $$ > pid\nexec sleep 60\n")

@@ -95,7 +95,8 @@ def test_a_kernel_of_ones_own(text: str, flops: int, faked: Fiprof, tmp_path: Pa
     manifest = json.loads((tmp_path / done.stdout.strip() / "run.json").read_text())
     (case,) = manifest["cases"]
     assert (case["id"], case["workload"], case["flops"]) == ("softmax[rows=1]", "my_kernels.py:softmax", flops)
-    assert faked("roofline", "latest").returncode == faked("report", "latest").returncode == 0
+    if text in (KERNEL, KERNEL[:COST]):
+        assert faked("roofline", "latest").returncode == faked("report", "latest").returncode == 0
 
 
 @pytest.mark.parametrize(

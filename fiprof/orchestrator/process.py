@@ -13,6 +13,7 @@ import errno
 import io
 import json
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -149,8 +150,9 @@ class Process:
                 if on_output is not None and on_output(self._relay.tail(TERMINAL_TAIL_BYTES)) is True:
                     message = ENOUGH
                     break
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(POLL_S)
+                # The guard has reported, or is gone. Waiting for its process would find that up to 50 ms later.
+                if select.select([self._report], [], [], POLL_S)[0]:
+                    break
         finally:
             said = self._end()
         if error := said.get("error"):

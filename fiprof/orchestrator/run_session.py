@@ -410,6 +410,11 @@ class RunSession:
         """Compress the raw files; what cannot be stays as it is, and ``fiprof pack`` tries again."""
         with self.progress.step("pack"), contextlib.suppress(FiprofError):
             self.folder.save()
+            self.compress()
+
+    def compress(self) -> None:
+        """Compress those raw files that the manifest names by now."""
+        with contextlib.suppress(FiprofError):
             packing.pack(self.path, stopped=self.executor.stopping.is_set)
 
 

@@ -607,16 +607,18 @@ def _without_repetitions(listings: list[Listing], kernels: list[str]) -> list[Li
     return chosen
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _count(cell: str) -> int | None:
+    """A whole number that the table has room for; None for all else. Most cells of a page are the same few."""
+    digits = cell.replace(",", "")
+    return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else None
+
+
 def _listings(page: Page) -> Iterator[Listing]:
     listing: Listing | None = None
     columns: dict[str, int | None] = {}
     reasons: dict[str, int] = {}
     kernel, width = "", 0
-
-    def count(row: list[str], place: int | None) -> int | None:
-        """A whole number that the table has room for; None for all else."""
-        cell = "" if place is None else row[place].replace(",", "")
-        return int(cell) if re.fullmatch("[0-9]{1,18}", cell) else None
 
     for row in page.records():
         if row[:1] == ["Kernel Name"] and len(row) > 1:
@@ -642,8 +644,8 @@ def _listings(page: Page) -> Iterator[Listing]:
                 address = -1
             if not 0 <= address < 1 << 63:
                 raise page.error(f"has an instruction of {kernel} at {row[0][:40]!r}, which is no address")
-            counts = {column: count(row, place) for column, place in columns.items()}
-            sampled = {reason: count(row, place) or 0 for reason, place in reasons.items() if counts["samples"]}
+            counts = {column: None if place is None else _count(row[place]) for column, place in columns.items()}
+            sampled = {reason: _count(row[place]) or 0 for reason, place in reasons.items() if counts["samples"]}
             listing.instructions.append({"address": address, "sass": row[1].strip(), **counts, "reasons": sampled})
     if listing:
         yield listing

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fakes.recorded import recorded_bytes
+from tests.fakes.recorded import replayed_bytes
 
 VERSION = """NVIDIA (R) Nsight Compute Command Line Profiler
 Copyright (c) 2018-2025 NVIDIA Corporation
@@ -49,7 +49,7 @@ def show_page(options: dict[str, str], recorded: Path) -> int:
     if not Path(options["--import"]).read_bytes().startswith(b"NVR"):
         print("==ERROR== The file is not an Nsight Compute profiler report.")
         return 1
-    sys.stdout.buffer.write(recorded_bytes(recorded / "ncu" / f"{options['--page']}.csv"))
+    sys.stdout.buffer.write(replayed_bytes(recorded / "ncu" / f"{options['--page']}.csv"))
     return 0
 
 
@@ -78,7 +78,7 @@ def profile(options: dict[str, str], program: list[str], recorded: Path) -> int:
         if line.startswith("==PROF== Profiling"):
             print(line, flush=True)
     if failure != "no-report":
-        report.write_bytes(recorded_bytes(recorded / "ncu" / "profile.ncu-rep"))
+        report.write_bytes(replayed_bytes(recorded / "ncu" / "profile.ncu-rep"))
         print(f"==PROF== Report: {report}")
     return 0
 

@@ -5,15 +5,18 @@ FAKE_RUN: the archived run whose SQLite file it gives out; without its kernels w
 
 import contextlib
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.fakes.recorded import recorded_bytes
+from tests.fakes.recorded import replayed_bytes
 
 
 def main() -> int:
+    # No traceback of a stand-in's.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0")
@@ -26,7 +29,7 @@ def main() -> int:
     recorded = Path(os.environ["FAKE_RUN"]) / "nsys"
     if action == "export":
         assert options["--type"] == "sqlite"
-        Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.sqlite"))
+        Path(options["--output"]).write_bytes(replayed_bytes(recorded / "trace.sqlite"))
         record_environment(Path(options["--output"]))
         if os.environ.get("FAKE_NSYS") == "no-kernels":
             with contextlib.closing(sqlite3.connect(options["--output"])) as connection, connection:

@@ -1,7 +1,12 @@
 """Raw files of a recorded run, packed or not."""
 
+import contextlib
 import lzma
+import os
 from pathlib import Path
+
+UNPACKED = "FIPROF_TEST_UNPACKED"
+"""The folder in which a session of tests keeps what it has unpacked."""
 
 
 def recorded_bytes(path: Path) -> bytes:
@@ -13,3 +18,15 @@ def recorded_bytes(path: Path) -> bytes:
 
     with pa.input_stream(path.with_name(path.name + ".zst"), compression="zstd") as plain:
         return bytes(plain.read())
+
+
+def replayed_bytes(path: Path) -> bytes:
+    """The same of a run that the stand-ins give out again and again: unpacked once a session."""
+    kept = Path(os.environ[UNPACKED], path.parts[-3], path.name)
+    with contextlib.suppress(FileNotFoundError):
+        return kept.read_bytes()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    making = kept.with_name(f"{kept.name}-{os.getpid()}")
+    making.write_bytes(recorded_bytes(path))
+    making.rename(kept)
+    return kept.read_bytes()
