@@ -7,13 +7,13 @@ import pytest
 
 from fiprof.reports.report import report
 from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show
-from tests.recorded_runs import parsed, profiled
+from tests.recorded_runs import parsed, profiled, served
 from tests.reports_fixture import case, execution, make_run
 from tests.test_reports_report import HOSTILE
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 
-PAGES = ("all", "llama", "ranks", "decode", "several")
+PAGES = ("all", "llama", "ranks", "decode", "several", "batching", "server")
 
 pytestmark = NEEDED
 
@@ -29,6 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     runs = {
         "all": [parsed("all")], "llama": [profiled("llama")], "ranks": [profiled("ranks")], "decode": [parsed("decode")],
         "several": [parsed("all"), parsed("prefill-decode-rope")], "hostile": [hostile],
+        "batching": [served("batching")], "server": [profiled("server")],
     }  # fmt: skip
     for name, of in runs.items():
         (folder / f"{name}.html").write_text(report(of).html(), encoding="utf-8")
@@ -160,7 +161,7 @@ def test_names_of_the_program_are_text(show: Show) -> None:
 
 
 OVERLAPS = """() => {
-  const seen = [...document.querySelectorAll("h1, .headline, .chips > *, #rows td, #rows th, [role=tab], #panel p, #panel li, .legend li")]
+  const seen = [...document.querySelectorAll("h1, .headline, .chips > *, #story td, #story th, #story p, figcaption, figure text, #rows td, #rows th, [role=tab], #panel p, #panel li, .legend li")]
     .filter((part) => part.checkVisibility() && part.getBoundingClientRect().width);
   const found = [];
   const boxes = seen.map((part) => [part, part.getBoundingClientRect()]);
@@ -190,7 +191,8 @@ def test_nothing_lies_on_anything_and_the_page_is_as_wide_as_the_screen(
     ("name", "viewport", "scheme"),
     [
         ("all", DESKTOP, "light"), ("all", PHONE, "dark"), ("llama", DESKTOP, "dark"), ("ranks", PHONE, "light"),
-        ("decode", DESKTOP, "light"), ("several", DESKTOP, "dark"),
+        ("decode", DESKTOP, "light"), ("several", DESKTOP, "dark"), ("batching", DESKTOP, "light"),
+        ("batching", PHONE, "dark"),
     ],
 )  # fmt: skip
 def test_axe_core_finds_nothing(show: Show, name: str, viewport: dict[str, int], scheme: str) -> None:

@@ -59,13 +59,15 @@ class Report:
     """What makes the whole doubtful."""
     data: dict[str, Any]
     """All that the page shows, as JSON."""
-    story: tuple[View, ...]
-    """Of a program: what happened."""
-    answer: tuple[View, ...]
-    """What takes the time, why, and what to do: the tables that the commands print, for Markdown."""
     sections: tuple[Section, ...]
+    """What happened in a program; for Markdown what takes the time; and what is below."""
     numbers: tuple[tuple[str, str, TracedNumber], ...]
     """Every number whose source is known: its section, how it is written there, and itself."""
+
+    @property
+    def told(self) -> bool:
+        """Whether it begins with a program's story."""
+        return self.sections[0].anchor == "story"
 
     def html(self, links: Sequence[tuple[str, str]] = ()) -> str:
         """One file that needs no network. links: texts and addresses of sibling pages."""
@@ -98,7 +100,7 @@ def report(runs: Sequence[Run]) -> Report:
     ]
     told = () if several else _story(measured[0], found[0], data)
     parts = (
-        Section("story", "", told),
+        Section("story", "What happened", told),
         *([sections.compared(measured, found)] if several else [sections.parameters(measured[0])]),
         sections.times(runs),
         *([] if several or told else [sections.planned(runs[0])]),
@@ -116,7 +118,8 @@ def report(runs: Sequence[Run]) -> Report:
     pairs = list(zip(measured, found, strict=True))
     warnings = tuple(text for each in measured for text in _doubts(each.run, bool(told)))
     answer = tuple(view for each, rows in pairs for view in _answer(each, rows))
-    return Report(title, subtitle, head, warnings, data, told, answer, parts, tuple(ink.numbers))
+    shown = (*parts[: bool(told)], Section("answer", "What takes the time", answer), *parts[bool(told) :])
+    return Report(title, subtitle, head, warnings, data, shown, tuple(ink.numbers))
 
 
 def traced_numbers(run: Run) -> dict[str, float]:
@@ -154,7 +157,8 @@ def _story(measured: Analyses, rows: Rows, data: dict[str, Any]) -> tuple[View, 
     data["pictures"] = pictures(found, measured.run)
     first, *others = story_report.document(found, rows.top.program, planned=plans(measured.run)).shown[:-1]
     notes = (*first.notes, *(each for each in missing(measured.run) if each.kind != "no_trace"))
-    return (replace(first, title="", summary=first.summary[:1], notes=notes), *others)
+    summary = tuple(each for each in first.summary if each is not rows.top.program.answer)
+    return (replace(first, title="", summary=summary, notes=notes), *others)
 
 
 def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:

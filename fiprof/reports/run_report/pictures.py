@@ -9,16 +9,15 @@ import numpy as np
 from fiprof.analysis.story import Row, Story
 from fiprof.analysis.trace import folded
 from fiprof.model.arrays import numbers
-from fiprof.model.finding import Finding, say
+from fiprof.model.finding import Finding, say, worded
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING
 from fiprof.reports import colours
 from fiprof.text import escape_control, shorten
 
 MOST_POINTS = 600
 """Of a picture; of more steps the longest of every few are drawn."""
 TOO_LONG = 4.0
-"""Times the usual step of the phase with most time, from which one is drawn at the upper edge."""
+"""Times the usual step of the phase with most steps, from which one is drawn at the upper edge."""
 LONGEST_NAME = 90
 """Cells of a step's name."""
 
@@ -33,20 +32,24 @@ def pictures(what: Story, run: Run) -> list[Picture]:
 
 
 def _steps(what: Story) -> Iterator[Picture]:
-    """Step time over the steps in order of time, coloured by phase, with how they grow."""
-    names = {row["what"]: row["total_ms"] for row in what.happened}
+    """Step time over the steps in order of time, coloured by phase and what they are for, with how they grow."""
+    names = {row["what"] for row in what.happened}
     phases: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for place, row in enumerate(sorted(what.steps, key=lambda row: row["at_ms"])):
         phases[row["what"] if row["what"] in names else folded(row["what"])].append((place, row))
     if not phases:
         return
-    longest = max(phases, key=lambda name: names.get(name, 0.0))
-    usual = float(np.median([row["length_ms"] for _, row in phases[longest]]))
+    usual = float(np.median([row["length_ms"] for _, row in max(phases.values(), key=len)]))
     top = min(TOO_LONG * usual, max(row["length_ms"] for row in what.steps))
     every = max(-(-len(what.steps) // MOST_POINTS), 1)
-    palette = colours.series(sorted(phases, key=lambda name: -names.get(name, 0.0)))
-    groups = []
+    parts: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for name, rows in phases.items():
+        several = len({row["kind"] for _, row in rows}) > 1
+        for place, row in rows:
+            parts[f"{name} ({worded(row['kind'])})" if several else name].append((place, row))
+    palette = colours.series(sorted(parts, key=lambda name: -len(parts[name])))
+    groups = []
+    for name, rows in parts.items():
         kept = [max(rows[at : at + every], key=lambda each: each[1]["length_ms"]) for at in range(0, len(rows), every)]
         groups.append({
             "name": escape_control(name),
@@ -76,12 +79,17 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
     """Device memory that CUDA gave, with its peak."""
     if not run.row_count("memory"):
         return
-    times, totals, devices = map(numbers, run.table("memory", ("time_ns", "total_bytes", "device")).columns)
-    mine = np.flatnonzero(devices == max(what.device, 0) if what.device != NOTHING else devices >= 0)
+    table = run.table("memory", ("time_ns", "total_bytes", "device", "pid"))
+    times, totals, devices, pids = map(numbers, table.columns)
+    mine = np.flatnonzero(devices == what.device)
     if len(mine) < 2:
         return
     order = mine[np.argsort(times[mine], kind="stable")]
-    times, totals = times[order], totals[order]
+    times, totals, pids = times[order], totals[order], pids[order]
+    # Of each process apart: what all hold together.
+    for pid in np.unique(pids):
+        totals[pids == pid] = np.diff(totals[pids == pid], prepend=0)
+    totals = np.cumsum(totals)
     peak = int(np.argmax(totals))
     # Of the events of a bin the last, and of all the largest.
     bins = ((times - times[0]) * MOST_POINTS // max(int(times[-1] - times[0]), 1)).astype(np.int64)

@@ -16,8 +16,8 @@ from fiprof.model.spans import split
 from fiprof.reports.run_report.rows import Row
 from fiprof.text import escape_control, short_kernel
 
-SAID = (*RUN_WARNINGS, "no_trace", "no_ranges", "other_ranges")
-"""What a report says at its beginning."""
+SAID = (*RUN_WARNINGS, "no_trace", "no_ranges", "other_ranges", "no_cases", "unmarked")
+"""What a report says at its beginning, or needs not say: who wants cases of a program."""
 BINS = 1_000
 """Of a track that has more than MOST_EXACT pieces."""
 LEVEL_BINS = BINS // 4

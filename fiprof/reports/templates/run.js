@@ -49,7 +49,7 @@ const fact = (text, source) => el("span", { class: "fact", tabindex: 0, "data-ti
 const plain = (value) => (Array.isArray(value) ? value.map((piece) => (typeof piece === "string" ? piece : piece[0])).join("") : value ?? "");
 const paragraphs = (values, kind = null) => values.map((value) => el("p", { class: kind }, words(value)));
 // A long name breaks at its words.
-const breakable = (name) => name.split(/(?<=[_:,<>])(?=\S)|(?<=[a-z\d])(?=[A-Z])/).flatMap((word) => [word, el("wbr")]);
+const breakable = (name) => name.length < 12 ? [name] : name.split(/(?<=[_:,<>])(?=\S)|(?<=[a-z\d])(?=[A-Z])/).flatMap((word) => [word, el("wbr")]);
 const scrolled = (name, grid, kind = "") => el("div", { class: `scroll ${kind}`, tabindex: 0, role: "group", "aria-label": name }, grid);
 
 const bar = ({ b, m }) => el("span", { class: "track" }, el("span", { style: `width:${100 * b}%` }), m === null ? "" : el("i", { style: `left:${Math.min(100 * m, 99.5)}%` }));
@@ -58,7 +58,7 @@ function cell(value, column) {
   const tip = data.sources[value?.s] ?? value?.tip;
   const shade = value?.h === undefined ? null : `background:color-mix(in srgb, #2994ff ${Math.round(70 * Math.min(value.h ?? 0, 1))}%, var(--paper))`;
   const shown = value === null ? "–" : typeof value === "string" ? breakable(value) : Array.isArray(value) ? words(value) : "b" in value ? bar(value) : value.t;
-  return el("td", { class: column.n ? "n" : null, "data-tip": tip, tabindex: tip ? 0 : null, "data-o": value?.o, style: shade }, shown);
+  return el("td", { class: column.n ? "n" : typeof value === "string" && value.length < 12 ? "whole" : null, "data-tip": tip, tabindex: tip ? 0 : null, "data-o": value?.o, style: shade }, shown);
 }
 
 function table(view) {
@@ -468,7 +468,6 @@ function paneRoofline(row, launch) {
     ...table(roof.table),
   ];
 }
-
 
 const MOST_COUNTERS = 300;
 const COUNTERS = { title: "", warnings: [], notes: [], columns: [{ t: "counter" }, { t: "value", n: true }, { t: "meaning or unit" }] };
