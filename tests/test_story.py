@@ -215,7 +215,7 @@ def test_steps_without_ranges() -> None:
 def test_the_time_is_told_once() -> None:
     for name in ("llama", "ranks", "graph", "vectors", "server", "window"):
         rows = told(profiled(name).path)["rows"]
-        assert sum(row["share"] for row in rows) == pytest.approx(1.0)
+        assert sum(row["share"] or 0 for row in rows) == pytest.approx(1.0)
         assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
 
 
@@ -284,6 +284,27 @@ def test_requests_are_what_the_program_says(recordings: dict[str, Path]) -> None
         for found, said in zip(row["token_ms"], true["token_us"], strict=True):
             assert abs(1e3 * (found - row["arrived_ms"]) - said) <= max(50, 0.02 * said)
         assert abs(1e3 * row["ttft_ms"] - true["ttft_us"]) <= max(50, 0.02 * true["ttft_us"])
+
+
+def test_the_story_of_a_server_is_told_in_order(recordings: dict[str, Path]) -> None:
+    """When request 3 was admitted, which step was slow and why, who was preempted; every step in one line or the other."""
+    rows = told(recordings["batching"], "--table", "told")["rows"]
+    assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
+    said = {row["said"]["what"]: row["said"] for row in rows if row["said"]["id"] == "step"}
+
+    def events(step: str) -> list[tuple[str, Any]]:
+        parts = [value for value in said[step].values() if isinstance(value, dict)]
+        return [(each["id"], each["who"] if "who" in each else each["id"]) for each in parts]
+
+    (admitted,) = [value for value in said["step 6"].values() if isinstance(value, dict) and value["id"] == "admitted"]
+    assert (admitted["id"], admitted["prompt"]) == ("admitted", 60)
+    assert ("preempted", ["r14"]) in events("step 40") and ("preempted", ["r15"]) in events("step 54")
+    assert ("readmitted", ["r14"]) in events("step 42") and "slow" in dict(events("step 18"))
+    folded = sum(
+        row["said"]["count"] for row in rows if row["said"]["id"] == "steps" and "step" in row["said"]["first"]
+    )
+    assert len(said) + folded == 84
+    assert 60 <= len(invoke("story", str(recordings["batching"]))[1].splitlines()) <= 150
 
 
 def test_one_request_is_asked_for(recordings: dict[str, Path]) -> None:

@@ -19,8 +19,9 @@ from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LAYER_NS, LOADS, WAITS, Program
-from fiprof.analysis.requests import Kind, Step, requests, says, served
+from fiprof.analysis.requests import Kind, Request, Step, requests, says, served
 from fiprof.analysis.steady import FEWEST_STEPS, By, steady
+from fiprof.analysis.telling import Beat, tell
 from fiprof.analysis.trace import SEPARATOR, Marks, calls, kernel_calls, marks, phases, thread_keys
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Floats, Ints, coded, numbers
@@ -50,6 +51,8 @@ LONGEST_PERIOD, LONGEST_STEP = 4096, 1 << 16
 """Kernels of a layer and of a step in which layers are looked for, at most."""
 LAYERED = 0.5
 """Share of a step's kernels that its layers hold at least."""
+BEFORE = "before the first range"
+"""What it was is told, but it has no share of the time: imports, mostly."""
 OTHER_LAYER = 1.25
 """Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
 LEAST_GROWTH = 0.02
@@ -90,13 +93,13 @@ HAPPENED = (
     Column("each_ms", "each", "ms", ",.3f", "Median: from its begin, or the end of what came before, to its end."),
     Column("spread", "spread", spec=".0%", meaning="(p90 - p10) / median."),
     Column("total_ms", "time", "ms", ",.1f", "Of all of them, one after the other."),
-    Column("share", "share", spec=".1%", meaning="Of the time that is told."),
+    Column("share", "share", spec=".1%", meaning="Of the time from the first range on."),
     Column("busy", "GPU busy", spec=".0%", meaning="Share of it in which kernels ran that were launched in it."),
     Column("kernels", "kernels", spec=",.0f", meaning="Launched in each; median."),
     Column("copied_bytes", meaning="In all of them."),
     Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
-    Column("does", "the host", narrow=Narrow.BELOW, meaning="What the launching thread does, share of its time."),
-    Column("kernel", "longest kernel", narrow=Narrow.BELOW, meaning="In all of them, with its share of their kernels."),
+    Column("does", "the host", narrow=Narrow.DROP, meaning="What the launching thread does, share of its time."),
+    Column("kernel", "longest kernel", narrow=Narrow.DROP, meaning="In all of them, with its share of their kernels."),
     Column("sms_active_pct", "SMs", "%", ".0f", "", narrow=Narrow.DROP),
     Column("tensor_active_pct", "tensor", "%", ".0f", narrow=Narrow.DROP),
     Column("dram_pct", "DRAM", "%", ".0f", "DRAM's throughput by nsys's samples.", narrow=Narrow.DROP),
@@ -117,6 +120,15 @@ STEPS = (
 """One moment; the host's times are those of the launching thread. What its range says in numbers follows, each with
 ``says_`` before its word."""
 SAYS = "says_"
+MEMORY = (
+    Column("at_ms", "at", "ms", ",.1f"),
+    Column("bytes", "bytes", spec=",d"),
+    Column("range", "range", meaning="Of the thread that allocates, outermost first.", narrow=Narrow.BELOW),
+    Column("call", "call"),
+    Column("total_bytes", "in all", spec=",d", meaning="Of the process on this GPU, after it."),
+)
+"""An allocation of device memory, of the largest."""
+MOST_ALLOCATIONS = 12
 PART_OF_STEP = (
     Column("part", "of the step"),
     Column("name", "which"),
@@ -162,10 +174,18 @@ class Story:
     device: int
     several: int
     """GPUs of the run."""
+    told: list[Row]
+    """Rows of TOLD: lines in order of time."""
     happened: list[Row]
     """Rows of HAPPENED, in order of time."""
     steps: list[Row]
     """Rows of STEPS: every moment of the names that repeat."""
+    memory: list[Row]
+    """Rows of MEMORY: the largest allocations, in order of time."""
+    peak: tuple[Finding, ...]
+    """The most memory, and whose it is."""
+    again: tuple[Finding, ...]
+    """How to see findings again, with the value to expect."""
     said: tuple[str, ...]
     """Columns of what the steps say, with SAYS."""
     requests: list[Row]
@@ -306,7 +326,7 @@ class _Teller:
         shown = found.folded
         for key, rows in split(keys):
             if key < 0:
-                name = (0, "before the first range" if key == NOTHING - 1 else "outside every range", False)
+                name = (0, BEFORE if key == NOTHING - 1 else "outside every range", False)
             else:
                 node = nodes[labels[rows][0]]
                 words = shown[found.alike[node]]
@@ -435,11 +455,11 @@ class _Teller:
         compared = {place for pairs in changes.values() for pair in pairs for place in pair}
         sequences = self._sequences(wanted | compared | {int(place) for places in alike.values() for place in places})
         details = self._details(sequences, wanted)
-        surprises, first_steps, laws = list[Finding](), list[Finding](), list[Finding]()
+        surprises, slow_first, laws = list[Finding](), list[Finding](), list[Finding]()
         for group, rows in long.items():
             at_first = next(n for n in range(len(rows) + 1) if n not in late[group])
             for each in self._surprises(group, rows, late[group], details):
-                (first_steps if each.values["number"] < at_first else surprises).append(each)
+                (slow_first if each.values["number"] < at_first else surprises).append(each)
             surprises += [self._changed(group, *pair, sequences) for pair in changes[group]]
             surprises += self._leak(group, rows)
             laws += self._law(group, rows)
@@ -455,25 +475,31 @@ class _Teller:
         words = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
         served_steps = self._of_server()
         made = requests(marks(self.run), served_steps)
+        memory, peak = self._allocations()
         return Story(
             rank=ranks_of(self.run).on(self.device),
             device=self.device,
             several=several,
+            told=tell(self._beats(surprises + slow_first), made, SHOWN * float(self.length.sum()) / 1e6),
             happened=happened,
             steps=[dict.fromkeys(words) | row for row in steps],
             said=tuple(words),
+            memory=memory,
+            peak=peak,
+            again=tuple(self._again(happened, surprises, made)),
             requests=[each.row() for each in made],
             served=tuple(served(made, served_steps)),
             surprises=tuple(surprises),
             causes=tuple(_folded(surprises)),
-            first_steps=tuple(_folded(first_steps)),
+            first_steps=tuple(_folded(slow_first)),
             layers=tuple(layers),
             laws=tuple(laws),
             summary=(self._told(happened), program.answer),
         )
 
     def _happened(self, of_group: Mapping[int, Ints]) -> list[Row]:
-        total = max(float(self.length.sum()), 1.0)
+        before = np.array([name == BEFORE for _, name, _ in self.moments.names])[self.moments.group]
+        total = max(float(self.length[~before].sum()), 1.0)
         memory = self._memory()
         sampled = self._sampled(of_group)
         rows = []
@@ -482,8 +508,6 @@ class _Teller:
             lengths = self.length[places]
             low, median, high = np.percentile(lengths, (10, 50, 90)).tolist()
             whole = float(lengths.sum())
-            host = self.does[places].sum(axis=0)
-            doing = sorted(zip(host / max(host.sum(), 1.0), DOES, strict=True), reverse=True)
             kernels = self.kernel_ns.get(group, {})
             longest = max(kernels, key=kernels.__getitem__, default=None)
             rows.append(
@@ -495,16 +519,12 @@ class _Teller:
                     "each_ms": median / 1e6,
                     "spread": (high - low) / median if len(places) > 1 and median else None,
                     "total_ms": whole / 1e6,
-                    "share": whole / total,
+                    "share": None if name == BEFORE else whole / total,
                     "busy": min(float(self.busy[places].sum()) / whole, 1.0) if whole else None,
                     "kernels": float(np.median(self.kernels[places])),
                     "copied_bytes": int(self.copied[places].sum()),
                     "memory_bytes": None if memory is None else int(memory[places[-1]]),
-                    "does": tuple(
-                        finding("doing", "{share:.0%} {does}", share=float(share), does=does)
-                        for share, does in doing[:2]
-                        if share >= 0.1
-                    ),
+                    "does": self._doing(self.does[places].sum(axis=0)),
                     "kernel": longest
                     and finding(
                         "longest",
@@ -516,7 +536,7 @@ class _Teller:
                     "hot": "",
                 }
             )
-        max(rows, key=lambda row: row["total_ms"])["hot"] = "◀ most time"
+        max(rows, key=lambda row: row["share"] or 0.0)["hot"] = "◀ most time"
         return sorted(rows, key=lambda row: row["at_ms"])
 
     def _memory(self) -> Ints | None:
@@ -531,6 +551,75 @@ class _Teller:
         order = mine[np.argsort(times[mine], kind="stable")]
         place = np.searchsorted(times[order], self.moments.edges[1:], side="right") - 1
         return np.where(place < 0, 0, totals[order][place])
+
+    def _allocations(self) -> tuple[list[Row], tuple[Finding, ...]]:
+        """Rows of MEMORY; and the peak with the ranges whose allocations it is made of."""
+        if not self.run.row_count("memory"):
+            return [], ()
+        table = self.run.table("memory", ["time_ns", "device", "bytes", "total_bytes", "address", "kind"])
+        times, devices, sizes, totals, addresses = map(numbers, table.columns[:5])
+        kinds, kind = coded(table["kind"])
+        rows = np.flatnonzero(devices == self.device)
+        rows = rows[np.argsort(times[rows], kind="stable")]
+        given = np.array([each == "Allocation" for each in kinds])[kind]
+        if not given[rows].any():
+            return [], ()
+        ranges = phases(self.run).threads.get(self.key)
+        label = np.full(len(times), NOTHING) if ranges is None else ranges.at(times)
+        nested = calls(self.run).nested.get(self.thread)
+        call = np.full(len(times), NOTHING) if nested is None else nested.at(times)
+        largest = rows[given[rows]]
+        largest = np.sort(largest[np.argsort(-sizes[largest], kind="stable")[:MOST_ALLOCATIONS]])
+        made: list[Row] = [
+            {
+                "at_ms": int(times[row]) / 1e6,
+                "bytes": int(sizes[row]),
+                "range": phases(self.run).path(int(label[row])),
+                "call": None if call[row] == NOTHING else calls(self.run).names[call[row]],
+                "total_bytes": int(totals[row]),
+            }
+            for row in largest[np.argsort(times[largest], kind="stable")].tolist()
+        ]
+        peak = int(np.argmax(totals[rows]))
+        until = rows[: peak + 1]
+        # Of each address the last event until then: memory that was not given back.
+        held = until[_last_of(addresses[until])]
+        held = held[given[held]]
+        sums = Counter[str]()
+        for owner, of in split(label[held]):
+            path = phases(self.run).path(owner)
+            sums[(path or "outside every range").partition(SEPARATOR)[0]] += int(sizes[held][of].sum())
+        owners = tuple(
+            finding("owner", "{gb:,.3f} GB in {range}", gb=size / 1e9, range=name) for name, size in sums.most_common(4)
+        )
+        words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms: {owners}."
+        at_ms = int(times[rows[peak]]) / 1e6
+        return made, (finding("peak", words, peak_gb=int(totals[rows[peak]]) / 1e9, at_ms=at_ms, owners=owners),)
+
+    def _again(
+        self, happened: Sequence[Row], surprises: Sequence[Finding], made: Sequence[Request]
+    ) -> Iterator[Finding]:
+        """A command for each of the most important findings, and what it says."""
+        name = self.run.manifest.name
+        slow = [each for each in surprises if each.kind == "slow_step"]
+        for each in sorted(slow, key=lambda each: -each.values["more_ms"])[:2]:
+            yield finding(
+                "again",
+                "{command}: {what} takes {length_ms:,.3f} ms.",
+                command=f"fiprof story {name} --around {each.values['at_ms']:.1f}",
+                what=each.values["what"].partition(": ")[0],
+                length_ms=each.values["length_ms"],
+            )
+        firsts = [row["ttft_ms"] for each in made if (row := each.row())["ttft_ms"] is not None]
+        if firsts:
+            command = f"fiprof story {name} --table requests --format csv"
+            words = "{command}: the median of ttft_ms is {ttft_ms:,.3f}."
+            yield finding("again", words, command=command, ttft_ms=float(np.median(firsts)))
+        steps = max((row for row in happened if row["count"] > 1), key=lambda row: row["total_ms"], default=None)
+        if steps:
+            command = f"fiprof story {name} --format csv"
+            words = "{command}: each_ms of {what} is {each_ms:,.3f}."
+            yield finding("again", words, command=command, what=steps["what"], each_ms=steps["each_ms"])
 
     def _sampled(self, of_group: Mapping[int, Ints]) -> dict[int, Row]:
         """Means of nsys's samples in the moments of each group, percent; None without."""
@@ -547,6 +636,47 @@ class _Teller:
                 if self.length[there].sum():
                     found[group][column] = float(np.average(means[there], weights=self.length[there]))
         return found
+
+    def _beats(self, surprises: Sequence[Finding]) -> list[Beat]:
+        """The moments to be told."""
+        slow = {each.values["place"]: each for each in surprises if each.kind == "slow_step"}
+        memory, found = self._memory(), list[Beat]()
+        counts = np.bincount(self.moments.group)
+        for place, group in enumerate(self.moments.group.tolist()):
+            _, name, repeats = self.moments.names[group]
+            begin, end = int(self.from_[place]), int(self.done[place])
+            step = Step(self._name(place), begin, end, says(self.moments.texts[place]), float(self.busy[place]))
+            found.append(
+                Beat(
+                    place,
+                    name,
+                    step,
+                    repeats,
+                    int(self.kernels[place]),
+                    None if memory is None else int(memory[place]),
+                    self._doing(self.does[place]) if counts[group] < FEW_STEPS else (),
+                    () if repeats else self._functions(begin, int(self.moments.edges[place + 1])),
+                    slow.get(place),
+                )
+            )
+        return found
+
+    def _doing(self, host: Floats) -> tuple[Finding, ...]:
+        """What the launching thread does most, with its share. host: ns of each of DOES."""
+        shares = sorted(zip((host / max(host.sum(), 1.0)).tolist(), DOES, strict=True), reverse=True)
+        return tuple(
+            finding("doing", "{share:.0%} {does}", share=share, does=does) for share, does in shares[:2] if share >= 0.1
+        )
+
+    def _functions(self, begin: int, end: int) -> tuple[Finding, ...]:
+        """The Python functions in which the launching thread was for a tenth of some time or more."""
+        work = host_times(self.run).during(self.key, np.array([begin]), np.array([end]))
+        longest = sorted(((ns, each.label) for each, ns in work.items() if each.label), reverse=True)[:3]
+        return tuple(
+            finding("function", "{ms:,.0f} ms {name}", ms=ns / 1e6, name=name)
+            for ns, name in longest
+            if ns >= 0.1 * (end - begin)
+        )
 
     def _of_server(self) -> list[Step]:
         """The moments that say what they are for, or are called by it, in order of time."""
@@ -583,11 +713,11 @@ class _Teller:
 
     def _told(self, happened: Sequence[Row]) -> Finding:
         """The phases in a sentence, what takes time only."""
-        shown = [row for row in happened if row["share"] >= 0.02]
+        shown = [row for row in happened if (row["share"] or 0.0) >= 0.02]
         return finding(
             "told",
             "{length_s:.3f} s: {phases}.",
-            length_s=float(self.length.sum()) / 1e9,
+            length_s=sum(row["total_ms"] for row in happened if row["share"] is not None) / 1e3,
             phases=tuple(
                 finding(
                     "phase",
@@ -641,6 +771,7 @@ class _Teller:
                 what=names[0],
                 of=self.moments.names[group][1],
                 number=number,
+                place=place,
                 at_ms=int(self.from_[place]) / 1e6,
                 length_ms=float(lengths[number]) / 1e6,
                 usual_ms=float(usual[number]) / 1e6,
@@ -978,7 +1109,7 @@ def _folded(found: Sequence[Finding]) -> Iterator[Finding]:
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
-            words += "; {using} of them are the first to use a kernel ({first_use})"
+            words += "; {using} of them are the first to run some kernels ({new} in all, {longest} one)"
         yield finding(
             "slow_steps",
             words + ".",
@@ -989,6 +1120,8 @@ def _folded(found: Sequence[Finding]) -> Iterator[Finding]:
             to_ms=max(times),
             cause=several[0].values["cause"],
             using=sum(bool(each.values["first_use"]) for each in several),
+            new=len(first),
+            longest=first[0] if first else "",
             first_use=first,
         )
 
@@ -1010,6 +1143,12 @@ def _beside_steps(found: Marks, mine: Any, outermost: Any) -> Any:
         owners = found.parents[owners]
     chosen = mine & ~outermost & (inside[:-1] > 0)
     return chosen & np.isin(found.alike, found.alike[chosen & (beside[found.parents] > inside[:-1])])
+
+
+def _last_of(keys: Ints) -> Ints:
+    """The last row of each distinct key, ascending."""
+    found: Ints = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]
+    return np.sort(found)
 
 
 def _line(x: Ints, y: Floats) -> tuple[float, float, float]:

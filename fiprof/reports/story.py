@@ -6,9 +6,10 @@ from typing import Any
 
 from fiprof.analysis.program import Program
 from fiprof.analysis.requests import REQUESTS
-from fiprof.analysis.story import HAPPENED, LAYERS, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.story import HAPPENED, LAYERS, MEMORY, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
-from fiprof.model.finding import finding, say
+from fiprof.model.finding import finding, say, worded
 from fiprof.reports.show import planning
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.reports.top import ranking
@@ -18,6 +19,8 @@ from fiprof.text import escape_control, shorten
 MOST_ROWS = 20
 """Phases that people are shown: what takes most time, in order of time."""
 MOST_STEPS = 40
+MOST_REQUESTS = 10
+"""Those with the longest TTFT, in order of arrival."""
 MOST_KERNELS = 6
 """Of a layer, that are named."""
 LONGEST_NAME = 60
@@ -25,7 +28,7 @@ LONGEST_NAME = 60
 FIRST = 3
 """Rows of the program's verdict."""
 
-COPIED, MEMORY = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
+COPIED, HELD = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
 
 
 def document(
@@ -42,6 +45,8 @@ def document(
     """
     layers = [{"of": found.of, **row} for found in what.layers for row in found.rows]
     programs = {"happened": (HAPPENED, what.happened), "steps": (step_columns(what), what.steps)}
+    programs["told"] = TOLD, what.told
+    programs["memory"] = MEMORY, what.memory
     programs["requests"] = REQUESTS, what.requests
     programs["layers"] = (Column("of", "step"), *LAYERS), layers
     further = {
@@ -53,6 +58,8 @@ def document(
         "causes": [each.fields() for each in what.causes],
         "first_steps": [each.fields() for each in what.first_steps],
         "layers": [each.said.fields() | {"kernels": list(each.kernels)} for each in what.layers],
+        "peak": [each.fields() for each in what.peak],
+        "again": [each.fields() for each in what.again],
         "laws": [each.fields() for each in what.laws],
         **({"plans": planned} if planned else {}),
     }
@@ -65,20 +72,29 @@ def document(
 
 
 def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | None) -> Iterator[View]:
+    yield view_of(TOLD, map(_told, what.told), title="What happened", summary=what.summary)
     yield happened(what, most)
     if what.requests:
-        kept = [column for column in REQUESTS if any(row[column.key] is not None for row in what.requests)]
-        yield view_of(kept, what.requests, title="Requests", summary=what.served)
+        late = sorted(what.requests, key=lambda row: -(row["ttft_ms"] or 0.0))[: most and MOST_REQUESTS]
+        rows = [row for row in what.requests if row in late]
+        rest = len(what.requests) - len(rows)
+        notes = (say("{count:request|requests} more: --all", count=rest),) if rest else ()
+        kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
+        yield view_of(kept, rows, title="Requests", summary=what.served, notes=notes)
     if what.causes:
         yield View((), (), title="What surprised", summary=what.causes)
     else:
         yield View((), (), title="What surprised", summary=("No step takes much longer than its neighbours.",))
     if what.layers or what.laws:
-        named = [_kernels(found.kernels) for found in what.layers]
-        said = [each for found, names in zip(what.layers, named, strict=True) for each in (found.said, names)]
+        said = [found.said for found in what.layers]
+        said += [_kernels(found.kernels) for found in what.layers[-1:]]
         yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
     if planned:
         yield planning(planned)
+    if what.peak:
+        yield View((), (), title="Memory", summary=what.peak)
+    if what.again:
+        yield View((), (), title="To see it again", summary=what.again)
     first = ranking(program, FIRST)
     yield replace(first, title="What to change first", summary=())
 
@@ -91,20 +107,24 @@ def step_columns(what: Story) -> tuple[Column, ...]:
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
     """The phases in order of time."""
     longest = sorted(what.happened, key=lambda row: -row["total_ms"])[:most]
-    kept = [row for row in what.happened if row in longest and (most is None or row["share"] >= SHOWN)]
+    kept = [row for row in what.happened if row in longest and (most is None or (row["share"] or 1.0) >= SHOWN)]
     rest = [row for row in what.happened if row not in kept]
     rows = [_row(row) for row in kept]
     place = next(n for n, column in enumerate(HAPPENED) if column.key == "copied_bytes")
-    columns = [*HAPPENED[:place], COPIED, MEMORY, *HAPPENED[place + 2 :]]
+    columns = [*HAPPENED[:place], COPIED, HELD, *HAPPENED[place + 2 :]]
     columns = [each for each in columns if any(row[each.key] not in (None, "", ()) for row in rows)]
     notes = [
         "at: since the trace began. each: median, from its begin, or the end of what came before, until the host and "
         "the GPU are done with it. GPU busy: with kernels launched in it.",
     ]
     if rest:
-        share = sum(row["share"] for row in rest)
+        share = sum(row["share"] or 0.0 for row in rest)
         notes.insert(0, say("{count:phase|phases} more, {share:.1%} of the time: --all", count=len(rest), share=share))
-    return view_of(columns, rows, title="What happened", summary=what.summary, notes=tuple(notes))
+    return view_of(columns, rows, title="Phases", notes=tuple(notes))
+
+
+def _told(row: Row) -> Row:
+    return row | {"said": escape_control(worded(row["said"])) + (" ◀" if row["hot"] else "")}
 
 
 def _row(row: Row) -> Row:

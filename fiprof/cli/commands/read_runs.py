@@ -169,7 +169,7 @@ def top_command(
 @click.option("--all", "every", is_flag=True, help="Every phase, however short.")
 @click.option(
     "--table",
-    type=click.Choice(("happened", "steps", "requests", "layers")),
+    type=click.Choice(("happened", "told", "steps", "requests", "layers", "memory")),
     default="happened",
     show_default=True,
     help="Which as JSON and CSV.",

@@ -1,0 +1,250 @@
+"""A story's lines, in order of time: what comes once, steps of which something is to be said, the others folded."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis.frames import Column
+from fiprof.analysis.requests import Kind, Request, Step
+from fiprof.model.finding import Finding, finding
+
+Row = dict[str, Any]
+
+MOST_SINGLE = 40
+"""Steps that have a line of their own, the slowest first, then those that preempt, then those that admit."""
+MOST_LINES = 90
+OFTEN = 5
+"""Pieces of one name, between steps, from which on only those are told that take so many times the median."""
+NOTABLE = 1.15
+"""Times the usual step from which on a step that surprises nobody is said to be slow, and what it does besides."""
+
+TOLD = (
+    Column("at_ms", "at", "ms", ",.1f", "Since the trace began."),
+    Column("until_ms"),
+    Column("said", "what happened", wrap=True, meaning="What began then, what it took, and what follows from it."),
+    Column("hot", meaning="The line that takes most time, of those after the first range."),
+)
+
+
+@dataclass
+class Beat:
+    """A moment to be told; ns since the trace began."""
+
+    place: int
+    name: str
+    """Its group's."""
+    step: Step
+    repeats: bool
+    kernels: int
+    memory: int | None
+    doing: tuple[Finding, ...]
+    """What the launching thread does, with its shares."""
+    inside: tuple[Finding, ...] = ()
+    """What it was in most, of what comes once."""
+    slow: Finding | None = None
+    events: list[Finding] = field(default_factory=list)
+    rank: float = 0.0
+    """How much it wants a line of its own; 0: not at all."""
+
+    @property
+    def ms(self) -> float:
+        return (self.step.end - self.step.begin) / 1e6
+
+    @property
+    def busy_ms(self) -> float:
+        return self.step.busy / 1e6
+
+
+def tell(beats: Sequence[Beat], requests: Sequence[Request], least_ms: float) -> list[Row]:
+    """Rows of TOLD. beats: in order of time; least_ms: what comes once and takes less is left out."""
+    _with_events(beats, requests)
+    usual = _usual(beats)
+    for beat in beats:
+        if beat.slow:
+            beat.rank += 1e6 + beat.slow.values["more_ms"]
+        if any(each.kind in ("preempted", "readmitted") for each in beat.events):
+            beat.rank += 1e3
+        elif any(each.kind == "admitted" for each in beat.events):
+            beat.rank += 1
+    chosen = sorted((beat for beat in beats if beat.rank), key=lambda beat: -beat.rank)[:MOST_SINGLE]
+    single = {beat.place for beat in chosen}
+    pieces: dict[str, list[float]] = defaultdict(list)
+    for beat in beats:
+        if not beat.repeats:
+            pieces[beat.name].append(beat.ms)
+    often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
+    kept = [beat for beat in beats if beat.repeats or beat.ms >= max(least_ms, OFTEN * often.get(beat.name, 0.0))]
+    lines = []
+    for _, group in groupby(kept, key=lambda beat: (beat.name, beat.place if beat.place in single else None)):
+        run = list(group)
+        if run[0].place in single:
+            lines.append(_line(run, _single(run[0], usual)))
+        elif run[0].repeats:
+            lines.append(_line(run, _folded(run)))
+        else:
+            lines.append(_line(run, _once(run)))
+    while len(lines) > MOST_LINES:
+        shortest = min(range(len(lines)), key=lambda place: lines[place]["until_ms"] - lines[place]["at_ms"])
+        del lines[shortest]
+    spans = [row for row in lines if row["said"].kind != "before"]
+    if spans:
+        max(spans, key=lambda row: row["until_ms"] - row["at_ms"])["hot"] = "◀ most time"
+    return lines
+
+
+def _usual(beats: Sequence[Beat]) -> Mapping[str, Beat]:
+    """Of each name the step of median length, of those that only decode where there are some."""
+    of_name: dict[str, list[Beat]] = defaultdict(list)
+    for beat in beats:
+        if beat.repeats and not beat.slow:
+            of_name[beat.name].append(beat)
+    found = {}
+    for name, several in of_name.items():
+        alone = [beat for beat in several if beat.step.kind is Kind.DECODE] or several
+        found[name] = sorted(alone, key=lambda beat: beat.ms)[len(alone) // 2]
+    return found
+
+
+def _with_events(beats: Sequence[Beat], requests: Sequence[Request]) -> None:
+    """Gives each step what happens to requests in it, or before it after the one before."""
+    steps = [beat for beat in beats if beat.repeats]
+    if not steps:
+        return
+    begins = np.array([beat.step.begin for beat in steps])
+
+    def of(ns: int | None, side: Any, shift: int = 0) -> list[Finding]:
+        place = int(np.searchsorted(begins, ns or 0, side=side)) - shift
+        return steps[min(max(place, 0), len(steps) - 1)].events if ns is not None else []
+
+    for each in requests:
+        row = each.row()
+        queued = row["queued_ms"]
+        if each.admitted is not None and each.admitted_in:
+            words = "r{request} is admitted" + (" (prompt {prompt})" if each.prompt else "")
+            words += ", after {queued_ms:,.1f} ms in the queue" if queued and queued >= 1 else ""
+            values = {"request": each.id, "prompt": each.prompt, "queued_ms": queued}
+            of(each.admitted, "left").append(finding("admitted", words, **values))
+            if each.arrived is not None and of(each.arrived, "left") is not of(each.admitted, "left"):
+                of(each.arrived, "left").append(finding("arrived", "r{request} arrives and waits", request=each.id))
+        if row["ttft_ms"] is not None and each.admitted_in:
+            first = int(row["first_token_ms"] * 1e6)
+            same = of(first - 1, "right", 1) is of(each.admitted, "left")
+            words = "first token" if same else "first token of r{request}"
+            words += ", TTFT {ttft_ms:,.1f} ms"
+            of(first - 1, "right", 1).append(finding("first_token", words, request=each.id, ttft_ms=row["ttft_ms"]))
+        if each.ended is not None and each.admitted_in:
+            words = "r{request} ends" + (" ({tokens} tokens, ITL {itl_ms:,.1f} ms)" if row["itl_median_ms"] else "")
+            values = {"request": each.id, "tokens": row["tokens"], "itl_ms": row["itl_median_ms"]}
+            of(each.ended - 1, "right", 1).append(finding("ended", words, **values))
+    for beat in steps:
+        for word, value in beat.step.said.items():
+            if isinstance(value, tuple) and word.startswith(("preempt", "evict")):
+                beat.events.insert(0, finding("preempted", "preempted, to wait again: {who}", who=value))
+            elif isinstance(value, tuple) and word.startswith("admit"):
+                told = {f"r{each.values['request']}" for each in beat.events if each.kind == "admitted"}
+                if again := tuple(who for who in value if requests and who not in told):
+                    words = "admitted again, to be computed anew: {who}"
+                    beat.events.insert(0, finding("readmitted", words, who=again))
+
+
+def _line(run: Sequence[Beat], said: Finding) -> Row:
+    return {"at_ms": run[0].step.begin / 1e6, "until_ms": run[-1].step.end / 1e6, "said": said, "hot": ""}
+
+
+def _parts(*parts: Finding | None) -> tuple[Finding, ...]:
+    return tuple(part for part in parts if part)
+
+
+def _joined(kind: str, head: str, parts: Sequence[Finding], **values: Any) -> Finding:
+    """A line: its head, and after a colon its parts, with semicolons."""
+    numbered = {f"part_{number}": part for number, part in enumerate(parts)}
+    words = head + (": " if parts else "") + "; ".join(f"{{{name}}}" for name in numbered)
+    return finding(kind, words + ".", **values, **numbered)
+
+
+def _once(run: Sequence[Beat]) -> Finding:
+    """What comes once, or in pieces."""
+    whole = sum(beat.ms for beat in run)
+    busy = sum(beat.busy_ms for beat in run) / whole if whole else 0.0
+    memory = run[-1].memory
+    ran = finding("ran", "{count:kernel|kernels}, GPU busy {busy:.0%}", count=sum(b.kernels for b in run), busy=busy)
+    holds = finding("memory", "{gb:,.3f} GB of device memory at its end", gb=memory / 1e9) if memory else None
+    doing = finding("host", "the host: {doing}", doing=run[0].doing) if run[0].doing else None
+    inside = finding("inside", "of it {inside}", inside=run[0].inside) if run[0].inside else None
+    parts = _parts(doing, inside, ran if sum(beat.kernels for beat in run) else None, holds)
+    kind = "before" if run[0].name.startswith("before ") else "once"
+    return _joined(kind, "{what}, {ms:,.1f} ms", parts, what=run[0].name, ms=whole)
+
+
+def _single(beat: Beat, usual: Mapping[str, Beat]) -> Finding:
+    """A step of which something is to be said."""
+    step, like = beat.step, usual.get(beat.name)
+    batch = None
+    if step.kind is not Kind.OTHER and (step.prefill or step.decode):
+        both = {"{prefill} tokens of prompts": step.prefill, "{decode} decode": step.decode}
+        about = " beside ".join(words for words, count in both.items() if count)
+        batch = finding("batch", about, prefill=step.prefill, decode=step.decode)
+    why = None
+    if beat.slow:
+        values = beat.slow.values
+        words = "slow ({usual_ms:,.1f} is usual): {cause}, +{more_ms:,.1f} ms"
+        words += ", first to run {new:kernel|kernels}" if values["first_use"] else ""
+        told = {key: values[key] for key in ("usual_ms", "cause", "more_ms")}
+        why = finding("slow", words, **told, new=len(values["first_use"]))
+    elif like and beat.ms >= NOTABLE * like.ms:
+        words = "{more_ms:,.1f} ms more than a step that only decodes" if like.step.kind is Kind.DECODE else ""
+        words = words or "{more_ms:,.1f} ms more than usual"
+        busy = beat.busy_ms - like.busy_ms
+        more = beat.ms - like.ms
+        words += ", {busy_ms:,.1f} of them on the GPU" if busy >= 0.1 * more else ", host work"
+        why = finding("longer", words, more_ms=more, busy_ms=min(busy, more))
+    # What stands in the lines around it is said where a request has to wait.
+    waits = any(each.kind == "preempted" for each in beat.events) or step.said.get("queue")
+    parts = _parts(batch, *beat.events, why, *(_levels([beat]) if waits else ()))
+    return _joined("step", "{what}, {ms:,.2f} ms", parts, what=step.head, ms=beat.ms)
+
+
+def _folded(run: Sequence[Beat]) -> Finding:
+    """Steps in a row of which nothing else is to be said."""
+    lengths = [beat.ms for beat in run]
+    heads = [beat.step.head for beat in run]
+    whole = sum(lengths)
+    values: Row = {
+        "first": heads[0],
+        "last": heads[-1],
+        "count": len(run),
+        "each_ms": float(np.median(lengths)),
+        "low_ms": min(lengths),
+        "high_ms": max(lengths),
+        "busy": sum(beat.busy_ms for beat in run) / whole if whole else 0.0,
+    }
+    if len(run) == 1:
+        head = "{first}, {each_ms:,.2f} ms, GPU busy {busy:.0%}"
+    else:
+        head = "{first} to {last}" if heads[0] != heads[-1] else "{count} x {first}"
+        head += ", {each_ms:,.2f} ms each ({low_ms:,.2f} to {high_ms:,.2f}), GPU busy {busy:.0%}"
+    gaps = [after.step.begin - before.step.end for before, after in pairwise(run)]
+    between = float(np.median(gaps)) / 1e6 if gaps else 0.0
+    apart = finding("apart", "{ms:,.2f} ms between them", ms=between) if between >= 0.1 * values["each_ms"] else None
+    doing = finding("host", "the host: {doing}", doing=run[0].doing) if run[0].doing else None
+    events = (each for beat in run for each in beat.events)
+    return _joined("steps", head, _parts(apart, doing, *_levels(run), *events), **values)
+
+
+def _levels(run: Sequence[Beat]) -> Iterator[Finding]:
+    """What steps say of themselves beyond what their line tells: from the first to the last."""
+    said = [beat.step.said for beat in run]
+    for word, value in said[-1].items():
+        first = said[0].get(word)
+        if word == "queue" and not value and not first:
+            continue
+        if isinstance(value, int) and isinstance(first, int) and not word.startswith(("of_", "prefill")):
+            if len(run) == 1 and word == "decode":
+                continue
+            words = "{word} {first}" + (" to {last}" if first != value else "")
+            words += "/{of}" if f"of_{word}" in said[-1] else ""
+            yield finding("level", words, word=word, first=first, last=value, of=said[-1].get(f"of_{word}"))
