@@ -1,0 +1,70 @@
+"""examples/surprises.py, recorded on a GPU: what was planted in one step is named with its step, and nothing else is."""
+
+import json
+import lzma
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from tests.recorded_runs import invoke
+
+DATA = Path(__file__).parent / "data/surprises"
+PRINTED = {
+    line["recording"]: line for line in map(json.loads, (DATA / "printed.jsonl").read_text("utf-8").splitlines())
+}
+"""Recording -> what its process printed of itself: step_us of each step, on the host's clock."""
+CLEAN = [name for name in PRINTED if name.startswith("clean")]
+LAYER: dict[str, Any] = {"range": "layer 0"}
+FUNCTION: dict[str, Any] = {"id": "function", "range": "decode"}
+SLOW: dict[str, dict[str, Any]] = {
+    "sleep": FUNCTION | {"name": "sleep (surprises.py:42)"},
+    "gc": FUNCTION | {"name": "gc (surprises.py:45)"},
+    "item": LAYER | {"id": "loading", "name": "cuLibraryLoadData"},
+    "allocation": {"id": "allocating", "range": "decode", "name": "cudaMalloc", "count": 4},
+    "compile": {"id": "compiling", "range": "decode"},
+    "kernel": LAYER | {"id": "loading", "name": "cuLibraryLoadData", "count": 3},
+}
+"""What the cause of the planted step says at least. The first ``.item()`` and another kernel load its code."""
+FIRST_USE = {"item": "reduce_kernel", "compile": "scale", "kernel": "radixSortKVInPlace"}
+
+
+def surprises(name: str, folder: Path) -> list[dict[str, Any]]:
+    trace = folder / f"{name}.sqlite"
+    trace.write_bytes(lzma.decompress((DATA / f"{trace.name}.xz").read_bytes()))
+    assert invoke("import", str(trace), "--artifacts", str(folder / "runs"), "--quiet")[0] == 0
+    (run,) = (folder / "runs").glob("*/run.json")
+    status, printed = invoke("story", str(run.parent), "--format", "json")
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(printed)["surprises"]
+    return found
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_was_planted_in_a_step_is_named(name: str, tmp_path: Path) -> None:
+    step, *others = surprises(name, tmp_path)
+    assert (step["id"], step["number"]) == ("slow_step", PRINTED[name]["at"])
+    assert step["cause"].items() >= SLOW[name].items()
+    assert 1e3 * step["length_ms"] == pytest.approx(PRINTED[name]["step_us"][step["number"]], rel=0.02, abs=50)
+    assert FIRST_USE.get(name, "") in " ".join(step["first_use"])
+    assert [other["id"] for other in others] == (["kernels_change"] if name == "kernel" else [])
+
+
+def test_a_layer_that_is_slow_in_every_step(tmp_path: Path) -> None:
+    *steps, layer = surprises("slow-layer", tmp_path)
+    assert (layer["id"], layer["which"]) == ("slow_layer", ["layer 5"])
+    assert (layer["kernels"], layer["usual_kernels"]) == (9, 3)
+    times = PRINTED["slow-layer"]["step_us"]
+    assert [step["number"] for step in steps] == [n for n, us in enumerate(times) if us > 1.5 * median(times)] == [31]
+
+
+def test_memory_that_grows_and_is_not_given_back(tmp_path: Path) -> None:
+    (leak,) = surprises("leak", tmp_path)
+    assert (leak["id"], leak["what"]) == ("leak", "step 30")  # the first 64 MB fit into what torch had kept
+    assert leak["more_mb"] / leak["count"] == pytest.approx(67.1, abs=0.1)
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_nothing_surprises_where_nothing_was_planted(name: str, tmp_path: Path) -> None:
+    assert surprises(name, tmp_path) == []
