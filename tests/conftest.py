@@ -1,12 +1,14 @@
 """Fixtures that several test files share."""
 
 import contextlib
+import fcntl
 import functools
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -59,15 +61,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         shutil.rmtree(session_folder(), ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def nsys_path() -> Path:
-    """The real nsys: FIPROF_TEST_NSYS, .nsys/ in the checkout, or PATH."""
+@pytest.fixture
+def nsys_path() -> Iterator[Path]:
+    """The real nsys: FIPROF_TEST_NSYS, .nsys/ in the checkout, or PATH.
+
+    One test at a time: nsys's processes share memory, and where several run some fail by it («Agent launcher failed»).
+    """
     named = os.environ.get("FIPROF_TEST_NSYS")
     local = REPOSITORY / ".nsys/bin/nsys"
     found = named or (str(local) if local.exists() else shutil.which("nsys"))
     if not found:
         pytest.skip("no nsys: install Nsight Systems, or name one with FIPROF_TEST_NSYS")
-    return Path(found)
+    with (Path(tempfile.gettempdir()) / "fiprof-tests-nsys.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(found)
 
 
 @pytest.fixture(scope="session")
