@@ -228,5 +228,7 @@ def test_what_is_not_utf_8_is_kept(locale: str, forks: Forks, archive: Path, fak
     run, imported = sorted((archive / new).glob("[!.]*/run.json"), key=lambda path: "raw" in str(path))
     assert json.loads(run.read_text())["environment"]["program"]["command"][-1] == r": a\xffb \xfe ***"
     assert json.loads(imported.read_text())["imported"][0]["source"].endswith(r"/raw\xff.csv")
+    published = forks.run(("publish", "site", "--artifacts", "artifacts\udcff"), archive, env)
+    assert published.status == 1 and "r\\xfen is left out: " in published.stderr
     shown = forks.run(("runs", "--artifacts", "artifacts\udcff", "--format", "json"), archive, env)
     assert r"a\xffb" in [note["text"] for row in json.loads(shown.stdout)["rows"] for note in row["notes"]]
