@@ -115,7 +115,7 @@ def study_sections(study: Study) -> Iterator[StudySection]:
         if workload in kernels():
             yield from _guide(study, workload, sources)
     if study.by_workload.keys() & kernels().keys():
-        yield from _compilation(jit, sources)
+        yield _compilation(jit, sources)
         yield _problems(study)
 
 
@@ -264,7 +264,9 @@ def _first_calls(jit: JitResults) -> StudySection:
     rows = [(code_span(each["label"]), each["cold_s"], each["disk_s"], each["memory_ms"]) for each in call_rows(jit)]
     table = grid("kernel;empty cache (s)|.2f;on disk (s)|.3f;in memory (ms)|.3f", rows)
     warnings = (fill("> {text}", text=each) for each in jit.warnings)
-    return _report("serving", "First calls", learned, learned, table, *sentences(jit)[1:], *warm_up, *warnings)
+    built = [(code_span(each.name), each.compile_s, each.bytes / 2**20) for each in jit.modules]
+    modules = grid("module;compile + link (s)|.1f;library (MiB)|.1f", built) if built else ""
+    return _report("serving", "First calls", learned, learned, table, *sentences(jit)[1:], modules, *warm_up, *warnings)
 
 
 # Kernels
@@ -425,9 +427,8 @@ def _code(study: Study, workload: str, found: SourceResults | None) -> Markdown:
     )
 
 
-def _compilation(jit: JitResults | None, sources: SourceResults | None) -> Iterator[StudySection]:
-    """How a module comes about, where it lies, what changes that, and what that costs here."""
-    title = "Just-in-time compilation"
+def _compilation(jit: JitResults | None, sources: SourceResults | None) -> StudySection:
+    """How a module comes about, where it lies, and what changes that."""
     places = {each.name: each for each in sources.places if each.topic == JIT_TOPIC} if sources else {}
     steps = [
         (step, what, _at(places.get(at.split()[1].rpartition(".")[2]))) for step, what, at in guide("jit")["steps"]
@@ -435,11 +436,7 @@ def _compilation(jit: JitResults | None, sources: SourceResults | None) -> Itera
     variables = [(code_span(name), what) for name, what in guide("jit")["variables"].items()]
     first = "The final report has the first calls, and the command that fills the cache before serving." if jit else ""
     body = paragraphs(grid("step;what happens;at", steps), grid("variable;what it does", variables), first)
-    yield StudySection("kernel-dev-guide", "all", title, body)
-    if jit is not None:
-        modules = [(code_span(each.name), each.compile_s, each.bytes / 2**20) for each in jit.modules]
-        table = grid("module;compile + link (s)|.1f;library (MiB)|.1f", modules) if modules else ""
-        yield StudySection("analysis", "all", title, paragraphs(bullets(sentences(jit)), table))
+    return StudySection("kernel-dev-guide", "all", "Just-in-time compilation", body)
 
 
 def _problems(study: Study) -> StudySection:
