@@ -276,7 +276,7 @@ def test_what_binds(columns: dict[str, float | None], expected: str) -> None:
         ({"l1_data_pct": 66, "shared_data_pct": 60}, "long_scoreboard", "latency + memory shared_memory", None),
         ({"l1_data_pct": 66, "shared_data_pct": 60}, "mio_throttle", "memory shared_memory", None),
         ({"l1_data_pct": 90, "shared_data_pct": 85}, "long_scoreboard", "memory shared_memory", None),
-        ({"issue_slot_busy_pct": 69, "dram_throughput_pct": 64}, "long_scoreboard", "memory dram", None),
+        ({"issue_slot_busy_pct": 69, "dram_throughput_pct": 64}, "long_scoreboard", "memory dram + latency", None),
         ({"l1_data_pct": 99, "shared_data_pct": 99, "shared_wavefronts": 8, "shared_bank_conflicts": 7}, "mio_throttle",
          "memory shared_memory", CauseId.BANK_CONFLICTS),
         ({"l1_data_pct": 93, "shared_data_pct": 77, "shared_wavefronts": 8, "shared_access_wavefronts": 0}, "mio_throttle",

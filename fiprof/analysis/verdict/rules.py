@@ -12,7 +12,8 @@ time at the least, whatever else is done about it. In this order the first that 
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
 Within ``NOISE`` both are named, as a pair: a number that passes a threshold changes the verdict by way of the pair.
-So are a tail and what all multiprocessors share, DRAM or L2, where that is saturated before the tail.
+So are a tail and what all multiprocessors share, DRAM or L2, where that is saturated before the tail; and a memory that
+is not saturated with latency, where warps mostly wait for loads and these are not known to queue.
 
 A cause is a pattern that a use of hardware alone does not name. Each of these was made into a kernel
 (tests/trouble_kernels.py) and recorded on a GPU. It has to bear on what binds: local memory is none of a kernel whose
@@ -42,6 +43,7 @@ from fiprof.analysis.thresholds import (
     MOSTLY,
     NOISE,
     QUEUED,
+    QUEUED_LOADS,
     SATURATED,
     SCATTERED,
     SHORT,
@@ -54,7 +56,7 @@ from fiprof.analysis.verdict.model import Bottleneck, Cause, CauseId, Comparison
 from fiprof.model import quantities
 from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
 from fiprof.model.finding import Finding, finding
-from fiprof.model.quantities import L2_PARTS, METRICS, Names, Quantity, Row, metric, number
+from fiprof.model.quantities import L2_PARTS, METRICS, Formula, Names, Quantity, Row, metric, number
 
 _USED = (Kind.COMPUTE, Kind.MEMORY)
 _FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
@@ -72,6 +74,11 @@ class Resource(NamedTuple):
     """Whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side."""
 
 
+_LOADS_NS = Formula(
+    "multiprocessors * max_warps_per_sm * achieved_occupancy_pct / 100 * global_loads_sectors_per_request * 32"
+    " / dram_peak * 1e9"
+)
+"""What DRAM takes at its peak rate for one load of every warp, ns."""
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 """The data stage that L1 and shared memory have in common, by what mostly passes it."""
 _ISSUED = (Part.ISSUE_SLOTS,)
@@ -292,6 +299,7 @@ def judge(
     why = causes(row, found, stalls, names)
     if found is not None:
         others = limits.others()
+        loads_wait = top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls)
         # A second resource says more than that none is saturated.
         near = sorted((each for each in others if each[1] < NOISE), key=lambda each: each[0].kind is Kind.LATENCY)
         if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
@@ -299,6 +307,8 @@ def judge(
             near = [each for each in others if each[0][:2] == limits.busiest[:2]]
         elif found.kind is Kind.IMBALANCE and limits.binds_while_working:
             near = [each for each in others if each[0] is limits.busiest]
+        elif loads_wait and limits.latency and found.kind is Kind.MEMORY and found.value < SATURATED and not why:
+            near = [(limits.latency, found.value - BUSY)]
         if near:
             runner_up, margin = near[0]
             binds = (found, runner_up)
@@ -339,6 +349,12 @@ def judge(
         missing=tuple(column for column in wanted if number(row, column) is None),
         notes=hidden_l2_part(row, resources, names),
     )
+
+
+def queued(row: Row, stalls: Sequence[Comparison]) -> bool:
+    """Whether the warps that wait for loads, with one on its way each at the least, wait for those before theirs."""
+    waiting = next((each.value for each in stalls if each.of == "long_scoreboard"), 0.0)
+    return waiting / 100 * (_LOADS_NS.value(row) or 0.0) >= QUEUED_LOADS
 
 
 def _imbalance(row: Row, idle: float) -> Part:

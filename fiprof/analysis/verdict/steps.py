@@ -26,7 +26,7 @@ from fiprof.analysis.occupancy import WARP_THREADS, occupancy
 from fiprof.analysis.stalls import state
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import BALANCE_RULES, CONFLICT_RULES, SECTOR_RULES, QuotedRule, by_warpgroups
-from fiprof.analysis.verdict.rules import PASSES, RESOURCES
+from fiprof.analysis.verdict.rules import PASSES, RESOURCES, queued
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, finding, plain
@@ -56,11 +56,6 @@ _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
 _FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
 """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
-_LOADS_NS = Formula(
-    "multiprocessors * max_warps_per_sm * achieved_occupancy_pct / 100 * global_loads_sectors_per_request * 32"
-    " / dram_peak * 1e9"
-)
-"""What DRAM takes at its peak rate for one load of every warp, ns."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
 
 NOTHING_USED = finding("nothing_used", "nothing else is used")
@@ -749,19 +744,13 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     else:
         because = finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used)
         yield s.step("need_fewer_bytes", because, relieves=less)
-    if use < thresholds.SATURATED and not fills and not queued(s):  # no warp waits for its stores
+    if use < thresholds.SATURATED and not fills and not queued(s.row, s.stalls):  # no warp waits for its stores
         top = s.stalls[0] if s.stalls else None
         waits = top if top and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL else None
         wait = finding("wait", "{reason} {share}", reason=waits.of, share=waits.number) if waits else None
         where, rules = (s.hottest("long_scoreboard"), s.estimated("CPIStall")) if waits else (None, ())
         yield s.step("more_loads", both(wait, hot(where)), load_ways(s, where), rules=rules)
         yield from more_warps(s)
-
-
-def queued(s: LaunchContext) -> bool:
-    """Whether the warps that wait for loads, with one on its way each at the least, wait for those before theirs."""
-    waiting = next((each.value for each in s.stalls if each.of == "long_scoreboard"), 0.0)
-    return waiting / 100 * (_LOADS_NS.value(s.row) or 0.0) >= thresholds.QUEUED_LOADS
 
 
 def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Fin
     if found.pair and (found.margin_points or 0.0) < NOISE:
         words = "a pair: {margin_points:.1f} points apart, and replays differ by up to 3"
         why.append(finding("pair", words, margin_points=found.margin_points))
-    elif found.pair:
+    elif found.pair and found.limits[1].part:
         words = "{part} is busy, yet the warps mostly wait for something else"
         why.append(finding("waits_elsewhere", words, part=found.limits[1].part))
     elif found.close and found.runner_up is not None and (margin := found.margin_points or 0.0) >= 0:
