@@ -69,11 +69,9 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
 
     Raises FiprofError where a cost model fails or the folder cannot be made.
     """
-    with ThreadPoolExecutor() as pool:
-        facts, before = pool.submit(collect_facts, request.cases), pool.submit(gpu_state, gpu)
-        cases = case_entries(request)
+    cases, facts = case_entries(request), collect_facts(request.cases, commit=False)
     folder = bench.archive.create(request.label)
-    environment = {**run_environment(tools, facts.result()), "gpu_state": {"before": before.result()}}
+    environment = {**run_environment(tools, facts), "gpu_state": {"before": gpu_state(gpu)}}
     folder.set(cases=cases, settings=recorded(request), environment=environment)
     folder.save()
     if request.gpu_metrics_hz and counters_permitted() is False:
@@ -137,6 +135,8 @@ class Collection(RunSession):
     def __init__(self, request: CollectRequest, folder: RunFolder, bench: Bench, tools: dict[str, Tool]) -> None:
         super().__init__(folder, bench)
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
+        # The commit is found while the plain run goes on.
+        self._facts = self._pool.submit(collect_facts, request.cases) if request.cases else None
         self._traced: Future[int] | None = None
         """Kernels that one iteration of every case launched."""
         self._started = False
@@ -202,6 +202,9 @@ class Collection(RunSession):
                     )
         finally:
             self.folder.note_environment(workload_environment(results))
+            if self._facts is not None:
+                facts = self._facts.result()
+                self.folder.note_environment({"program": facts, "git": facts["git"]})
 
     def _trace(self, gate: Gate) -> None:
         """nsys; once more without the GPU metrics where they are refused. Then the gate is opened for ncu."""

@@ -62,23 +62,26 @@ def program_facts(command: Sequence[str]) -> dict[str, Any]:
     return _facts(command, {str(path): path for path in _files(command)})
 
 
-def collect_facts(cases: Sequence[Case]) -> dict[str, Any]:
-    """The same of a collect: its own command line, and the files that its workloads are in."""
+def collect_facts(cases: Sequence[Case], *, commit: bool = True) -> dict[str, Any]:
+    """The same of a collect: its own command line, and the files that its workloads are in.
+
+    commit: whether to ask git, which reads a fresh checkout whole.
+    """
     files = {}
     for case in cases:
         kind = find(case.workload)
         path, colon, _ = case.workload.rpartition(".py:")
         files[f"{path}.py" if colon else f"{kind.__module__.replace('.', '/')}.py"] = Path(inspect.getfile(kind))
-    return _facts(["fiprof", *sys.argv[1:]], files)
+    return _facts(["fiprof", *sys.argv[1:]], files, commit=commit)
 
 
-def _facts(command: Sequence[str], files: Mapping[str, Path]) -> dict[str, Any]:
+def _facts(command: Sequence[str], files: Mapping[str, Path], *, commit: bool = True) -> dict[str, Any]:
     """files: as they were named -> where they are, the program's first."""
     users = [path for name, path in files.items() if not name.startswith("fiprof/")]
     return {
         "command": list(command),
         "cwd": os.getcwd(),
-        "git": git_commit(users[0].parent if users else Path.cwd()),
+        "git": git_commit(users[0].parent if users else Path.cwd()) if commit else None,
         "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
     }
 

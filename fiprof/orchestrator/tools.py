@@ -1,11 +1,12 @@
 """The profilers and GPUs of this machine: where nsys and ncu are, what they may read, and how a GPU is (NVML)."""
 
 import contextlib
+import functools
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,8 @@ def gpu_state(gpu: str) -> dict[str, Any]:
     """
     import pynvml as nvml
 
-    with contextlib.suppress(nvml.NVMLError), _nvml():
+    with contextlib.suppress(nvml.NVMLError):
+        _open_nvml()
         handle = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else nvml.nvmlDeviceGetHandleByUUID(gpu)
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         others = []
@@ -166,18 +168,18 @@ def count_gpus() -> int:
     """NVIDIA GPUs that the driver lists; 0 without a driver."""
     import pynvml
 
-    with contextlib.suppress(pynvml.NVMLError), _nvml():
+    with contextlib.suppress(pynvml.NVMLError):
+        _open_nvml()
         return int(pynvml.nvmlDeviceGetCount())
     return 0
 
 
-@contextlib.contextmanager
-def _nvml() -> Iterator[None]:
-    """The NVIDIA management library for the length of a block. Raises NVMLError where there is no driver."""
+@functools.cache
+def _open_nvml() -> None:
+    """Open the NVIDIA management library until fiprof ends. Raises NVMLError where there is no driver.
+
+    Opening it wakes a GPU that nobody uses, which takes up to a second each time.
+    """
     import pynvml
 
     pynvml.nvmlInit()
-    try:
-        yield
-    finally:
-        pynvml.nvmlShutdown()
