@@ -83,7 +83,7 @@ reports: setup ## Build the reports of the recorded runs and of the study into d
 	mkdir -p docs/reports; rm -rf docs/reports/$(STUDY); \
 	find $$copies/$(STUDY) -name tables -prune -exec rm -rf {} +; cp -r $$copies/$(STUDY) docs/reports/
 
-pictures: reports ## Take the README's pictures of them anew, in chromium
+pictures: reports ## Take the documentation's pictures anew, in chromium
 	$(BIN)/python -m tests.docs_pictures
 
 clean: ## Remove what was installed and built

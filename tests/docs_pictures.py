@@ -1,30 +1,50 @@
-"""The README's picture: ``make pictures`` takes it anew, in a real browser, from the page that ``make reports`` builds."""
+"""The documentation's pictures: ``make pictures`` takes them anew, in a real browser: of the page that ``make reports``
+builds, and of the report of the recorded batching."""
 
+import os
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from fiprof.reports.report import report
 from tests.browser import launched
+from tests.recorded_runs import served, session_folder
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs/reports/20261121-120959-all/report.html"
-PICTURE = REPOSITORY / "docs/pictures/report.png"
+PICTURES = REPOSITORY / "docs/pictures"
 WIDTH = 1280
 """Of the window, pixels."""
 
 
+def pages(folder: Path) -> Iterator[tuple[str, Path, str, str]]:
+    """Each picture's name, its page, and the parts of the page that it begins and ends with."""
+    yield "report", PAGE, "body", "#timeline"
+    os.environ["FIPROF_TEST_SESSION"] = folder.name
+    story = folder / "story.html"
+    story.write_text(report([served("batching")]).html(), encoding="utf-8")
+    shutil.rmtree(session_folder())
+    yield "story", story, "#timeline", "#pictures"
+
+
 def main() -> None:
-    """From the headline to the end of the timeline."""
-    PICTURE.parent.mkdir(exist_ok=True)
-    with launched() as browser:
-        page = browser.new_page(viewport={"width": WIDTH, "height": 800}, device_scale_factor=1.5)
-        page.goto(PAGE.as_uri())
-        page.wait_for_selector("html[data-ready]", state="attached")
-        page.add_style_tag(content=".tools { display: none !important; }")
-        page.wait_for_timeout(300)  # the timeline is drawn again at its width
-        box = page.locator("#timeline").bounding_box()
-        height = box["y"] + box["height"] + 16
-        page.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": height}, full_page=True)
-    sys.stdout.write(f"{PICTURE.relative_to(REPOSITORY)}\n")
+    """All, or those that are named: ``story`` needs no ``make reports``."""
+    PICTURES.mkdir(exist_ok=True)
+    with launched() as browser, TemporaryDirectory() as folder:
+        for name, address, begin, end in pages(Path(folder)):
+            if sys.argv[1:] and name not in sys.argv[1:]:
+                continue
+            page = browser.new_page(viewport={"width": WIDTH, "height": 800}, device_scale_factor=1.5)
+            page.goto(address.as_uri())
+            page.wait_for_selector("html[data-ready]", state="attached")
+            page.add_style_tag(content=".tools { display: none !important; }")
+            page.wait_for_timeout(300)  # the timeline is drawn again at its width
+            first, last = (page.locator(each).bounding_box() for each in (begin, end))
+            clip = {"x": 0, "y": first["y"], "width": WIDTH, "height": last["y"] + last["height"] + 16 - first["y"]}
+            page.screenshot(path=PICTURES / f"{name}.png", clip=clip, full_page=True)
+            sys.stdout.write(f"docs/pictures/{name}.png\n")
 
 
 if __name__ == "__main__":

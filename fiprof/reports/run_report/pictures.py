@@ -12,6 +12,7 @@ from fiprof.model.arrays import numbers
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.run import Run
 from fiprof.reports import colours
+from fiprof.reports.timeline_text import bytes_words
 from fiprof.text import escape_control, shorten
 
 MOST_POINTS = 600
@@ -48,6 +49,8 @@ def _steps(what: Story) -> Iterator[Picture]:
         for place, row in rows:
             parts[f"{name} ({worded(row['kind'])})" if several else name].append((place, row))
     palette = colours.series(sorted(parts, key=lambda name: -len(parts[name])))
+    found = (*what.surprises, *what.first_steps)
+    causes = {each.values["at_ms"]: each for each in found if {"at_ms", "cause"} <= each.values.keys()}
     groups = []
     for name, rows in parts.items():
         kept = [max(rows[at : at + every], key=lambda each: each[1]["length_ms"]) for at in range(0, len(rows), every)]
@@ -55,7 +58,7 @@ def _steps(what: Story) -> Iterator[Picture]:
             "name": escape_control(name),
             "colour": palette[name],
             "xy": [value for place, row in kept for value in (place, round(row["length_ms"], 4))],
-            "words": [_said(row) for _, row in kept],
+            "words": [_said(row, causes.get(row["at_ms"])) for _, row in kept],
         })  # fmt: skip
     lines = [_line(law, [place for place, _ in phases[name]]) for law in what.laws if (name := law.values["what"])]
     note = "A dot a step, in order of time." if every == 1 else f"A dot the longest of {every} steps of a phase."
@@ -65,8 +68,11 @@ def _steps(what: Story) -> Iterator[Picture]:
     yield {**titles, "top": top, "groups": groups, "lines": lines, "marks": [], "note": note}
 
 
-def _said(row: Row) -> str:
-    return say("{what}: {ms:,.3f} ms", what=shorten(escape_control(row["what"]), LONGEST_NAME), ms=row["length_ms"])
+def _said(row: Row, slow: Finding | None) -> str:
+    """slow: why it took longer than usual."""
+    name = shorten(escape_control(row["what"]), LONGEST_NAME)
+    cause = say("; {cause}", cause=worded(slow.values["cause"])) if slow else ""
+    return say("{what}: {ms:,.3f} ms{cause}", what=name, ms=row["length_ms"], cause=escape_control(cause))
 
 
 def _line(law: Finding, places: list[int]) -> list[float]:
@@ -76,7 +82,7 @@ def _line(law: Finding, places: list[int]) -> list[float]:
 
 
 def _memory(what: Story, run: Run) -> Iterator[Picture]:
-    """Device memory that CUDA gave, with its peak."""
+    """Device memory that CUDA gave, with its peak, and its largest allocations by range."""
     if not run.row_count("memory"):
         return
     table = run.table("memory", ("time_ns", "total_bytes", "device", "pid"))
@@ -97,6 +103,21 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
     xy = [value for at in kept.tolist() for value in (round(int(times[at]) / 1e6, 3), round(int(totals[at]) / 1e9, 4))]
     said = say("peak {gb:,.3f} GB", gb=int(totals[peak]) / 1e9)
     titles = {"title": "Device memory", "x": "ms since the trace began", "y": "GB"}
-    group = {"name": "as CUDA gave it", "colour": colours.COLOURS[0], "xy": xy}
+    held = {"name": "as CUDA gave it", "colour": colours.COLOURS[0], "xy": xy}
+    given = {
+        "name": "the largest allocations",
+        "colour": colours.COLOURS[1],
+        "xy": [value for row in what.memory for value in (row["at_ms"], row["total_bytes"] / 1e9)],
+        "words": [
+            say(
+                "{size} in {range}{call}",
+                size=bytes_words(row["bytes"]),
+                range=shorten(escape_control(row["range"] or "no range"), LONGEST_NAME),
+                call=f", {row['call']}" if row["call"] else "",
+            )
+            for row in what.memory
+        ],
+    }
     marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, said]]
-    yield {**titles, "top": None, "groups": [group], "lines": [], "marks": marks, "note": ""}
+    note = " ".join(map(worded, what.peak))
+    yield {**titles, "top": None, "groups": [held, given], "lines": [], "marks": marks, "note": escape_control(note)}
