@@ -1,6 +1,7 @@
 """Raw files of a recorded run, packed or not."""
 
 import contextlib
+import hashlib
 import lzma
 import os
 from pathlib import Path
@@ -24,7 +25,7 @@ def replayed_bytes(path: Path) -> bytes:
     """The same of a run that the stand-ins give out again and again: unpacked once where a session keeps it."""
     if UNPACKED not in os.environ:
         return recorded_bytes(path)
-    kept = Path(os.environ[UNPACKED], path.parts[-3], path.name)
+    kept = Path(os.environ[UNPACKED], hashlib.sha256(bytes(path)).hexdigest())
     with contextlib.suppress(FileNotFoundError):
         return kept.read_bytes()
     kept.parent.mkdir(parents=True, exist_ok=True)
