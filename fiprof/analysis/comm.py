@@ -286,23 +286,19 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
             "--include-json=true, NCCL 2.19 or later, --trace=nvtx)",
         )
     if len(matched.alone):
-        yield finding(
-            "alone",
-            "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' "
-            "traces, or lost. No waiting is counted for them",
-            count=len(matched.alone),
-            of=len(kernels),
+        words = (
+            "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' traces, "
+            "or lost. No waiting is counted for them"
         )
+        yield finding("alone", words, count=len(matched.alone), of=len(kernels))
     lacking = [row["missing_ranks"] for row in collectives if row["missing_ranks"]]
     if lacking:
-        yield finding(
-            "incomplete",
-            "{count} of {of} collectives lack kernels of {ranks:rank|ranks}: the trace ends before them, or the "
-            "rank never came",
-            count=len(lacking),
-            of=len(collectives),
-            ranks=tuple(sorted({each["rank"] for missing in lacking for each in missing})),
+        words = (
+            "{count} of {of} collectives lack kernels of {ranks:rank|ranks}: the trace ends before them, or the rank "
+            "never came"
         )
+        absent = tuple(sorted({each["rank"] for missing in lacking for each in missing}))
+        yield finding("incomplete", words, count=len(lacking), of=len(collectives), ranks=absent)
     taking_part = np.array(matched.ranks)[matched.there.any(axis=0)].tolist()
     for clock in [*{clocks[rank].file: clocks[rank] for rank in taking_part}.values()][1:]:
         kind = "clock_unknown" if not clock.collectives else "clock_steps" if clock.impossible else "clock"

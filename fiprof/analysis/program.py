@@ -481,10 +481,8 @@ class _Gpu:
                     late[row["late_rank"]] += each["wait_us"] * 1e3
                     count += 1
                     for meanwhile in row["meanwhile"]:
-                        words = " ".join(
-                            filter(None, (meanwhile["doing"], meanwhile["doing_name"], meanwhile["range"]))
-                        )
-                        doing[row["late_rank"]][words] += meanwhile["us"]
+                        words = filter(None, (meanwhile[key] for key in ("doing", "doing_name", "range")))
+                        doing[row["late_rank"]][" ".join(words)] += meanwhile["us"]
         for other, ns in late.items():
             if other != rank and ns:
                 most = max(doing[other], key=doing[other].__getitem__, default="")
@@ -518,13 +516,11 @@ class _Gpu:
             "steps": self.steps, "step_ms": (at.step_ns or 0.0) / 1e6, "steady_ms": activity.window_ns / 1e6,
             "window_ms": (activity.window_ns + others) / 1e6, "name": at.name,
         }  # fmt: skip
-        words = {
-            By.WHOLE: "The whole trace, {window_ms:,.1f} ms: nothing in it repeats.",
-            By.MEASURE: "Measured part: {steady_ms:,.1f} of {window_ms:,.1f} ms.",
-        }.get(
-            at.by,
-            "Steady part: {steps:,} steps of {step_ms:,.3f} ms ({name}), {steady_ms:,.1f} of {window_ms:,.1f} ms.",
-        )
+        words = "Steady part: {steps:,} steps of {step_ms:,.3f} ms ({name}), {steady_ms:,.1f} of {window_ms:,.1f} ms."
+        if at.by is By.WHOLE:
+            words = "The whole trace, {window_ms:,.1f} ms: nothing in it repeats."
+        elif at.by is By.MEASURE:
+            words = "Measured part: {steady_ms:,.1f} of {window_ms:,.1f} ms."
         return Finding(at.by.value, values, words)
 
     def startup(self) -> Finding | None:
@@ -542,27 +538,20 @@ class _Gpu:
             for cause, ns in sorted(sums.items(), key=lambda item: -item[1])[:3]
             if ns >= CALL_SHARE * total > 0
         ]
-        words, values = (
-            "Outside it: {outside_ms:,.1f} ms: {causes}.",
-            {"outside_ms": total / 1e6, "causes": tuple(shown)},
-        )
+        words = "Outside it: {outside_ms:,.1f} ms: {causes}."
+        values: Row = {"outside_ms": total / 1e6, "causes": tuple(shown)}
         if self.at.early and self.at.step_ns is not None:
-            first, *then = (*self.at.early, int(self.at.begins[0]))
-            values |= {
-                "first_step_excess_ms": (then[0] - first - self.at.step_ns) / 1e6,
-                "early_steps": len(self.at.early),
-            }
+            first, second = (*self.at.early, int(self.at.begins[0]))[:2]
+            values["first_step_excess_ms"] = (second - first - self.at.step_ns) / 1e6
+            values["early_steps"] = len(self.at.early)
             words += " {early_steps:step|steps} of it; the first takes {first_step_excess_ms:,.1f} ms more than usual."
         return finding("startup", words, **values) if shown else None
 
     def answer(self, ranking: Sequence[Row]) -> Finding:
         """The first row as a sentence."""
         activity = self.part.activity
-        values: Row = {
-            "idle_share": activity.idle_ns / self.window_ns,
-            "rank": activity.rank,
-            "device": activity.device,
-        }
+        values: Row = {name: getattr(activity, name) for name in ("rank", "device")}
+        values["idle_share"] = activity.idle_ns / self.window_ns
         words = "The GPU is idle" if activity.rank is None else "Rank {rank}: the GPU is idle"
         words += " for {idle_share:.0%} of the time"
         if (copies_share := activity.only_copies_ns / self.window_ns) > NOTICED:

@@ -531,10 +531,9 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
 
     # Instructions that few threads of a warp take part in.
     lanes, block = held(metric("threads_per_instruction"), FEW_LANES), held(metric("threads_per_block"), WARP)
-    idle_lanes = lanes is not None and not lanes.reached and found.kind is not Kind.MEMORY
-    if lanes and idle_lanes and block and not block.reached:
+    if lanes and not lanes.reached and found.kind is not Kind.MEMORY and block and not block.reached:
         because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
-    elif lanes and idle_lanes:
+    elif lanes and not lanes.reached and found.kind is not Kind.MEMORY:
         because(CauseId.DIVERGENCE, lanes, *beside(metric("uniform_branches_pct")), of_time=False)
     fixed = reached(quantities.FIXED, MOSTLY)
     if fixed and not why and found.kind not in _USED:

@@ -461,18 +461,14 @@ def _imbalance(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     elif (s.number("blocks") or math.inf) < (s.number("multiprocessors") or 0.0):
         kind, values = "more_blocks", {name: s.number(name) for name in ("blocks", "multiprocessors")}
     # Not the idle time: a block alone on a multiprocessor does not use it either.
-    words, idle, fixed = (
-        "the multiprocessors were idle for {idle} of the time of the longest",
-        s.verdict.idle,
-        s.traced(quantities.FIXED),
-    )
-    because, rules = finding("idle", words, idle=idle), s.estimated(*BALANCE_RULES)
+    idle, fixed = s.verdict.idle, s.traced(quantities.FIXED)
+    because = finding("idle", "the multiprocessors were idle for {idle} of the time of the longest", idle=idle)
     estimate = idle
     if idle and fixed:
         # What a launch takes in any case is not shared out.
         source = Provenance("facts", "a * (1 - b / 100)", parts=(idle.source, fixed.source))
         estimate = TracedNumber(idle.value * (1 - fixed.value / 100), source, ".0f", "%")
-    yield s.step(kind, because, values, estimate=estimate, rules=rules)
+    yield s.step(kind, because, values, estimate=estimate, rules=s.estimated(*BALANCE_RULES))
     yield from _too_small(s)
 
 
@@ -736,13 +732,12 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     if excess is not None and excess >= thresholds.EXCESS:
         words = "ncu counted {factor:.2f} times the DRAM bytes that the algorithm needs, at {use} use"
         yield s.step("move_fewer_bytes", finding("excess_bytes", words, factor=excess, **used), still=use / excess)
-    elif excess is not None:
-        kind, words = "bytes_moved", "DRAM is at {use}, with {factor:.2f} times the least bytes"
-        if excess < thresholds.KEPT:
-            kind, words = "bytes_kept", words + " (L2 kept some)"
-        yield s.step("need_fewer_bytes", finding(kind, words, factor=excess, **used), relieves=less)
     else:
         because = finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used)
+        if excess is not None:
+            kept, words = excess < thresholds.KEPT, "DRAM is at {use}, with {factor:.2f} times the least bytes"
+            kind, words = ("bytes_kept", words + " (L2 kept some)") if kept else ("bytes_moved", words)
+            because = finding(kind, words, factor=excess, **used)
         yield s.step("need_fewer_bytes", because, relieves=less)
     if use < thresholds.SATURATED and not fills and not queued(s.row, s.stalls):  # no warp waits for its stores
         top = s.stalls[0] if s.stalls else None
@@ -801,12 +796,9 @@ def _conflicts(s: LaunchContext) -> Iterator[Step]:
     """Passes through shared memory that bank conflicts add."""
     conflicts = s.traced(quantities.BANK_CONFLICTS)
     if conflicts is not None and conflicts.value >= thresholds.CONFLICTS / 100:
-        words, still = (
-            "{share} of the passes through shared memory are conflicts",
-            s.use(*PASSES) * (1 - conflicts.value),
-        )
-        because, rules = finding("conflicts", words, share=conflicts), s.estimated(*CONFLICT_RULES)
-        yield s.step("no_bank_conflicts", because, still=still, rules=rules)
+        because = finding("conflicts", "{share} of the passes through shared memory are conflicts", share=conflicts)
+        still = s.use(*PASSES) * (1 - conflicts.value)
+        yield s.step("no_bank_conflicts", because, still=still, rules=s.estimated(*CONFLICT_RULES))
 
 
 Make = Callable[[LaunchContext, Part | None], Iterator[Step]]
