@@ -164,7 +164,7 @@ def _story(measured: Analyses, rows: Rows, data: dict[str, Any]) -> tuple[View, 
 def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
     """What ``fiprof top`` says of a program, ``fiprof verdict`` of launches, and ``fiprof show`` where ncu saw none."""
     if rows.top is not None:
-        yield from (view for view in top.document(rows.top, most=MOST_ROWS).shown if view.title != top.BY_RANGES)
+        yield from (view for view in top.document(rows.top, most=MOST_ROWS).shown if view.title not in top.DETAILS)
     if measured.run.launches:
         yield from verdict_tables.document(measured.verdicts, most=MOST_ROWS).shown
     elif rows.top is None:

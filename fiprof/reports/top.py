@@ -19,7 +19,8 @@ from fiprof.reports.view import Column, Document, Narrow, View, view_of
 KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
 
 
-BY_RANGES = "NVTX ranges by the time of the kernels launched in them"
+DETAILS = BY_COPIES, BY_RANGES = "Copies", "NVTX ranges by the time of the kernels launched in them"
+"""Titles of the tables that a report has below its answer."""
 PROFILED = (
     "verdict: of the launches that ncu profiled; profiled: share of the kernel's time with their grids and blocks."
 )
@@ -100,7 +101,7 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
             ),
         )
     if what.copies:
-        yield copied(what.copies, places=len(what.activities) > 1, title="Copies")
+        yield copied(what.copies, places=len(what.activities) > 1, title=BY_COPIES)
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
     names = ({"shown": row["kernel"] + (f" ({row['detail']})" if row["detail"] else "")} for row in what.kernels)
     yield view(

@@ -22,7 +22,6 @@ from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import NO_CASE
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
-from fiprof.reports.timeline_text import bytes_words
 from fiprof.text import functor, kernel_identity, short_kernel, shorten
 
 OF_KERNELS = {Waste.KERNEL, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
@@ -321,7 +320,7 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
         ns, step = _of_all(found, item, window_ns)
         name = ("idle: " if kind == "idle" else "") + worded(item["cause"])
         name += f" ({item['name']})" if item["name"] else ""
-        about = ((worded(words.step(step)),) if step else ()) + tuple(_copied(found, item))
+        about = (worded(words.step(step)),) if step else ()
         label = item["range"] if item["range"] and item["range"] != item["name"] else ""
         rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step))
     rows.sort(key=lambda row: -row.share)
@@ -329,22 +328,6 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
     told = found.program
     window = say("{steady} {startup}", steady=told.steady, startup=told.startup or "")
     return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window, window_ns / 1e3)
-
-
-def _copied(found: Top, item: dict[str, Any]) -> Iterator[TracedText]:
-    """What a row of copies is made of."""
-    for each in found.copies if _kind(item) == "copies" else ():
-        pageable = each["memory"] == "pageable"
-        if each["kind"] == item["name"] and pageable == (item["cause"] is Waste.PAGEABLE_COPIES):
-            words = "{count:copy|copies} of {memory} memory" if each["memory"] else "{count:copy|copies}"
-            words += ": {moved}, {ms:,.3f} ms together, {ms_alone:,.3f} ms while no kernel ran"
-            words += ", {rate:,.3g} GB/s" if each["gb_per_s"] else ""
-            words += ", {share:.0%} of the most that is possible, {peak:,.0f} GB/s" if each["of_peak"] else ""
-            yield say(
-                words + ".", count=each["count"], memory=each["memory"], moved=bytes_words(each["bytes"]),
-                ms=each["total_ms"], ms_alone=each["alone_ms"], rate=each["gb_per_s"], share=each["of_peak"],
-                peak=each["peak_gb_per_s"],
-            )  # fmt: skip
 
 
 def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, Step | None]:

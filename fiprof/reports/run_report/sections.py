@@ -337,10 +337,10 @@ def planned(run: Run) -> Section:
 
 
 def ranges(found: Rows) -> Section:
-    """A program's NVTX ranges by the time of the kernels launched in them."""
+    """A program's copies, and its NVTX ranges by the time of the kernels launched in them."""
     shown = top_report.document(found.top, most=20).shown if found.top is not None else ()
-    views = tuple(view for view in shown if view.title == top_report.BY_RANGES)
-    return Section("ranges", "Time by range", views)
+    views = tuple(view for view in shown if view.title in top_report.DETAILS)
+    return Section("ranges", "Copies and ranges", views)
 
 
 def ranks(runs: Sequence[Run]) -> Section:
