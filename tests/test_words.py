@@ -205,18 +205,8 @@ def test_any_command_line(
 def test_what_is_not_utf_8_is_kept(locale: str, forks: Forks, archive: Path, fakes: dict[str, str]) -> None:
     new = f"new\udcff{locale}"
     env = {**os.environ, **fakes, "LC_ALL": locale, "HOME": "/nowhere", "A_TOKEN": "secretsecret"}
-    program = (
-        "profile",
-        "--tool",
-        "nsys",
-        "--artifacts",
-        new,
-        "--quiet",
-        "--",
-        "sh",
-        "-c",
-        ": a\udcffb \udcfe secretsecret",
-    )
+    options = ("--tool", "nsys", "--artifacts", new, "--quiet")
+    program = ("profile", *options, "--", "sh", "-c", ": a\udcffb \udcfe secretsecret")
     for line in (
         program,
         ("note", "artifacts\udcff/r\udcfen", "a\udcffb"),

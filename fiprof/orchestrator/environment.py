@@ -169,8 +169,8 @@ def _run(
     )
 
 
-def _git(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
+def _git(folder: Path, *words: str) -> str:
     """What git prints; empty where it fails. Raises as ``run_git`` does."""
     # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.
-    done = run_git(folder, *words, env={"GIT_ALLOW_PROTOCOL": "", **(env or {})})
+    done = run_git(folder, *words, env={"GIT_ALLOW_PROTOCOL": ""})
     return done.stdout if done.returncode == 0 else ""

@@ -328,7 +328,8 @@ def base(folder: Path) -> Path:
     cache may be removed at any time, and removes its oldest folders by itself.
     Raises FiprofError where the cache is not this user's alone, or cannot be made.
     """
-    if whole(folder) or not has_raw_files(folder) or _writable(folder):
+    there = [path for path in (folder, folder / TABLES) if path.exists()]
+    if whole(folder) or not has_raw_files(folder) or all(os.access(path, os.W_OK) for path in there):
         return folder
     root = cache_folder() / "tables"
     with file_errors(root, ELSEWHERE):
@@ -369,11 +370,6 @@ def with_tables(
         if full := next((problem for problem in problems if isinstance(problem, Unwritable)), None):
             raise full
         return at, problems
-
-
-def _writable(folder: Path) -> bool:
-    there = folder / TABLES
-    return os.access(folder, os.W_OK) and (not there.exists() or os.access(there, os.W_OK))
 
 
 def state(folder: Path) -> str:

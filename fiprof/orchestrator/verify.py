@@ -206,7 +206,14 @@ def prune(
         why = None
         if not going:
             why = Kept.TAGGED if tags & {*keep_tags} else _why_kept(folder, before, kept, there)
-        if why := why or _not_as_made(folder, manifest):
+        if why is None:
+            # Nothing else may be as whole as the raw files are.
+            found = verify(folder)
+            if found.tables == TablesState.REBUILDABLE or (found.intact and not manifest.tables):
+                why = Kept.NO_TABLES
+            elif not found.intact or found.tables != TablesState.WHOLE:
+                why = Kept.DAMAGED
+        if why:
             yield Pruned(folder.name, str(folder), manifest.started, why)
             continue
         going = going or set(there)
@@ -230,14 +237,6 @@ def _why_kept(folder: Path, before: datetime, baseline_runs: Collection[str], th
     if folder.name in baseline_runs:
         return Kept.BASELINE
     return None
-
-
-def _not_as_made(folder: Path, manifest: Manifest) -> Kept | None:
-    """Why the raw files are still needed: nothing else may be as whole as they are."""
-    found = verify(folder)
-    if found.tables == TablesState.REBUILDABLE or (found.intact and not manifest.tables):
-        return Kept.NO_TABLES
-    return None if found.intact and found.tables == TablesState.WHOLE else Kept.DAMAGED
 
 
 def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict[str, int]) -> None:

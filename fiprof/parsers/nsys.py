@@ -140,7 +140,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
     return NsysSummary(
         schema_version=schema,
         rows=rows,
-        missing=(*missing, *export.absent_columns),
+        missing=(*missing, *export.absent_columns, *export.left_out),
         warnings=tuple(warnings),
         session_start_ns=session_start_ns,
         nvtx_incompatible=incompatible,

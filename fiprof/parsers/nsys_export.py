@@ -95,7 +95,8 @@ class Export:
     def __init__(self, path: Path) -> None:
         """Open the file. Raises FiprofError where it is missing, empty, cut short, or no nsys export."""
         self.path = path
-        self._absent_columns: dict[str, None] = {}
+        self.absent_columns: dict[str, None] = {}
+        """A sentence for each column that was asked for in vain so far."""
         self._left_out: dict[tuple[str, str, object], int] = {}
         self._columns: dict[str, dict[str, bool]] = {}
         self._ways: dict[str, int] = {}
@@ -170,16 +171,11 @@ class Export:
             found[table, why] += rows
         return tuple(f"{table}: {rows:,} rows {why} are left out" for (table, why), rows in found.items() if rows)
 
-    @property
-    def absent_columns(self) -> tuple[str, ...]:
-        """A sentence for each column that was asked for in vain so far, and for each table with rows left out."""
-        return (*self._absent_columns, *self.left_out)
-
     def require(self, table: str, *columns: str) -> bool:
         """Whether a table has these columns; the first that it lacks is noted among the absent ones."""
         absent = next((column for column in columns if column not in self.columns(table)), None)
         if absent is not None and self.has(table):
-            self._absent_columns[f"{table} has no {absent}: its rows are left out"] = None
+            self.absent_columns[f"{table} has no {absent}: its rows are left out"] = None
         return absent is None
 
     def rows(self, table: str, *columns: str, where: dict[str, Sequence[int]] | None = None) -> list[tuple[Any, ...]]:
@@ -245,7 +241,7 @@ class Export:
         reals: dict[str, bool] = {}
         for field in fields:
             if absent := [name for name in field.needs if name not in there]:
-                self._absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
+                self.absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
             reals.update((name, field.real) for name in field.needs if name in there)
         if not reals:
             return
