@@ -119,5 +119,4 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
         ],
     }
     marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, said]]
-    note = " ".join(map(worded, what.peak))
-    yield {**titles, "top": None, "groups": [held, given], "lines": [], "marks": marks, "note": escape_control(note)}
+    yield {**titles, "top": None, "groups": [held, given], "lines": [], "marks": marks, "note": ""}
