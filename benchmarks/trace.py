@@ -1,4 +1,4 @@
-"""How fast ``fiprof top`` and ``fiprof timeline`` read a run with a large trace.
+"""How fast ``fiprof top``, ``timeline`` and ``story`` read a run with a large trace.
 
     python benchmarks/trace.py [--kernels 5000000] [--keep FOLDER] [--python PYTHON] [--command COMMAND]...
 
@@ -24,7 +24,7 @@ from parse_nsys import RECORDED
 
 from fiprof.model import tables
 
-COMMANDS = ("top", "top --by range", "timeline", "timeline --phase all")
+COMMANDS = ("top", "top --by range", "timeline", "timeline --phase all", "story")
 ROW_GROUP = 1 << 18
 
 

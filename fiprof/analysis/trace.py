@@ -47,11 +47,30 @@ def thread_keys(pids: Ints, tids: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
+class Paths(Sequence[str]):
+    """Names from the outermost to the innermost, joined by SEPARATOR; made when asked for: there may be millions."""
+
+    outer: Ints
+    """Each one's path without its innermost name; NOTHING for a path of one name."""
+    name: Ints
+    texts: Sequence[str | None]
+
+    def __len__(self) -> int:
+        return len(self.outer)
+
+    def __getitem__(self, label: Any) -> Any:
+        found = [int(label)]
+        while (around := int(self.outer[found[-1]])) != NOTHING:
+            found.append(around)
+        return SEPARATOR.join(self.texts[self.name[each]] or "" for each in reversed(found))
+
+
+@dataclass(frozen=True)
 class Phases:
     """The program's NVTX ranges: push/pop, of its own domains."""
 
-    paths: tuple[str, ...]
-    """Label -> names from the outermost to the innermost, joined by SEPARATOR."""
+    paths: Paths
+    """By label."""
     threads: Mapping[int, Stretches]
     """Thread (:func:`thread_keys`) -> its ranges."""
 
@@ -63,18 +82,26 @@ class Phases:
 @once
 def phases(run: Run) -> Phases:
     """The program's ranges; none without nsys. Raises FiprofError for a table that cannot be read."""
-    rows = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "kind", "pid", "tid"))
-    paths: list[str] = []
-    for row in rows:
-        around = row["parent"]
-        paths.append(f"{paths[around]}{SEPARATOR}{row['name']}" if around is not None else row["name"])
-    labels = {path: label for label, path in enumerate(dict.fromkeys(paths))}
-    own = [
-        (row["pid"] << 32 | row["tid"], row["start_ns"], row["end_ns"] or np.iinfo(np.int64).max, labels[path])
-        for row, path in zip(rows, paths, strict=True)
-        if row["kind"] == "push_pop" and row["domain"] not in LIBRARIES
-    ]
-    return Phases(tuple(labels), by_thread(*np.array(own, np.int64).reshape(-1, 4).T) if own else {})
+    found = marks(run)
+    label = np.full(len(found.starts), NOTHING, np.int64)
+    outer, name, first = ([np.empty(0, np.int64)] for _ in range(3))
+    count, width = 0, len(found.texts) + 1
+    for level in range(int(found.depths.max(initial=0)) + 1):
+        here = np.flatnonzero(found.program & (found.depths == level))
+        around = np.where(found.parents[here] == NOTHING, NOTHING, label[found.parents[here]])
+        distinct, rows, of = np.unique((around + 1) * width + found.name[here], return_index=True, return_inverse=True)
+        label[here] = count + of
+        count += len(distinct)
+        outer, name, first = [*outer, distinct // width - 1], [*name, distinct % width], [*first, here[rows]]
+    # Numbered by the first range of each.
+    order = np.argsort(np.concatenate(first), kind="stable")
+    place = np.append(np.empty(count, np.int64), NOTHING)
+    place[order] = np.arange(count)
+    paths = Paths(place[np.concatenate(outer)[order]], np.concatenate(name)[order], found.texts)
+    mine = np.flatnonzero(found.program)
+    ends = np.where(found.ends[mine] == NOTHING, np.iinfo(np.int64).max, found.ends[mine])
+    threads = by_thread(found.threads[mine], found.starts[mine], ends, place[label[mine]]) if len(mine) else {}
+    return Phases(paths, threads)
 
 
 @dataclass(frozen=True)
@@ -101,6 +128,8 @@ class Marks:
     """Whether each is push/pop, and the program's or fiprof's, not a library's."""
     mark: Any
     """Whether each is a mark, likewise."""
+    program: Any
+    """Whether each is push/pop and no library's: those of ``own``, and Python's garbage collections."""
 
     def inside(self, chosen: Any) -> Any:
         """Whether each lies in one of the chosen ranges of its thread and domain. chosen: a flag of each range."""
@@ -127,12 +156,16 @@ def marks(run: Run) -> Marks:
     table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
     starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
     (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
+    push_pop, mark = (np.array([each == wanted for each in kinds])[kind] for wanted in ("push_pop", "mark"))
+    program = push_pop & np.array([each not in LIBRARIES for each in domains])[domain]
     ours = np.array([each not in (*LIBRARIES, PYTHON) for each in domains])[domain]
-    own, mark = (ours & np.array([each == wanted for each in kinds])[kind] for wanted in ("push_pop", "mark"))
+    own, mark = program & ours, mark & ours
     numbered: dict[str, int] = {}
     alike = np.array([numbered.setdefault(folded(each or ""), len(numbered)) for each in texts])[name]
     threads = thread_keys(pid, tid)
-    return Marks(starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own, mark)
+    return Marks(
+        starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own, mark, program
+    )
 
 
 # CUDA calls
