@@ -135,11 +135,11 @@ def checksum(folder: Path, name: str) -> str:
     return digest.hexdigest()
 
 
-def pack(folder: Path, stopped: Callable[[], bool] = lambda: False) -> list[Path]:
+def pack(folder: Path, stopped: Callable[[], bool] = lambda: False, *, within: str = "") -> list[Path]:
     """Compress the files of a run that its actions made, with zstd. Returns those that were.
 
     Each is read back and compared with the manifest's checksum before the other goes. Two at once do no harm.
-    stopped: whether to leave the rest as it is.
+    stopped: whether to leave the rest as it is. within: the only folder of the run whose files are.
     Raises FiprofError when a file differs from its checksum or there is no room; the plain file stays then.
     """
     import pyarrow as pa
@@ -147,7 +147,9 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False) -> list[Path
     packed = []
     for entry in read_manifest(folder).files.values():
         path, target = folder / entry.path, entry.path + ZSTD
-        if stopped() or entry.path.endswith(LEFT_PLAIN) or stored(folder, entry.path) != entry.path:
+        if stopped() or not entry.path.startswith(within) or entry.path.endswith(LEFT_PLAIN):
+            continue
+        if stored(folder, entry.path) != entry.path:
             continue
         with (
             files.file_errors(path),

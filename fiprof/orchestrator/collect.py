@@ -231,8 +231,8 @@ class Collection(RunSession):
 
     def _trace_tables(self) -> int:
         summary = self.trace_tables(self._commands.trace_export(payloads=False))
-        # ncu still measures.
-        self.compress()
+        # While ncu measures; its own report is still needed.
+        self.compress("nsys/")
         environment = self.folder.manifest.environment
         tools, packages = (environment.get(kind, {}) for kind in ("tools", "packages"))
         return check_trace(self.tables, summary, str(tools.get("nsys", "")), str(packages.get("nvtx", "")))

@@ -412,10 +412,10 @@ class RunSession:
             self.folder.save()
             self.compress()
 
-    def compress(self) -> None:
-        """Compress those raw files that the manifest names by now."""
+    def compress(self, within: str = "") -> None:
+        """Compress those raw files that the manifest names by now. within: only those of this folder."""
         with contextlib.suppress(FiprofError):
-            packing.pack(self.path, stopped=self.executor.stopping.is_set)
+            packing.pack(self.path, stopped=self.executor.stopping.is_set, within=within)
 
 
 def read_log(path: Path) -> str:
