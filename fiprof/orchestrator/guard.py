@@ -132,7 +132,8 @@ def _descendants() -> list[int]:
 
 
 def _files_of_nsys(pid: int, pids: list[int]) -> Iterator[str]:
-    """What a process has open of nsys's in the temporary folder: the trace so far, with the environment, output, logs.
+    """What a process has open of nsys's in the temporary folder: the trace so far, with the environment, output, logs;
+    and in shared memory.
 
     And what nsys has for each process of ``pids`` there and in shared memory, which is in the way of a later process
     with the same number.
@@ -140,13 +141,13 @@ def _files_of_nsys(pid: int, pids: list[int]) -> Iterator[str]:
     with contextlib.suppress(OSError):
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
             folder, name = os.path.split(os.readlink(descriptor.path))
-            if "/nvidia/nsight_systems" in folder and not name.endswith(".lock"):
+            own = "/nvidia/nsight_systems" in folder and not name.endswith(".lock")
+            if own or (folder == "/dev/shm" and name.startswith("quadd-")):
                 yield f"{folder}/{name}"
             if name.startswith("nsys-report-") and name.endswith(".qdstrm"):
                 yield f"{folder}/{name}"
                 yield from (f"{folder}/nsys_termination_status_{each}" for each in pids)
                 yield from (f"/dev/shm/sem.nsys_sem_{each}" for each in pids)
-                yield from (f"/dev/shm/quadd-agent-instance-{each}" for each in pids)
 
 
 def _command_line(pid: int) -> str:
