@@ -12,7 +12,7 @@ from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.model import json_file
 from fiprof.model.json_file import SCHEMA, MisfitError, convert
-from fiprof.model.settings import CollectSettings
+from fiprof.model.settings import CollectSettings, ProfileSettings
 
 Page = Literal["raw", "details", "source"]
 
@@ -280,7 +280,13 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists the runs there are"
         )
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"
-    return json_file.read(path, Manifest, remedy)
+    found = json_file.read(path, Manifest, remedy)
+    if "cover_pct" in found.settings:
+        try:
+            convert(found.settings, ProfileSettings, "settings")
+        except MisfitError as error:
+            raise FiprofError(f"{path} is damaged or not fiprof's: {error}", remedy) from error
+    return found
 
 
 T = TypeVar("T")
