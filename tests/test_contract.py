@@ -8,7 +8,7 @@ from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
 from fiprof.reports.writers import render
 from tests import docs, golden
-from tests.recorded_runs import RUNS, invoke, parsed, session_folder
+from tests.recorded_runs import RUNS, invoke, parsed, served, session_folder
 from tests.test_gate import MAIN, STEADY, gated
 
 MEASURED = gated(STEADY, STEADY)
@@ -36,6 +36,7 @@ def printed_rows() -> list[dict[str, Any]]:
         ("runs", *archive),
         ("verify", *archive),
         ("prune", "--older-than", "90d", "--dry-run", *archive),
+        *(("story", str(served("batching").path), "--table", table) for table in ("requests", "told", "memory")),
     )
     measured = {
         "compare": measured_document(MEASURED.comparison, MEASURED.run.cases),

@@ -24,7 +24,7 @@ NOTABLE = 1.15
 
 TOLD = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began."),
-    Column("until_ms"),
+    Column("until_ms", unit="ms", meaning="When what the line tells ends, since the trace began."),
     Column("said", "what happened", wrap=True, meaning="What began then, what it took, and what follows from it."),
     Column("hot", meaning="The line that takes most time, of those after the first range."),
 )
