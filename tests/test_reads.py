@@ -24,17 +24,17 @@ def test_each_table_is_opened_once_and_no_column_is_read_twice(
     read: Counter[tuple[str, str]] = Counter()
 
     class Counted(tables.Reader):
-        def __init__(self, folder: Path, name: str) -> None:
-            super().__init__(folder, name)
+        def __init__(self, folder: Path, name: str, **options: Any) -> None:
+            super().__init__(folder, name, **options)
             opened[name] += 1
             whole: Any = self._file
 
             class File:
                 metadata = whole.metadata
 
-                def read(self, columns: Sequence[str]) -> Any:
+                def read(self, columns: Sequence[str], **options: Any) -> Any:
                     read.update((name, column) for column in columns)
-                    return whole.read(columns=columns)
+                    return whole.read(columns=columns, **options)
 
                 def iter_batches(self, rows: int, columns: Sequence[str]) -> Any:
                     return whole.iter_batches(rows, columns=columns)

@@ -14,7 +14,7 @@ from fiprof.model.finding import Finding, finding
 
 Row = dict[str, Any]
 
-MOST_SINGLE = 40
+MOST_SINGLE = 16
 """Steps that have a line of their own, the slowest first, then those that preempt, then those that admit."""
 MOST_LINES = 90
 OFTEN = 5

@@ -19,7 +19,7 @@ from fiprof.text import escape_control, shorten
 MOST_ROWS = 20
 """Phases that people are shown: what takes most time, in order of time."""
 MOST_STEPS = 40
-MOST_REQUESTS = 10
+MOST_REQUESTS = 6
 """Those with the longest TTFT, in order of arrival."""
 MOST_KERNELS = 6
 """Of a layer, that are named."""
