@@ -17,7 +17,7 @@ from fiprof.analysis.comm import KERNEL, Comm, comm
 from fiprof.analysis.idle import Cause, idle, parts
 from fiprof.analysis.top import Spent, top
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import spans, tables
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost
 from fiprof.parsers.nsys import NOTED
@@ -162,6 +162,18 @@ def test_nested_intervals() -> None:
     found = innermost(starts, ends, labels)
     moments = np.array([0, 15, 25, 30, 45, 50, 75, 95, 100])
     assert found.at(moments).tolist() == [0, 1, 2, 3, 1, 0, 4, 0, NOTHING]
+
+
+def test_nested_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut where nothing is open: after a group that lasts, before one that begins as the last ends."""
+    starts, ends, labels = np.array(
+        [[0, 10, 20, 60, 100, 100, 150, 170], [50, 50, 30, 70, 150, 120, 200, 180], range(8)]
+    )
+    whole = innermost(starts, ends, labels)
+    monkeypatch.setattr(spans, "PIECE_ROWS", 2)
+    found = innermost(starts, ends, labels)
+    for name in ("starts", "ends", "labels"):
+        assert getattr(found, name).tolist() == getattr(whole, name).tolist()
 
 
 # Made-up jobs

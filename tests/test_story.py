@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fiprof.analysis import trace
 from fiprof.analysis.requests import says
 from fiprof.analysis.story import repeated
+from fiprof.analysis.trace import phases
 from fiprof.model.run import Run
 from tests.recorded_runs import invoke, parsed, profiled, refusal, two_ranks
 from tests.test_programs import kernel, launch, made_run
@@ -306,6 +308,19 @@ def test_the_story_of_a_server_is_told_in_order(recordings: dict[str, Path], mon
     assert len(said) + folded == 84
     monkeypatch.setenv("COLUMNS", "120")
     assert 60 <= len(invoke("story", str(recordings["batching"]))[1].splitlines()) <= 140
+
+
+def test_of_a_million_ranges_steps_are_one_name_and_the_same_story(
+    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each step's name would be a path of its own, those that count far are one; layers stay apart."""
+    before = told(recordings["batching"])
+    monkeypatch.setattr(trace, "FEWER_RANGES", 0)
+    monkeypatch.setattr(trace, "COUNTS_FAR", 20)
+    after = told(recordings["batching"])
+    assert len(phases(Run(recordings["batching"])).paths) < 40
+    for part in ("rows", "surprises", "layers", "served", "plans"):
+        assert after[part] == before[part], part
 
 
 def test_one_request_is_asked_for(recordings: dict[str, Path]) -> None:

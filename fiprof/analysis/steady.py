@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fiprof.analysis.trace import calls, kernel_calls, marks
-from fiprof.model.arrays import Ints, Quantiles, coded, numbers
+from fiprof.model.arrays import Ints, Quantiles, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run, once
@@ -119,12 +119,8 @@ def _marked(
         yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
         return
     own &= (starts >= limits[0]) & (ends <= limits[1])
-    _, group, counts = np.unique(
-        np.column_stack([found.threads, alike])[own], axis=0, return_inverse=True, return_counts=True
-    )
-    groups = np.full(len(own), NOTHING)
-    groups[own] = group.ravel()
-    repeats = own & (np.append(counts, 0)[groups] >= FEWEST_STEPS)
+    _, groups = coded(arrow(coded(arrow(found.threads))[1].astype(np.int64) * len(found.folded) + alike))
+    repeats = own & (np.bincount(groups[own], minlength=int(groups.max()) + 1)[groups] >= FEWEST_STEPS)
     outermost = repeats & ~found.inside(repeats)
     series = [np.flatnonzero(outermost & (groups == each)) for each in np.unique(groups[outermost])]
     for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):

@@ -320,7 +320,8 @@ class _Teller:
         nodes = np.append(nodes, 0)
         names: dict[tuple[int, str, bool], int] = {}
         outside_first = int(np.flatnonzero(labels != NOTHING)[0])
-        keys = np.where(labels == NOTHING, NOTHING, found.alike[nodes[labels]] << 16 | found.depths[nodes[labels]])
+        named = found.alike[nodes[labels]].astype(np.int64)
+        keys = np.where(labels == NOTHING, NOTHING, named << 16 | found.depths[nodes[labels]])
         keys[:outside_first] = NOTHING - 1
         group = np.empty(len(keys), np.int64)
         shown = found.folded
@@ -761,7 +762,9 @@ class _Teller:
         for number, other in late.items():
             place, excess = int(rows[number]), float(lengths[number] - usual[number])
             names = [self._name(int(rows[each])) for each in (number, other)]
-            cause = self._cause(details[place], details[int(rows[other])], excess, names)
+            cause = self._cause(
+                details[place], details[int(rows[other])], excess, [*names, self.moments.names[group][1]]
+            )
             first = tuple(name for name, moment in self.first_used.items() if moment == place)
             words = "{what}, step {number}" if names[0] == self.moments.names[group][1] else "{what}"
             words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}, {more_ms:,.3f} ms more"
@@ -1084,7 +1087,7 @@ def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
     rows = rows[np.lexsort((-found.ends[rows], found.starts[rows]))]
     reached = np.maximum.accumulate(found.ends[rows])
     # The last one that begins before it, and those around that one, reach as far as any.
-    own = np.flatnonzero(mine)
+    own = np.flatnonzero(mine & ~inside)
     place = np.searchsorted(found.starts[rows], found.starts[own], side="right") - 1
     until = np.where(place < 0, NOTHING, reached[place])
     first = np.searchsorted(reached, until)
@@ -1135,7 +1138,7 @@ def _head(slow: Finding) -> str:
 def _beside_steps(found: Marks, mine: Any, outermost: Any) -> Any:
     """Which ranges come once or twice beside repeating ones that are more than those that repeat inside them: a prefill
     beside its decode steps, a warm-up before the steps; and others of their name."""
-    beside, inside = np.zeros(len(mine) + 1), np.zeros(len(mine) + 1)
+    beside, inside = np.zeros((2, len(mine) + 1), np.int32)
     owners = found.parents[outermost]
     np.add.at(beside, owners, 1)
     while len(owners := owners[owners != NOTHING]):

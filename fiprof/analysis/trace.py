@@ -7,6 +7,7 @@ its quantiles.
 """
 
 import functools
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -28,6 +29,8 @@ PYTHON = "Python"
 """NVTX domain of garbage collections, which ``fiprof.range`` marks: they are no steps."""
 SEPARATOR = " > "
 """Between the names of nested ranges."""
+FEWER_RANGES, COUNTS_FAR = 1_000_000, 500
+"""In a trace with more ranges, names that are the same but for their numbers are told apart up to so many."""
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -83,24 +86,28 @@ class Phases:
 def phases(run: Run) -> Phases:
     """The program's ranges; none without nsys. Raises FiprofError for a table that cannot be read."""
     found = marks(run)
-    label = np.full(len(found.starts), NOTHING, np.int64)
+    label = np.full(len(found.starts), NOTHING, np.int32)
     outer, name, first = ([np.empty(0, np.int64)] for _ in range(3))
-    count, width = 0, len(found.texts) + 1
+    texts, named = _told_apart(found)
+    count, width = 0, len(texts) + 1
     for level in range(int(found.depths.max(initial=0)) + 1):
         here = np.flatnonzero(found.program & (found.depths == level))
         around = np.where(found.parents[here] == NOTHING, NOTHING, label[found.parents[here]])
-        distinct, rows, of = np.unique((around + 1) * width + found.name[here], return_index=True, return_inverse=True)
+        values, of = coded(arrow((around + 1) * width + named[here]))
+        distinct = np.array(values[:-1], np.int64)
         label[here] = count + of
         count += len(distinct)
-        outer, name, first = [*outer, distinct // width - 1], [*name, distinct % width], [*first, here[rows]]
+        met = np.empty(len(distinct), np.int64)
+        met[of[::-1]] = here[::-1]
+        outer, name, first = [*outer, distinct // width - 1], [*name, distinct % width], [*first, met]
     # Numbered by the first range of each.
     order = np.argsort(np.concatenate(first), kind="stable")
     place = np.append(np.empty(count, np.int64), NOTHING)
     place[order] = np.arange(count)
-    paths = Paths(place[np.concatenate(outer)[order]], np.concatenate(name)[order], found.texts)
-    mine = np.flatnonzero(found.program)
+    paths = Paths(place[np.concatenate(outer)[order]], np.concatenate(name)[order], texts)
+    mine = slice(None) if found.program.all() else np.flatnonzero(found.program)
     ends = np.where(found.ends[mine] == NOTHING, np.iinfo(np.int64).max, found.ends[mine])
-    threads = by_thread(found.threads[mine], found.starts[mine], ends, place[label[mine]]) if len(mine) else {}
+    threads = by_thread(found.threads[mine], found.starts[mine], ends, place[label[mine]]) if len(label) else {}
     return Phases(paths, threads)
 
 
@@ -140,6 +147,20 @@ class Marks:
         return found
 
 
+def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
+    """Names of ranges, and each one's place in them. Of more than FEWER_RANGES, names that count on far are one each:
+    every step with all that is in it would be a path of its own."""
+    if len(found.name) <= FEWER_RANGES:
+        return found.texts, found.name
+    alike = np.zeros(len(found.texts), np.int64)
+    alike[found.name] = found.alike
+    far = np.bincount(alike) > COUNTS_FAR
+    numbered: dict[str | None, int] = {}
+    names = [found.folded[like] if far[like] else text for text, like in zip(found.texts, alike.tolist(), strict=True)]
+    place = np.array([numbered.setdefault(name, len(numbered)) for name in names])
+    return tuple(numbered), place[found.name]
+
+
 def counting(name: str) -> str:
     """A range's name without what its step has of its own: ``step 20`` of ``step 20: 7 requests``."""
     return name.partition(": ")[0]
@@ -153,16 +174,25 @@ def folded(name: str) -> str:
 @once
 def marks(run: Run) -> Marks:
     """The ranges; no rows without nsys. Raises FiprofError for a table that cannot be read."""
-    table = run.table("ranges", ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"])
-    starts, ends, depths, parents, pid, tid = map(numbers, table.columns[:6])
-    (domains, domain), (texts, name), (kinds, kind) = map(coded, table.columns[6:])
-    push_pop, mark = (np.array([each == wanted for each in kinds])[kind] for wanted in ("push_pop", "mark"))
-    program = push_pop & np.array([each not in LIBRARIES for each in domains])[domain]
-    ours = np.array([each not in (*LIBRARIES, PYTHON) for each in domains])[domain]
+    count, at = run.row_count("ranges"), 0
+    starts, ends, threads = (np.empty(count, np.int64) for _ in range(3))
+    depths, parents, domain, name, kind = (np.empty(count, np.int32) for _ in range(5))
+    known: dict[str, dict[str | None, int]] = {"domain": {}, "name": {}, "kind": {}}
+    for piece in run.pieces("ranges", ("start_ns", "end_ns", "depth", "parent", "pid", "tid", *known)):
+        rows = slice(at, at := at + piece.num_rows)
+        of_piece = map(numbers, piece.columns[:6])
+        starts[rows], ends[rows], depths[rows], parents[rows] = itertools.islice(of_piece, 4)
+        threads[rows] = thread_keys(*of_piece)
+        for filled, (column, found) in zip((domain, name, kind), known.items(), strict=True):
+            values, places = coded(piece[column])
+            filled[rows] = np.array([found.setdefault(value, len(found)) for value in values])[places]
+    domains, texts, kinds = map(list, known.values())
+    push_pop, mark = (np.array([each == wanted for each in kinds], bool)[kind] for wanted in ("push_pop", "mark"))
+    program = push_pop & np.array([each not in LIBRARIES for each in domains], bool)[domain]
+    ours = np.array([each not in (*LIBRARIES, PYTHON) for each in domains], bool)[domain]
     own, mark = program & ours, mark & ours
     numbered: dict[str, int] = {}
-    alike = np.array([numbered.setdefault(folded(each or ""), len(numbered)) for each in texts])[name]
-    threads = thread_keys(pid, tid)
+    alike = np.array([numbered.setdefault(folded(each or ""), len(numbered)) for each in texts], np.int32)[name]
     return Marks(
         starts, ends, depths, parents, threads, texts, name, list(numbered), alike, domains, domain, own, mark, program
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fiprof.model.arrays import Floats, Ints
+from fiprof.model.arrays import PIECE_ROWS, Floats, Ints
 
 NOTHING = -1
 """The label of a moment that no interval holds."""
@@ -129,6 +130,15 @@ def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
     if (starts[1:] >= ends[:-1]).all():
         return Stretches(starts, ends, labels)
     count = len(starts)
+    if count > PIECE_ROWS:
+        # One after the other, cut where nothing is open.
+        cuts = 1 + np.flatnonzero(starts[1:] >= np.maximum.accumulate(ends)[:-1])
+        cuts = cuts[np.append(True, np.diff(cuts // PIECE_ROWS) > 0)] if len(cuts) else cuts
+        if len(cuts):
+            pieces = (slice(*bounds) for bounds in itertools.pairwise([0, *cuts.tolist(), count]))
+            found = [innermost(starts[piece], ends[piece], labels[piece]) for piece in pieces]
+            columns = zip(*((each.starts, each.ends, each.labels) for each in found), strict=True)
+            return Stretches(*map(np.concatenate, columns))
     times, begins = np.concatenate([ends, starts]), np.repeat([0, 1], count)
     # At one moment ends come before beginnings, of these the longest first.
     order = np.lexsort((np.concatenate([starts, -ends]), begins, times))
