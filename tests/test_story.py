@@ -310,6 +310,21 @@ def test_the_story_of_a_server_is_told_in_order(recordings: dict[str, Path], mon
     assert 60 <= len(invoke("story", str(recordings["batching"]))[1].splitlines()) <= 140
 
 
+def test_steps_that_wait_for_a_late_rank() -> None:
+    """Rank 1 sleeps in three of the 30 steps; step 8 waits for its first use of a library."""
+    found = [each for each in told(profiled("ranks").path)["surprises"] if each["cause"]["id"] == "late_rank"]
+    assert {each["number"]: each["cause"]["doing"] for each in found} == {
+        5: "host late",
+        8: "host first use",
+        15: "host late",
+        25: "host late",
+    }
+    assert {each["cause"]["late_rank"] for each in found} == {1}
+    of_rank = {each["number"]: each["cause"] for each in told(profiled("ranks").path, "--rank", "1")["surprises"]}
+    assert {number: of_rank[number]["id"] for number in (5, 15, 25)} == dict.fromkeys((5, 15, 25), "host")
+    assert {of_rank[number]["range"] for number in (5, 15, 25)} == {"late"}
+
+
 def test_of_a_million_ranges_steps_are_one_name_and_the_same_story(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -122,6 +122,33 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
         charts=list(_charts(collectives, matched, activity, cells)),
         warnings=(*run.status_warning(), *trace_doubts(run), *_warnings(matched, collectives, clocks)),
     )
+
+
+class Waited(NamedTuple):
+    """What a rank waited for in collectives, by the rank that came last."""
+
+    ns: dict[int, float]
+    meanwhile: dict[int, str]
+    """What that rank did most; empty where nothing is known."""
+    collectives: int
+
+
+def waited(run: Run, rank: int, begins: Ints, ends: Ints) -> Waited:
+    """What a rank waited for in the collectives that it began in some stretches of time, ns since the trace began."""
+    late: dict[int, float] = defaultdict(float)
+    doing: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    count = 0
+    for row in run.once(comm).collectives:
+        for each in row["arrivals"]:
+            at = each["start_us"] * 1e3
+            if each["rank"] == rank and ((begins <= at) & (at < ends)).any():
+                late[row["late_rank"]] += each["wait_us"] * 1e3
+                count += 1
+                for meanwhile in row["meanwhile"]:
+                    words = filter(None, (meanwhile[key] for key in ("doing", "doing_name", "range")))
+                    doing[row["late_rank"]][" ".join(words)] += meanwhile["us"]
+    most = {other: max(doing[other], key=doing[other].__getitem__, default="") for other in late}
+    return Waited({other: ns for other, ns in late.items() if other != rank and ns}, most, count)
 
 
 def _on_one_clock(kernels: Kernels, clocks: Mapping[int, Clock]) -> Kernels:

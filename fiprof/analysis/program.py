@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.comm import comm
+from fiprof.analysis.comm import waited
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Cause, Part, Why, between, outside, parts
@@ -471,24 +471,12 @@ class _Gpu:
         rank = self.part.activity.rank
         if rank is None:
             return 0.0
-        late: dict[int, float] = defaultdict(float)
-        doing: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        count = 0
-        for row in comm(self.run).collectives:
-            for each in row["arrivals"]:
-                at = each["start_us"] * 1e3
-                if each["rank"] == rank and ((self.at.begins <= at) & (at < self.at.ends)).any():
-                    late[row["late_rank"]] += each["wait_us"] * 1e3
-                    count += 1
-                    for meanwhile in row["meanwhile"]:
-                        words = filter(None, (meanwhile[key] for key in ("doing", "doing_name", "range")))
-                        doing[row["late_rank"]][" ".join(words)] += meanwhile["us"]
-        for other, ns in late.items():
-            if other != rank and ns:
-                most = max(doing[other], key=doing[other].__getitem__, default="")
-                because = finding("meanwhile", "meanwhile rank {late_rank}: {doing}", late_rank=other, doing=most)
-                self.add(Waste.RANKS, ns, f"rank {other}", None, per_step=self.per_step(count), because=because)
-        return sum(late.values())
+        waits = waited(self.run, rank, self.at.begins, self.at.ends)
+        for other, ns in waits.ns.items():
+            words = "meanwhile rank {late_rank}: {doing}"
+            because = finding("meanwhile", words, late_rank=other, doing=waits.meanwhile[other])
+            self.add(Waste.RANKS, ns, f"rank {other}", None, per_step=self.per_step(waits.collectives), because=because)
+        return sum(waits.ns.values())
 
     def of_streams(self) -> None:
         """Streams that take turns although each kernel leaves room for another's."""
@@ -544,7 +532,8 @@ class _Gpu:
             first, second = (*self.at.early, int(self.at.begins[0]))[:2]
             values["first_step_excess_ms"] = (second - first - self.at.step_ns) / 1e6
             values["early_steps"] = len(self.at.early)
-            words += " {early_steps:step|steps} of it; the first takes {first_step_excess_ms:,.1f} ms more than usual."
+            words += " The first step" if len(self.at.early) == 1 else " The first of its {early_steps} steps"
+            words += " takes {first_step_excess_ms:,.1f} ms more than usual."
         return finding("startup", words, **values) if shown else None
 
     def answer(self, ranking: Sequence[Row]) -> Finding:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fiprof.analysis import samples
+from fiprof.analysis.comm import waited
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
@@ -26,7 +27,7 @@ from fiprof.analysis.trace import SEPARATOR, Marks, calls, kernel_calls, marks, 
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Finding, Worded, finding
-from fiprof.model.ranks import ranks_of
+from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost, split
 
@@ -765,6 +766,8 @@ class _Teller:
             cause = self._cause(
                 details[place], details[int(rows[other])], excess, [*names, self.moments.names[group][1]]
             )
+            if cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"]):
+                cause = self._late_rank(place, excess) or cause
             first = tuple(name for name, moment in self.first_used.items() if moment == place)
             words = "{what}, step {number}" if names[0] == self.moments.names[group][1] else "{what}"
             words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}, {more_ms:,.3f} ms more"
@@ -782,6 +785,24 @@ class _Teller:
                 cause=cause,
                 first_use=first,
             )
+
+    def _late_rank(self, place: int, excess: float) -> Finding | None:
+        """The rank that a step waits for in its collectives; None where that explains too little of its excess."""
+        rank = ranks_of(self.run).on(self.device)
+        waits = None if rank is None else waited(self.run, rank, self.from_[[place]], self.done[[place]])
+        if waits is None or max(waits.ns.values(), default=0.0) < EXPLAINS * excess:
+            return None
+        other = max(waits.ns, key=waits.ns.__getitem__)
+        doing = waits.meanwhile[other]
+        return finding(
+            "late_rank",
+            "waiting for rank {late_rank}" + (", meanwhile {doing}" if doing else ""),
+            more_ms=waits.ns[other] / 1e6,
+            range="",
+            name=f"rank {other} {doing}",
+            late_rank=other,
+            doing=doing,
+        )
 
     def _changes(self, rows: Ints) -> list[tuple[int, int]]:
         """Where steps begin to run other kernels, and FEW_STEPS before and after each run the same: of each change the
@@ -1112,7 +1133,7 @@ def _folded(found: Sequence[Finding]) -> Iterator[Finding]:
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
-            words += "; {using} of them are the first to run some kernels ({new} in all, {longest} one)"
+            words += "; kernels run for the first time in {using} of them ({new}, {longest} one)"
         yield finding(
             "slow_steps",
             words + ".",
