@@ -8,14 +8,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from fiprof.analysis import trace
 from fiprof.analysis.requests import says
-from fiprof.analysis.story import repeated
+from fiprof.analysis.story import repeated, story
+from fiprof.analysis.top import top
 from fiprof.analysis.trace import phases
 from fiprof.model.run import Run
+from fiprof.reports.run_report.pictures import pictures
 from tests.recorded_runs import invoke, parsed, profiled, refusal, two_ranks
 from tests.test_programs import kernel, launch, made_run
 
@@ -336,6 +339,21 @@ def test_of_a_million_ranges_steps_are_one_name_and_the_same_story(
     assert len(phases(Run(recordings["batching"])).paths) < 40
     for part in ("rows", "surprises", "layers", "served", "plans"):
         assert after[part] == before[part], part
+
+
+def test_the_law_over_the_kv_cache_is_drawn_through_the_steps_that_it_is_of(recordings: dict[str, Path]) -> None:
+    """Recomputed: the steps' GPU time over what the program says was in its cache."""
+    run = Run(recordings["batching"])
+    what = story(run, top(run, within_steady=True).program)
+    (picture,) = [each for each in pictures(what, run) if each["x"] == "tokens in the KV cache"]
+    (group,), (line,) = picture["groups"], picture["lines"]
+    kv, busy = group["xy"][::2], group["xy"][1::2]
+    assert (line[0], line[2]) == (min(kv), max(kv))
+    drawn = np.interp(kv, line[::2], line[1::2])
+    assert np.percentile(np.abs(np.array(busy) / drawn - 1), 90) < 0.02
+    by_step = {row["what"].partition(":")[0]: row["kv_tokens"] for row in what.steps if row["kv_tokens"]}
+    # Step 1 computes request 0's second token: its prompt and the first.
+    assert by_step["step 1"] == 121
 
 
 def test_one_request_is_asked_for(recordings: dict[str, Path]) -> None:

@@ -355,15 +355,21 @@ def served(made: Sequence[Request], steps: Sequence[Step]) -> list[Finding]:
     return found + _law(made, steps)
 
 
+def kv_tokens(made: Sequence[Request]) -> dict[str, int]:
+    """Step -> tokens in the KV cache of the requests that get a token in it, as far as their prompts are known."""
+    lengths: dict[str, int] = defaultdict(int)
+    for each in made:
+        for number, (_, name) in enumerate(each.tokens):
+            lengths[name] += (each.prompt or 0) + number
+    return lengths
+
+
 def _law(made: Sequence[Request], steps: Sequence[Step]) -> list[Finding]:
     """How the GPU's time of a step that only decodes grows with the tokens in the KV cache and with the requests.
 
     Least squares without the slowest tenth; a slope is told where its interval (two standard errors) leaves out 0.
     """
-    lengths: dict[str, int] = defaultdict(int)
-    for each in made:
-        for number, (_, name) in enumerate(each.tokens):
-            lengths[name] += (each.prompt or 0) + number
+    lengths = kv_tokens(made)
     known = any(each.prompt is not None for each in made)
     chosen = [each for each in steps if each.kind is Kind.DECODE and each.name in lengths and each.busy > 0]
     if len(chosen) < 4 * FEW_STEPS:

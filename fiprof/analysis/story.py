@@ -20,7 +20,7 @@ from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LAYER_NS, LOADS, WAITS, Program
-from fiprof.analysis.requests import Kind, Request, Step, requests, says, served
+from fiprof.analysis.requests import Kind, Request, Step, kv_tokens, requests, says, served
 from fiprof.analysis.steady import FEWEST_STEPS, By, steady
 from fiprof.analysis.telling import Beat, tell
 from fiprof.analysis.trace import SEPARATOR, Marks, calls, kernel_calls, marks, phases, thread_keys
@@ -107,16 +107,17 @@ HAPPENED = (
     Column("hot", meaning="What takes most time."),
 )
 STEPS = (
-    Column("number", "step", spec="d"),
+    Column("number", "step", spec="d", meaning="Among those of its name, from 0."),
     Column("what", "what", narrow=Narrow.BELOW, meaning="The range as the program names it."),
-    Column("at_ms", "at", "ms", ",.3f"),
-    Column("length_ms", "time", "ms", ",.3f"),
-    Column("busy_ms", "GPU busy", "ms", ",.3f"),
+    Column("at_ms", "at", "ms", ",.3f", "Its begin, or the end of what came before, since the trace began."),
+    Column("length_ms", "time", "ms", ",.3f", "From then until the host and the GPU are done with it."),
+    Column("busy_ms", "GPU busy", "ms", ",.3f", "With kernels that were launched in it."),
     Column("kernels", "kernels", spec=",d"),
     Column("copied_bytes", "copied", "bytes", ",d"),
     Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
     Column("kind", meaning="What it is for: prefill, decode, both (mixed) or other, as it says or is called."),
-    *(Column(f"{does}_ms", does.words, "ms", ",.3f") for does in DOES),
+    Column("kv_tokens", meaning="In the KV cache, of the requests that get a token in it."),
+    *(Column(f"{does}_ms", does.words, "ms", ",.3f", "Of the launching thread, in the step.") for does in DOES),
 )
 """One moment; the host's times are those of the launching thread. What its range says in numbers follows, each with
 ``says_`` before its word."""
@@ -477,6 +478,7 @@ class _Teller:
         words = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
         served_steps = self._of_server()
         made = requests(marks(self.run), served_steps)
+        lengths = kv_tokens(made)
         memory, peak = self._allocations()
         return Story(
             rank=ranks_of(self.run).on(self.device),
@@ -484,7 +486,7 @@ class _Teller:
             several=several,
             told=tell(self._beats(surprises + slow_first), made, SHOWN * float(self.length.sum()) / 1e6),
             happened=happened,
-            steps=[dict.fromkeys(words) | row for row in steps],
+            steps=[dict.fromkeys(words) | row | {"kv_tokens": lengths.get(row["what"])} for row in steps],
             said=tuple(words),
             memory=memory,
             peak=peak,

@@ -1,4 +1,4 @@
-"""The pictures of a program's story: how long each step took, and device memory over time."""
+"""The pictures of a program's story: how long each step took, how that grows with the KV cache, and device memory."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.story import Row, Story
+from fiprof.analysis.requests import Kind
+from fiprof.analysis.story import SAYS, Row, Story
 from fiprof.analysis.trace import folded
 from fiprof.model.arrays import numbers
 from fiprof.model.finding import Finding, say, worded
@@ -29,7 +30,7 @@ without); ``lines`` and ``marks`` with what they say; ``top`` of y; ``note``."""
 
 def pictures(what: Story, run: Run) -> list[Picture]:
     """The pictures that there is something for. Raises FiprofError for a table that cannot be read."""
-    return [*_steps(what), *_memory(what, run)]
+    return [*_steps(what), *_kv_law(what), *_memory(what, run)]
 
 
 def _steps(what: Story) -> Iterator[Picture]:
@@ -79,6 +80,29 @@ def _line(law: Finding, places: list[int]) -> list[float]:
     """How steps grow, from the first to the last."""
     first, slope = law.values["first_ms"], law.values["slope_us"] / 1e3
     return [places[0], first, places[-1], first + slope * (len(places) - 1)]
+
+
+def _kv_law(what: Story) -> Iterator[Picture]:
+    """The GPU's time of the steps that only decode over the KV cache, where it follows a law."""
+    law = next((each.values for each in what.served if each.kind == "kv_law"), None)
+    rows = [row for row in what.steps if row["kind"] is Kind.DECODE and row["kv_tokens"] and row["busy_ms"]]
+    if law is None:
+        return
+    rows = rows[:: max(-(-len(rows) // MOST_POINTS), 1)]
+    batch = float(np.median([row.get(f"{SAYS}decode") or 1 for row in rows]))
+    ends = (law["from_kv"], law["to_kv"])
+    base = law["base_us"] + law.get("batch_us", 0.0) * batch
+    line = [value for kv in ends for value in (kv, (base + law["kv_ns"] * kv / 1e3) / 1e3)]
+    steps = {
+        "name": "steps that only decode",
+        "colour": colours.COLOURS[0],
+        "xy": [value for row in rows for value in (row["kv_tokens"], round(row["busy_ms"], 4))],
+        "words": [_said(row, None) for row in rows],
+    }
+    titles = {"title": "GPU time of a decode step", "x": "tokens in the KV cache", "y": "ms"}
+    words = "Line: {ns:,.1f} ns a token" + (", for {batch:.0f} requests." if "batch_us" in law else ".")
+    note = say(words, ns=law["kv_ns"], batch=batch)
+    yield {**titles, "top": None, "groups": [steps], "lines": [line], "marks": [], "note": note}
 
 
 def _memory(what: Story, run: Run) -> Iterator[Picture]:
