@@ -19,7 +19,7 @@ from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.arrays import Ints
+from fiprof.model.arrays import PIECE_ROWS, Ints
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
@@ -181,12 +181,19 @@ class _Gpu:
         self.steps = len(at.steps)
         traced = calls(run)
         pids = {rank.pid for rank in ranks_of(run).all if (rank.device or 0) == max(part.activity.device, 0)}
-        inside = np.zeros(len(traced.name), bool)
-        for begin, end in zip(at.begins.tolist(), at.ends.tolist(), strict=True):
-            inside |= (traced.starts >= begin) & (traced.starts < end)
+        threads = None
         if pids and len({key >> 32 for key in traced.threads}) > 1:
-            inside &= np.isin(traced.thread, [n for key, n in traced.threads.items() if key >> 32 in pids])
-        counts = np.bincount(traced.name[inside], minlength=len(traced.names))
+            threads = [n for key, n in traced.threads.items() if key >> 32 in pids]
+        counts = np.zeros(len(traced.names), np.int64)
+        for first in range(0, len(traced.name), PIECE_ROWS):
+            rows = slice(first, first + PIECE_ROWS)
+            starts = traced.starts[rows]
+            inside = np.zeros(len(starts), bool)
+            for begin, end in zip(at.begins.tolist(), at.ends.tolist(), strict=True):
+                inside |= (starts >= begin) & (starts < end)
+            if threads is not None:
+                inside &= np.isin(traced.thread[rows], threads)
+            counts += np.bincount(traced.name[rows][inside], minlength=len(counts))
         self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
