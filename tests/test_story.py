@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.analysis import trace
+from fiprof.analysis.layers import repeated
 from fiprof.analysis.requests import says
-from fiprof.analysis.story import repeated, story
+from fiprof.analysis.story import story
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import phases
 from fiprof.model.run import Run

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fiprof.analysis.layers import LAYERS
 from fiprof.analysis.program import Program
 from fiprof.analysis.requests import REQUESTS
-from fiprof.analysis.story import HAPPENED, LAYERS, MEMORY, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.story import HAPPENED, MEMORY, SAYS, SHOWN, STEPS, Row, Story
 from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded
@@ -43,12 +44,11 @@ def document(
 
     planned: rows of PLANS. most: phases that people are shown; None for all.
     """
-    layers = [{"of": found.of, **row} for found in what.layers for row in found.rows]
     programs = {"happened": (HAPPENED, what.happened), "steps": (step_columns(what), what.steps)}
     programs["told"] = TOLD, what.told
     programs["memory"] = MEMORY, what.memory
     programs["requests"] = REQUESTS, what.requests
-    programs["layers"] = (Column("of", "step"), *LAYERS), layers
+    programs["layers"] = LAYERS, what.layer_rows
     further = {
         "rank": what.rank,
         "device": what.device,
@@ -57,7 +57,7 @@ def document(
         "surprises": [each.fields() for each in what.surprises],
         "causes": [each.fields() for each in what.causes],
         "first_steps": [each.fields() for each in what.first_steps],
-        "layers": [each.said.fields() | {"kernels": list(each.kernels)} for each in what.layers],
+        "layers": [each.fields() for each in what.layers],
         "peak": [each.fields() for each in what.peak],
         "again": [each.fields() for each in what.again],
         "laws": [each.fields() for each in what.laws],
@@ -86,8 +86,7 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
     else:
         yield View((), (), title="What surprised", summary=("No step takes much longer than its neighbours.",))
     if what.layers or what.laws:
-        said = [found.said for found in what.layers]
-        said += [_kernels(found.kernels) for found in what.layers[-1:]]
+        said = [*what.layers, *(_kernels(found.values["kernels"]) for found in what.layers[-1:])]
         yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
     if planned:
         yield planning(planned)

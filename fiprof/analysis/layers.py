@@ -1,0 +1,147 @@
+"""What repeats inside a program's step: its layers, by the ranges around them or by the order of the kernels."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis.frames import Column
+from fiprof.analysis.moments import Launched, Moments
+from fiprof.analysis.steady import FEWEST_STEPS
+from fiprof.analysis.trace import SEPARATOR, phases
+from fiprof.model.arrays import Ints
+from fiprof.model.finding import Finding, finding
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING
+
+LONGEST_PERIOD, LONGEST_STEP = 4096, 1 << 16
+"""Kernels of a layer and of a step in which layers are looked for, at most."""
+LAYERED = 0.5
+"""Share of a step's kernels that its layers hold at least."""
+OTHER_LAYER = 1.25
+"""Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
+LAYER_STEPS = 20
+"""Steps that the layers are the median of, at most."""
+
+LAYERS = (
+    Column("of", "step"),
+    Column("layer", "layer", spec="d"),
+    Column("name", "which", meaning="The range that it was launched, or captured, in; else its number."),
+    Column("busy_us", "kernels", "µs", ",.2f"),
+    Column("share", "share", spec=".1%", meaning="Of the step's kernels."),
+)
+
+Row = dict[str, Any]
+
+
+def typical_steps(moments: Moments, rows: Ints) -> Ints:
+    """Some steps from the middle of those that run the same kernels as most; none where layers are not looked for."""
+    values, counts = np.unique(moments.signature[rows], return_counts=True)
+    alike: Ints = rows[moments.signature[rows] == values[np.argmax(counts)]]
+    if not 2 * FEWEST_STEPS <= moments.kernels[alike[0]] <= LONGEST_STEP:
+        return alike[:0]
+    found: Ints = alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
+    return found
+
+
+def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Finding, list[Row], list[Finding]] | None:
+    """What repeats in the kernels of some steps, in the median over those that have the same as the first: as a finding
+    and as rows of LAYERS; and the layers that take longer in every step. of: the steps' name."""
+    order = [kernel.name for kernel in steps[0]] if steps else []
+    found = (steps and _by_ranges(run, steps[0])) or _by_order(order)
+    if not found:
+        return None
+    names, layer = found
+    times = np.array([[kernel.ns for kernel in step] for step in steps if [kernel.name for kernel in step] == order])
+    median = np.median([times[:, layer == number].sum(axis=1) for number in range(len(names))], axis=1)
+    whole, usual = float(np.median(times.sum(axis=1))), float(np.median(median))
+    sizes = np.bincount(layer[layer >= 0], minlength=len(names))
+    period = int(np.median(sizes))
+    low, high = np.percentile(median, (10, 90)).tolist()
+    others = np.flatnonzero(median > OTHER_LAYER * usual).tolist()
+    which, longest_us = tuple(names[other] for other in others), float(median.max()) / 1e3
+    said = finding(
+        "layers",
+        "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, {share:.0%} "
+        "of the step's kernels" + ("; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."),
+        what=of,
+        count=len(names),
+        period=period,
+        usual_us=usual / 1e3,
+        spread=(high - low) / usual if usual else 0.0,
+        share=float(median.sum()) / whole,
+        others=which,
+        longest_us=longest_us,
+        kernels=tuple(order[each] for each in np.flatnonzero(layer == np.argmin(np.abs(sizes - period)))),
+    )
+    rows = [
+        {"of": of, "layer": number, "name": name, "busy_us": ns / 1e3, "share": ns / whole}
+        for number, (name, ns) in enumerate(zip(names, median.tolist(), strict=True))
+    ]
+    slow = []
+    if others:
+        most = int(max(sizes[others]))
+        words = "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take "
+        words += "{usual_us:,.1f}" + (
+            ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
+        )
+        values: Row = {"longest_us": longest_us, "usual_us": usual / 1e3, "kernels": most, "usual_kernels": period}
+        slow = [finding("slow_layer", words, what=of, of=of, which=which, **values)]
+    return said, rows, slow
+
+
+def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:
+    """The outermost ranges in a step whose names are the same but for their numbers: three or more of them, with
+    LAYERED of its kernels' time. Their names, and which of them each kernel is of, NOTHING outside."""
+    known = phases(run).paths
+    paths = [known[each.label].split(SEPARATOR) if each.label != NOTHING else [] for each in kernels]
+    of_name: dict[tuple[int, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for path, each in zip(paths, kernels, strict=True):
+        for depth, name in enumerate(path):
+            of_name[depth, re.sub(r"\d+", "*", name)][name] += each.ns
+    least = LAYERED * sum(each.ns for each in kernels)
+    numbered = [
+        key
+        for key, names in of_name.items()
+        if "*" in key[1] and len(names) >= FEWEST_STEPS and sum(names.values()) >= least
+    ]
+    if not numbered:
+        return None
+    depth, _ = found = min(numbered)
+    places = {name: place for place, name in enumerate(of_name[found])}
+    return [*places], np.array([places.get(path[depth], NOTHING) if len(path) > depth else NOTHING for path in paths])
+
+
+def _by_order(kernels: Sequence[str]) -> tuple[list[str], Ints] | None:
+    """The same for what repeats in the order of the kernels: numbers as names."""
+    if not (found := repeated(kernels)):
+        return None
+    start, period, count = found
+    layer = np.full(len(kernels), NOTHING)
+    layer[start : start + period * count] = np.repeat(np.arange(count), period)
+    return [str(number) for number in range(count)], layer
+
+
+def repeated(names: Sequence[str]) -> tuple[int, int, int] | None:
+    """Where a sequence begins to repeat, the length of what repeats, and how often: the shortest that holds LAYERED of
+    it and comes FEWEST_STEPS times or more; None where nothing does. One kernel alone is no layer."""
+    codes = np.unique(names, return_inverse=True)[1]
+    best: tuple[int, int, int] | None = None
+    for period in range(2, min(len(codes) // FEWEST_STEPS, LONGEST_PERIOD) + 1):
+        same = codes[period:] == codes[:-period]
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
+        if not len(edges):
+            continue
+        lengths = edges[1::2] - edges[::2]
+        longest = int(np.argmax(lengths))
+        count = (int(lengths[longest]) + period) // period
+        start = int(edges[2 * longest])
+        if count < FEWEST_STEPS or count * period < LAYERED * len(codes):
+            continue
+        if len(np.unique(codes[start : start + period])) < 2:
+            continue
+        if best is None or count * period > 1.1 * best[1] * best[2]:
+            best = start, period, count
+    return best

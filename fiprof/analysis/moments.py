@@ -1,0 +1,316 @@
+"""The time of a GPU and of the thread that launches its work as moments in a row, and what was done in each.
+
+Moments tile the time from a GPU's first call or work to its last: the program's NVTX ranges down to the outermost that
+repeat, and what lies between them; without ranges the repetitions that :mod:`steady` finds in the order of the kernels.
+"""
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fiprof.analysis.idle import between
+from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
+from fiprof.analysis.steady import FEWEST_STEPS, By, steady
+from fiprof.analysis.trace import Marks, calls, kernel_calls, marks, phases, thread_keys
+from fiprof.model.arrays import Floats, Ints, coded, numbers
+from fiprof.model.finding import Worded
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, innermost, split
+
+BEFORE = "before the first range"
+"""What it was is told, but it has no share of the time: imports, mostly."""
+
+
+class Does(Worded):
+    """What the launching thread does."""
+
+    HOST = "host", "host work"
+    """It is in no CUDA call."""
+    LAUNCHING = "launching", "launching"
+    WAITING = "waiting", "waiting for the GPU"
+    ALLOCATING = "allocating", "allocating"
+    LOADING = "loading", "loading code"
+    CALLS = "calls", "other CUDA calls"
+    """Copies among them."""
+
+
+DOES = tuple(Does)
+_CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
+
+
+def does(call: str) -> Does:
+    """What a thread does in a CUDA call of this name."""
+    return next((each for each, begins in _CALLS if begins.match(call)), Does.CALLS)
+
+
+class Name(NamedTuple):
+    """What moments of one group are called."""
+
+    level: int
+    """Ranges around them."""
+    text: str
+    repeats: bool
+
+
+class Launched(NamedTuple):
+    """A kernel of a moment."""
+
+    name: str
+    ns: int
+    label: int
+    """Of the range in :func:`phases`; NOTHING outside all."""
+
+
+class Moments:
+    """Disjoint stretches of time, by start, and what the GPU and the launching thread did in each; ns."""
+
+    edges: Ints
+    """The begin of each, and the end of the last."""
+    group: Ints
+    """The place of each one's name in ``names``."""
+    names: list[Name]
+    texts: list[str]
+    """Each one's name as the program has it; empty for those without."""
+    on_gpu: bool
+    """Kernels belong to the moment in which they start, not to that in which they are launched."""
+
+    def __init__(self, run: Run, device: int) -> None:
+        self.run, self.device = run, device
+        self.thread, first, last = self._launching_thread()
+        self.key = next((key for key, number in calls(run).threads.items() if number == self.thread), NOTHING)
+        """The thread as in ``thread_keys``."""
+        if not self._of_ranges(first, last):
+            self._of_pattern(first, last)
+        self.count, self.begins = len(self.group), self.edges[:-1]
+        self._add_kernels()
+        self._add_copies()
+        self._add_host()
+        self.memory = self._memory()
+        """Device memory at the end of each, bytes; None where it was not traced."""
+        ends = self.edges[1:] if self.on_gpu else np.maximum(self.edges[1:], self.last)
+        self.done = np.maximum.accumulate(ends)
+        """When the host and the GPU are done with each, and with those before it."""
+        self.from_ = np.maximum(self.begins, np.append(self.begins[:1], self.done[:-1]))
+        """The begin of each, or the end of what came before."""
+        self.length = np.maximum(self.done - self.from_, 0)
+
+    def name(self, place: int) -> str:
+        """Of a moment as the program has it; its group's where it has none of its own."""
+        return self.texts[place] or self.names[self.group[place]].text
+
+    # Where one ends and the next begins
+
+    def _launching_thread(self) -> tuple[int, int, int]:
+        """Number of the thread (``Calls.thread``) that launched most of the GPU's kernels, NOTHING without calls; and
+        from the first kernel, or call of this thread, to the last, ns."""
+        started_by, at = kernel_calls(self.run), 0
+        counts: Counter[int] = Counter()
+        first, last = [], []
+        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device")):
+            starts, ends, devices = map(numbers, piece.columns)
+            rows = started_by[at : (at := at + piece.num_rows)]
+            mine = np.flatnonzero(devices == self.device)
+            if not len(mine):
+                continue
+            first.append(int(starts[mine].min()))
+            last.append(int(ends[mine].max()))
+            if len(rows := rows[mine][rows[mine] != NOTHING]):
+                counts.update(dict(enumerate(np.bincount(calls(self.run).thread[rows]).tolist())))
+        thread = counts.most_common(1)[0][0] if counts else NOTHING
+        if thread != NOTHING:
+            nested = calls(self.run).nested[thread]
+            first.append(int(nested.starts[0]))
+            last.append(int(nested.ends[-1]))
+        return thread, min(first), max(last)
+
+    def _of_ranges(self, first: int, last: int) -> bool:
+        """The launching thread's ranges down to those that repeat; whether any does."""
+        found = marks(self.run)
+        mine = found.own & (found.threads == self.key)
+        counts = np.bincount(found.alike[mine], minlength=len(found.folded))
+        repeats = mine & (counts[found.alike] >= FEWEST_STEPS) if mine.any() else mine
+        if not repeats.any():
+            return False
+        inside = _inside(found, mine, repeats)
+        repeats |= _beside_steps(found, mine, repeats & ~inside)
+        nodes = np.flatnonzero(mine & ~inside & ~found.inside(repeats))
+        ends = np.where(found.ends[nodes] == NOTHING, last, found.ends[nodes])
+        order = np.lexsort((-ends, found.starts[nodes]))
+        nodes, ends = nodes[order], ends[order]
+        stretches = innermost(found.starts[nodes], ends, np.arange(len(nodes)))
+        first, last = min(first, int(stretches.starts[0])), max(last, int(stretches.ends[-1]))
+        tiles = between(stretches)
+        starts, stops = np.clip(tiles.starts, first, last), np.clip(tiles.ends, first, last)
+        kept = stops > starts
+        starts, stops, labels = starts[kept], stops[kept], tiles.labels[kept]
+        node = np.where(labels == NOTHING, 0, nodes[labels])
+        keys = np.where(labels == NOTHING, NOTHING, found.alike[node].astype(np.int64) << 16 | found.depths[node])
+        keys[: np.flatnonzero(labels != NOTHING)[0]] = NOTHING - 1
+        names: dict[Name, int] = {}
+        self.group = np.empty(len(keys), np.int64)
+        for key, rows in split(keys):
+            if key < 0:
+                name = Name(0, BEFORE if key == NOTHING - 1 else "outside every range", False)
+            else:
+                one, text = node[rows][0], found.folded[key >> 16]
+                # What lies between the ranges in it comes in several pieces.
+                if len(np.unique(labels[rows])) < len(labels[rows]):
+                    text += ", between its ranges"
+                name = Name(int(found.depths[one]), text, bool(repeats[one]))
+            self.group[rows] = names.setdefault(name, len(names))
+        self.edges, self.names, self.on_gpu = np.append(starts, stops[-1]), list(names), False
+        places = np.where(labels == NOTHING, NOTHING, found.name[node]).tolist()
+        self.texts = ["" if place == NOTHING else found.texts[place] or "" for place in places]
+        return True
+
+    def _of_pattern(self, first: int, last: int) -> None:
+        """The steps of the steady part, what came before them, and what lies between."""
+        at = steady(self.run)[self.device]
+        if at.by in (By.WHOLE, By.MEASURE) or not len(at.steps):
+            inside = [int(at.begins[0]), int(at.ends[-1])] if at.by is By.MEASURE else []
+            self.edges = np.array([first, *(each for each in inside if first < each < last), last])
+            names = ("before the measured part", "the measured part", "after it")
+            self.names = [Name(0, name, False) for name in (names if len(self.edges) == 4 else ("the whole trace",))]
+            self.group = np.arange(len(self.edges) - 1) % len(self.names)
+        else:
+            steps = np.append(np.array(at.early, np.int64), at.steps)
+            edges = np.unique(np.concatenate([[first], steps, at.begins, at.ends, [last]]))
+            self.edges = edges[(edges >= first) & (edges <= last)]
+            self.group = np.where(np.isin(self.edges[:-1], steps), 1, 2)
+            self.group[: np.searchsorted(self.edges, steps[0])] = 0
+            names = ("before the steps", f"steps of {at.name}", "between and after steps")
+            self.names = [Name(0, name, repeats) for name, repeats in zip(names, (False, True, False), strict=True)]
+        self.texts, self.on_gpu = [""] * len(self.group), True
+
+    # What was done in each
+
+    def _of(self, starts: Ints, rows: Ints) -> Ints:
+        """The number of the moment that each piece of the GPU's work belongs to. rows: of the calls that began it."""
+        called_at, times = calls(self.run).starts, starts
+        if not self.on_gpu and len(called_at):
+            times = np.where(rows == NOTHING, starts, called_at[rows])
+        found: Ints = np.clip(np.searchsorted(self.edges, times, side="right") - 1, 0, self.count - 1)
+        return found
+
+    def _kernels(self, *more: str) -> Iterator[tuple[list[str], Ints, Ints, Ints, Ints, Ints, Any]]:
+        """Pieces of the GPU's kernels: their names, and of each its name's place, start, end, moment and the call that
+        launched it; and further columns, of all GPUs' kernels, with those of this GPU."""
+        started_by, at = kernel_calls(self.run), 0
+        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", "kernel", *more)):
+            starts, ends, devices = map(numbers, piece.columns[:3])
+            rows = started_by[at : (at := at + piece.num_rows)]
+            mine = np.flatnonzero(devices == self.device)
+            if not len(mine):
+                continue
+            starts, ends, rows = starts[mine], ends[mine], rows[mine]
+            values, places = coded(piece["kernel"])
+            further = [numbers(piece[column])[mine] for column in more]
+            yield [name or "" for name in values], places[mine], starts, ends, self._of(starts, rows), rows, further
+
+    def _add_kernels(self) -> None:
+        self.busy, self.kernels = np.zeros(self.count), np.zeros(self.count, np.int64)
+        self.last, self.signature = np.full(self.count, NOTHING), np.zeros(self.count)
+        self.first_used: dict[str, int] = {}
+        """Kernel -> the moment that is the first to launch it."""
+        self.kernel_ns: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        """Group -> kernel -> ns."""
+        reached = NOTHING
+        for names, place, starts, ends, of, _, _ in self._kernels():
+            until = np.maximum.accumulate(np.append(reached, ends))
+            alone = np.maximum(ends - np.maximum(starts, until[:-1]), 0)
+            reached = int(until[-1])
+            self.busy += np.bincount(of, alone, self.count)
+            self.kernels += np.bincount(of, minlength=self.count)
+            np.maximum.at(self.last, of, ends)
+            hashes = np.array([zlib.crc32(name.encode()) & 0xFFFFF for name in names])
+            self.signature += np.bincount(of, hashes[place], self.count)
+            width = len(names)
+            earliest = np.full(width, self.count)
+            np.minimum.at(earliest, place, of)
+            for name, moment in zip(names, earliest.tolist(), strict=True):
+                if moment < self.first_used.get(name, self.count):
+                    self.first_used[name] = moment
+            keys, inverse = np.unique(self.group[of] * width + place, return_inverse=True)
+            for key, ns in zip(keys.tolist(), np.bincount(inverse, ends - starts).tolist(), strict=True):
+                self.kernel_ns[key // width][names[key % width]] += ns
+
+    def _add_copies(self) -> None:
+        self.copied = np.zeros(self.count)
+        by, at = calls(self.run).of("copies"), 0
+        for piece in self.run.pieces("copies", ("start_ns", "bytes", "device")):
+            starts, sizes, devices = map(numbers, piece.columns)
+            rows = by[at : (at := at + piece.num_rows)]
+            mine = devices == self.device
+            of = self._of(starts[mine], rows[mine])
+            self.copied += np.bincount(of, np.maximum(sizes[mine], 0), self.count)
+
+    def _add_host(self) -> None:
+        self.does: Floats = np.zeros((self.count, len(DOES)))
+        """Of each moment the ns of each of DOES."""
+        if self.thread == NOTHING:
+            return
+        kinds = np.array([DOES.index(does(name)) for name in calls(self.run).names])
+        of, begins, ends, names = calls(self.run).nested[self.thread].overlaps(self.begins, self.edges[1:])
+        sums = np.bincount(of * len(DOES) + kinds[names], ends - begins, self.count * len(DOES)).astype(float)
+        self.does = sums.reshape(-1, len(DOES))
+        self.does[:, 0] = np.diff(self.edges) - self.does[:, 1:].sum(axis=1)
+
+    def _memory(self) -> Ints | None:
+        if not self.run.row_count("memory"):
+            return None
+        times, devices, totals = map(numbers, self.run.table("memory", ["time_ns", "device", "total_bytes"]).columns)
+        mine = np.flatnonzero(devices == self.device)
+        if not len(mine):
+            return None
+        order = mine[np.argsort(times[mine], kind="stable")]
+        place = np.searchsorted(times[order], self.edges[1:], side="right") - 1
+        return np.where(place < 0, 0, totals[order][place])
+
+    def launched(self, wanted: set[int]) -> dict[int, list[Launched]]:
+        """The kernels of some moments, in order: name, ns, and the range that each was launched in, or, of a CUDA
+        graph, captured in."""
+        found: dict[int, list[Launched]] = {place: [] for place in wanted}
+        pieces = self._kernels("pid", "captured_tid", "captured_ns") if wanted else ()
+        for names, name, starts, ends, of, rows, (pids, tids, captured) in pieces:
+            here = np.flatnonzero(np.isin(of, sorted(wanted)))
+            labels = calls(self.run).phases_of(rows[here])
+            threads = thread_keys(pids[here], tids[here])
+            for thread, stretches in phases(self.run).threads.items():
+                graph = np.flatnonzero((threads == thread) & (captured[here] > 0))
+                labels[graph] = stretches.at(captured[here][graph])
+            for row, label in zip(here.tolist(), labels.tolist(), strict=True):
+                found[int(of[row])].append(Launched(names[name[row]], int(ends[row] - starts[row]), label))
+        return found
+
+
+def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
+    """Whether each range of a thread lies in a longer one that repeats, of any domain."""
+    inside = found.inside(repeats)
+    rows = np.flatnonzero(repeats & ~inside)
+    rows = rows[np.lexsort((-found.ends[rows], found.starts[rows]))]
+    reached = np.maximum.accumulate(found.ends[rows])
+    # The last one that begins before it, and those around that one, reach as far as any.
+    own = np.flatnonzero(mine & ~inside)
+    place = np.searchsorted(found.starts[rows], found.starts[own], side="right") - 1
+    until = np.where(place < 0, NOTHING, reached[place])
+    first = np.searchsorted(reached, until)
+    around = (place >= 0) & (until >= found.ends[own]) & (found.ends[own] != NOTHING)
+    longer = rows[np.minimum(first, len(rows) - 1)]
+    inside[own] |= around & (found.ends[longer] - found.starts[longer] > found.ends[own] - found.starts[own])
+    return inside
+
+
+def _beside_steps(found: Marks, mine: Any, outermost: Any) -> Any:
+    """Which ranges come once or twice beside repeating ones that are more than those that repeat inside them: a prefill
+    beside its decode steps, a warm-up before the steps; and others of their name."""
+    beside, inside = np.zeros((2, len(mine) + 1), np.int32)
+    owners = found.parents[outermost]
+    np.add.at(beside, owners, 1)
+    while len(owners := owners[owners != NOTHING]):
+        np.add.at(inside, owners, 1)
+        owners = found.parents[owners]
+    chosen = mine & ~outermost & (inside[:-1] > 0)
+    return chosen & np.isin(found.alike, found.alike[chosen & (beside[found.parents] > inside[:-1])])

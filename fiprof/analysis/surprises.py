@@ -1,0 +1,314 @@
+"""What in a program's steps surprises: those that take longer than their neighbours, each with its cause, changes of
+their kernels, memory that leaks, and how they grow."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from fiprof.analysis.comm import waited
+from fiprof.analysis.host import host_times
+from fiprof.analysis.idle import between
+from fiprof.analysis.moments import Does, Launched, Moments, does
+from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
+from fiprof.analysis.trace import SEPARATOR, calls, phases
+from fiprof.model.arrays import Floats, Ints
+from fiprof.model.finding import Finding, finding
+from fiprof.model.ranks import COLLECTIVE, ranks_of
+from fiprof.model.spans import Stretches
+
+FEW_STEPS = 5
+"""Of one name, from which on what is usual can be told."""
+NEIGHBOURS = 15
+"""Steps whose median a step is held against: what is usual may change as a sequence grows."""
+SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
+"""A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
+deviations), by this share of them, and by so much."""
+MOST_SURPRISES = 8
+"""Steps of one name that are explained, the longest first."""
+COMPILES = re.compile(r"\b(run_ninja|nvrtc\w*|compile\w*|_?jit\w*|build_and_load)\b", re.IGNORECASE)
+"""Python functions, and their files, that compile."""
+GARBAGE = "gc generation"
+"""Beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them."""
+EXPLAINS = 0.4
+"""Share of a step's excess from which on something is its cause."""
+LEAST_GROWTH = 0.02
+"""Share of the first step by which steps grow, or shrink, at least, from the first to the last, to be told."""
+MOST_CHANGES = 4
+"""Changes of the kernels of steps of one name that are told."""
+
+Part = tuple[str, str]
+"""What a step's time is made of (kernel, call, host, host work, range), and which."""
+
+
+# Slow steps
+
+
+def usual_length(moments: Moments, rows: Ints) -> Floats:
+    """Of each of these moments the median length of its neighbours, ns."""
+    lengths = moments.length[rows].astype(float)
+    half = min(NEIGHBOURS, len(rows)) // 2
+    padded = np.pad(lengths, half, mode="reflect") if len(rows) > half else lengths
+    found: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
+    return found
+
+
+def slow_steps(moments: Moments, rows: Ints) -> dict[int, int]:
+    """The steps that take longer than their neighbours, each with the nearest usual one: by number."""
+    usual, lengths = usual_length(moments, rows), moments.length[rows]
+    excess = lengths - usual
+    spread = 1.4826 * float(np.median(np.abs(excess - np.median(excess))))
+    least = np.maximum(np.maximum(SPREADS * spread, LEAST_SHARE * usual), LEAST_NS)
+    late = np.flatnonzero(excess > least)
+    late = np.sort(late[np.argsort(-excess[late], kind="stable")][:MOST_SURPRISES])
+    others = np.setdiff1d(np.arange(len(rows)), late)
+    if not len(others):
+        return {}
+    return {int(n): int(others[np.argmin(np.abs(others - n) + 1e-3 * np.abs(excess[others]))]) for n in late}
+
+
+def explained(
+    moments: Moments, rows: Ints, slow: Mapping[int, int], kernels: Mapping[int, Sequence[Launched]]
+) -> Iterator[Finding]:
+    """Of the slow steps of a name what each did more of than a usual one. kernels: of these and of the usual ones."""
+    usual, lengths = usual_length(moments, rows), moments.length[rows]
+    calling = calls(moments.run).nested.get(moments.thread)
+    outside = between(calling, only=True) if slow and calling else None
+    for number, other in slow.items():
+        place, like = int(rows[number]), int(rows[other])
+        excess = float(lengths[number] - usual[number])
+        what, of = moments.name(place), moments.names[moments.group[place]].text
+        done, less = (_work(moments, each, kernels[each], outside) for each in (place, like))
+        more = {
+            part: (ns - less.get(part, (0.0, 0))[0], count - less.get(part, (0.0, 0))[1])
+            for part, (ns, count) in done.items()
+        }
+        cause = _cause(more, excess, (what, moments.name(like), of))
+        if cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"]):
+            cause = _late_rank(moments, place, excess) or cause
+        first = tuple(name for name, moment in moments.first_used.items() if moment == place)
+        yield finding(
+            "slow_step",
+            ("{what}, step {number}" if what == of else "{what}")
+            + ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}, {more_ms:,.3f} ms more"
+            + ("; first use of {first_use}." if first else "."),
+            what=what,
+            of=of,
+            number=number,
+            place=place,
+            at_ms=int(moments.from_[place]) / 1e6,
+            length_ms=float(lengths[number]) / 1e6,
+            usual_ms=float(usual[number]) / 1e6,
+            more_ms=cause.values.get("more_ms", excess / 1e6),
+            cause=cause,
+            first_use=first,
+        )
+
+
+def _work(
+    moments: Moments, place: int, kernels: Sequence[Launched], outside: Stretches | None
+) -> dict[Part, tuple[float, int]]:
+    """What a moment is made of: ns, and how often. outside: when the launching thread, if there is one, is in no CUDA
+    call."""
+    pieces: list[tuple[str, str, float]] = [("kernel", kernel.name, kernel.ns) for kernel in kernels]
+    if outside:
+        run, begin, end = moments.run, moments.begins[[place]], moments.edges[[place + 1]]
+        _, starts, stops, called = calls(run).nested[moments.thread].overlaps(begin, end)
+        names = [calls(run).names[name] for name in called]
+        pieces += zip(repeat("call"), names, (stops - starts).tolist(), strict=False)
+        _, starts, stops, _ = outside.overlaps(begin, end)
+        work = host_times(run).during(moments.key, starts, stops)
+        pieces += [("host", each.label, ns) for each, ns in work.items() if each.label]
+        pieces.append(("host work", "", float((stops - starts).sum())))
+        if ranges := phases(run).threads.get(moments.key):
+            _, starts, stops, labels = ranges.overlaps(begin, end)
+            paths = [phases(run).paths[label].rpartition(SEPARATOR)[2] for label in labels]
+            pieces += zip(repeat("range"), paths, (stops - starts).tolist(), strict=False)
+    found: dict[Part, tuple[float, int]] = {}
+    for part, name, ns in pieces:
+        before, count = found.get((part, name), (0.0, 0))
+        found[part, name] = before + ns, count + 1
+    return found
+
+
+def _cause(more: Mapping[Part, tuple[float, int]], excess: float, names: Sequence[str]) -> Finding:
+    """Of what a step did more than a usual one, and explains most of its excess, the innermost. names: the steps'."""
+    enough = EXPLAINS * excess
+    sums: dict[str, float] = defaultdict(float)
+    for (part, name), (ns, _) in more.items():
+        sums[str(does(name)) if part == "call" else part] += ns
+
+    def most(part: str, pattern: str | re.Pattern[str] = "") -> tuple[str, float, int]:
+        here = [(key[1], *value) for key, value in more.items() if key[0] == part and re.match(pattern, key[1])]
+        return max(here, key=lambda each: each[1], default=("", 0.0, 0))
+
+    range_, in_range, _ = most("range")
+    range_ = range_ if in_range >= enough and range_ not in names else ""
+    inside = ", in {range}" if range_ else ""
+
+    def cause(kind: str, words: str, ns: float, **values: Any) -> Finding:
+        return finding(kind, words, more_ms=ns / 1e6, range=range_, **values)
+
+    if range_.startswith(GARBAGE):
+        return cause("garbage", "Python's garbage collection ({range})", in_range)
+    for what, pattern in ((Does.LOADING, LOADS), (Does.ALLOCATING, ALLOCATES)):
+        if sums[what] >= enough:
+            name, _, count = most("call", pattern)
+            return cause(what.value, "{did} ({name})" + inside, sums[what], did=what, name=name, count=count)
+    if sums["kernel"] >= enough:
+        name, _, count = most("kernel")
+        words = "its kernels take longer, {name} most" + (" ({count:+d} launches)" if count else "")
+        return cause("kernels", words, sums["kernel"], name=name, count=count)
+    if sums["host work"] >= enough:
+        name, ns, _ = most("host")
+        if ns >= enough:
+            return cause("compiling" if COMPILES.search(name) else "function", "{name}" + inside, ns, name=name)
+        return cause("host", "{did}" + inside, sums["host work"], did=Does.HOST)
+    if sums[Does.WAITING] >= enough:
+        name, _, count = most("call", WAITS)
+        words = "{did} ({name})" + (", {count:call|calls} more" if count > 0 else "")
+        return cause("waiting", words, sums[Does.WAITING], did=Does.WAITING, name=name, count=count)
+    name, ns, _ = most("call")
+    if ns >= enough:
+        return cause("call", "{name}" + inside, ns, name=name)
+    return finding("unknown", "the trace does not tell why")
+
+
+def _late_rank(moments: Moments, place: int, excess: float) -> Finding | None:
+    """The rank that a step waits for in its collectives; None where that explains too little of its excess."""
+    rank = ranks_of(moments.run).on(moments.device)
+    waits = None if rank is None else waited(moments.run, rank, moments.from_[[place]], moments.done[[place]])
+    if waits is None or max(waits.ns.values(), default=0.0) < EXPLAINS * excess:
+        return None
+    other = max(waits.ns, key=waits.ns.__getitem__)
+    doing = waits.meanwhile[other]
+    return finding(
+        "late_rank",
+        "waiting for rank {late_rank}" + (", meanwhile {doing}" if doing else ""),
+        more_ms=waits.ns[other] / 1e6,
+        range="",
+        name=f"rank {other} {doing}",
+        late_rank=other,
+        doing=doing,
+    )
+
+
+def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
+    """Slow steps of one name and cause as one finding, in the order of the first; other findings as they are."""
+    alike: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
+    for number, each in enumerate(slow):
+        cause = each.values.get("cause")
+        alike[(each.values["of"], cause.kind, cause.values.get("name")) if cause else (number,)].append(each)
+    for several in alike.values():
+        if len(several) == 1:
+            yield several[0]
+            continue
+        times = [each.values["more_ms"] for each in several]
+        first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
+        words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
+        if first:
+            words += "; kernels run for the first time in {using} of them ({new}, {longest} one)"
+        of, heads = several[0].values["of"], [each.values["what"].partition(": ")[0] for each in several]
+        yield finding(
+            "slow_steps",
+            words + ".",
+            of=of,
+            steps=tuple(
+                str(each.values["number"]) if head == of else head for head, each in zip(heads, several, strict=True)
+            ),
+            count=len(several),
+            from_ms=min(times),
+            to_ms=max(times),
+            cause=several[0].values["cause"],
+            using=sum(bool(each.values["first_use"]) for each in several),
+            new=len(first),
+            longest=first[0] if first else "",
+            first_use=first,
+        )
+
+
+# Changes from one step to the next
+
+
+def changes(moments: Moments, rows: Ints) -> list[tuple[int, int]]:
+    """Where steps begin to run other kernels, and FEW_STEPS before and after each run the same: of each change the
+    last step before it and the first after it."""
+    edges = np.flatnonzero(np.diff(moments.signature[rows])) + 1
+    lengths = np.diff(np.concatenate([[0], edges, [len(rows)]]))
+    both = (lengths[:-1] >= FEW_STEPS) & (lengths[1:] >= FEW_STEPS)
+    return [(int(rows[at - 1]), int(rows[at])) for at in edges[both].tolist()][:MOST_CHANGES]
+
+
+def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Sequence[Launched]]) -> Finding:
+    """Which kernels a step runs that the one before it does not."""
+    old, new = (Counter(each.name for each in kernels[place]) for place in (before, after))
+    more, less = (tuple(f"{count} x {name}" for name, count in each.most_common(3)) for each in (new - old, old - new))
+    return finding(
+        "kernels_change",
+        "{what}: from here on "
+        + ("{more} more a step" if more else "fewer kernels")
+        + (", and {less} less." if less else "."),
+        what=moments.name(after),
+        of=moments.names[moments.group[after]].text,
+        at_ms=int(moments.from_[after]) / 1e6,
+        more=more,
+        less=less,
+    )
+
+
+def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
+    """Device memory that grows until the end in steps of one name and is never given back."""
+    if moments.memory is None or len(rows) < 2 * FEW_STEPS:
+        return
+    grown = np.diff(moments.memory[rows])
+    since = int(np.argmax(grown > 0))
+    last = grown[-max(len(grown) // 4, FEW_STEPS) :]
+    if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
+        return
+    place = int(rows[since + 1])
+    yield finding(
+        "leak",
+        "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, and none "
+        "of it is given back.",
+        what=moments.name(place),
+        of=moments.names[moments.group[place]].text,
+        at_ms=int(moments.from_[place]) / 1e6,
+        more_mb=float(grown.sum()) / 1e6,
+        count=int((grown > 0).sum()),
+    )
+
+
+def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
+    """How the steps grow longer from one to the next: a line through their lengths, where both halves lie on it."""
+    lengths = moments.length[rows].astype(float)
+    kept = np.flatnonzero(lengths <= (1 + LEAST_SHARE) * usual_length(moments, rows))
+    if len(kept) < 4 * FEW_STEPS:
+        return
+    half = len(kept) // 2
+    (slope, error, first), *halves = (_line(each, lengths[each]) for each in (kept, kept[:half], kept[half:]))
+    grown = slope * float(kept[-1] - kept[0]) / max(first, 1.0)
+    one_line = all(abs(each - slope) < abs(slope) / 2 for each, _, _ in halves)
+    if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
+        return
+    yield finding(
+        "law",
+        "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: {grown:+.0%} "
+        "from the first to the last.",
+        what=moments.names[moments.group[rows[0]]].text,
+        first_ms=first / 1e6,
+        slope_us=slope / 1e3,
+        error_us=2 * error / 1e3,
+        count=len(kept),
+        grown=grown,
+    )
+
+
+def _line(x: Ints, y: Floats) -> tuple[float, float, float]:
+    """The least-squares line: slope, its standard error, and its value at 0."""
+    slope, first = np.polyfit(x, y, 1)
+    rest = y - (slope * x + first)
+    error = np.sqrt((rest**2).sum() / (len(x) - 2) / ((x - x.mean()) ** 2).sum())
+    return float(slope), float(error), float(first)
