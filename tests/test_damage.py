@@ -26,7 +26,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator.study import read_study
 from tests.fakes import jit as fake_jit
 from tests.forks import Forks
-from tests.recorded_runs import RUNS, STUDY, copied, parsed, profiled
+from tests.recorded_runs import PROGRAMS, RUNS, STUDY, copied, parsed, profiled, served
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
 """Values of other types."""
@@ -240,19 +240,22 @@ def other_column(table: pa.Table, random: random.Random) -> pa.Table:
 TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "12:0").split(":"))
 """How many, and which: as many others with each seed."""
 
-DAMAGED = ("decode", "vectors", "graph", "tworanks")
+DAMAGED = ("decode", "vectors", "graph", "tworanks", "batching")
 READING = (
     """
 show RUN|show RUN --all|stalls RUN|stalls RUN --all|verdict RUN|verdict RUN --all|top RUN|top RUN --all --table idle
 top RUN --by range --table ranges|top RUN --rank 0 --whole --table program|timeline RUN|timeline RUN --all --phase all
-timeline RUN --perfetto new|story RUN|story RUN --rank 0 --table steps
-story RUN --step 3|comm RUN|comm RUN --all --by rank|comm RUN --by cause|roofline RUN|hotspots RUN
+top RUN --table copies|timeline RUN --perfetto new|story RUN|story RUN --rank 0 --table steps
+story RUN --step 3|story RUN --request 1|story RUN --table requests|story RUN --all --table layers
+story RUN --around 5 --table memory|comm RUN|comm RUN --all --by rank|comm RUN --by cause|roofline RUN|hotspots RUN
 hotspots RUN --all|expected RUN|runs --all|runs --metric duration --metric dram_share --sort -duration
 runs --where batch>=1 --kernel e|trend|trend --metric case_plain_us|trend --metric nsys_duration_us --all|verify RUN
 report RUN --out new|report RUN other --out new|compare RUN other|compare other RUN|compare other RUN --anyway
 export RUN --to parquet --out new|export RUN --to json --out new|parse RUN|index --rebuild
 export RUN --to sqlite --out new|export RUN --to perfetto --out new|publish new|kernels
+export RUN --to csv --out new|export RUN --to zip --out new|timeline RUN --phase measure --kernel e
 note RUN x|tag RUN x|pack RUN|prune --older-than 0d|report RUN --bundle new.zip --out new
+baseline set main RUN|gate --against main --dry-run|stalls RUN --launch 0 --reasons 2|trend --metric duration --out new
 """.strip()
     .replace("\n", "|")
     .split("|")
@@ -378,7 +381,8 @@ def test_every_command_on_any_damage(tmp_path: Path) -> None:
         chosen, run = seed.choice(DAMAGED), archive / "run"
         for name, source in (("run", chosen), ("other", chosen if turn % 3 else DAMAGED[0])):
             shutil.rmtree(archive / name, ignore_errors=True)
-            shutil.copytree((parsed if source in RUNS else profiled)(source).path, archive / name)
+            read = parsed if source in RUNS else profiled if source in PROGRAMS else served
+            shutil.copytree(read(source).path, archive / name)
         path = seed.choice(sorted(run.glob(seed.choice(("tables/*.parquet", "tables/*.parquet", "*.json*")))))
         odd = odd_table if path.suffix == ".parquet" else seed.choice((odd_text, odd_text, other_type))
         path.write_bytes(seed.choice((*[odd] * 8, flipped, cut))(path.read_bytes(), seed))
@@ -406,7 +410,7 @@ KEPT = {
     "site/site.json": "publish site --only-new|publish site",
     "study/study.json": "study flashinfer --quick --out study --results-only --no-documents|runs --artifacts study",
     "study/results/prefill.json": "study flashinfer --quick --out study --results-only --no-documents",
-    "study/results/jit_analysis.json": "study flashinfer --quick --out study --results-only",
+    "study/results/jit_analysis.json": "study flashinfer --quick --out study --results-only|jit --read study/results/jit_analysis.json",
 }
 """What fiprof keeps beside a run's tables -> the commands that read it."""
 

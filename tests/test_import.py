@@ -481,11 +481,16 @@ COLUMNS = "start, end, deviceId, streamId, correlationId, globalPid, demangledNa
 
 
 @pytest.mark.fault("a generated column, a table with thousands of digits in its version, WITHOUT ROWID", "read")
+@pytest.mark.fault("a node of a CUDA graph without a time or a thread", "read")
 @pytest.mark.parametrize(
     "statements",
     [
         (f"ALTER TABLE {KERNEL} ADD COLUMN took INTEGER AS (end - start)",),
         ("ALTER TABLE StringIds ADD COLUMN upper TEXT AS (upper(value))",),
+        (
+            "CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER, globalTid INTEGER, graphNodeId INTEGER)",
+            "INSERT INTO CUDA_GRAPH_NODE_EVENTS VALUES (1, NULL, 1), (NULL, 1, 1)",
+        ),
         (f"CREATE TABLE {KERNEL}_V{'9' * 5000} (start INTEGER)",),
         (
             f"ALTER TABLE {KERNEL} RENAME TO moved",

@@ -189,6 +189,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(line=["profile", "--", "\r\n"], env=PLAIN, closed=())
 @example(line=["kernels", "\r\n"], env=PLAIN, closed=())
 @example(line=["runs", "--limit", str(10**30), "--kernel", "rope"], env=PLAIN, closed=())
+@example(line=["report", "latest"], env={**PLAIN, "A_TOKEN": "secret\udcffsecret"}, closed=())
 def test_any_command_line(
     line: list[str], env: dict[str, str], closed: tuple[int, ...], forks: Forks, archive: Path
 ) -> None:

@@ -98,7 +98,8 @@ def given(environment: Sequence[tuple[str, str]], argv: Sequence[str]) -> tuple[
     # A word of small letters may be anything's name.
     found += [(name, value) for name, value in typed if re.search("[^a-z_-]", value)]
     lines = {line for _, value in found for line in (value, *value.splitlines())}
-    forms = {form for line in lines for form in (line, json.dumps(line)[1:-1], urllib.parse.quote(line, safe=""))}
+    quoted = {urllib.parse.quote(line, safe="", errors="surrogateescape") for line in lines}
+    forms = lines | quoted | {json.dumps(line)[1:-1] for line in lines}
     return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
 
 

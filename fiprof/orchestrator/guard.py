@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -63,14 +63,21 @@ class Guard:
     def end(self) -> None:
         """End whatever there is: politely at first. What nsys leaves behind when it is ended goes too."""
         left: set[str] = set()
+        seen: dict[int, None] = {}
+
+        def look() -> None:
+            seen.update(dict.fromkeys(_descendants()))
+            left.update(path for pid in seen for path in _files_of_nsys(pid, seen))
+
         for sign, grace_s in ENDING:
             deadline = time.monotonic() + grace_s
-            pids = _descendants()
-            left.update(path for pid in pids for path in _files_of_nsys(pid, pids))
-            for pid in pids:
+            look()
+            for pid in _descendants():
                 with contextlib.suppress(OSError):
                     os.kill(pid, sign)
             while self.reap():
+                # A nsys that is asked to end may write its trace first.
+                look()
                 if time.monotonic() > deadline:
                     break
                 time.sleep(POLL_S)
@@ -131,7 +138,7 @@ def _descendants() -> list[int]:
     return found
 
 
-def _files_of_nsys(pid: int, pids: list[int]) -> Iterator[str]:
+def _files_of_nsys(pid: int, pids: Iterable[int]) -> Iterator[str]:
     """What a process has open of nsys's in the temporary folder: the trace so far, with the environment, output, logs;
     and in shared memory.
 
@@ -144,6 +151,11 @@ def _files_of_nsys(pid: int, pids: list[int]) -> Iterator[str]:
             own = "/nvidia/nsight_systems" in folder and not name.endswith(".lock")
             if own or (folder == "/dev/shm" and name.startswith("quadd-")):
                 yield f"{folder}/{name}"
+            if name.startswith("SessionManager"):
+                # An agent of nsys has its session's files, which may be closed by now, in a folder with its number.
+                streams = f"{folder}/quadd_session_10{pid}/streams"
+                with contextlib.suppress(OSError):
+                    yield from (f"{streams}/{each}" for each in os.listdir(streams))
             if name.startswith("nsys-report-") and name.endswith(".qdstrm"):
                 yield f"{folder}/{name}"
                 yield from (f"{folder}/nsys_termination_status_{each}" for each in pids)

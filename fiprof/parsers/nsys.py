@@ -566,9 +566,15 @@ def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
     """
     rows = export.rows(GRAPH_NODES, "start", "globalTid", "graphNodeId", "originalGraphNodeId")
     captured = {
-        (process_id(thread), node): (start, thread & ID_MASK) for start, thread, node, original in rows if not original
+        (process_id(thread), node): (start, thread & ID_MASK)
+        for start, thread, node, original in rows
+        if not original and None not in (start, thread)
     }
-    instances = {(process_id(row[1]), row[2]): (process_id(row[1]), row[3]) for row in rows if row[3]}
+    instances = {
+        (process_id(thread), node): (process_id(thread), original)
+        for _, thread, node, original in rows
+        if original and thread is not None
+    }
     return captured | {node: captured[original] for node, original in instances.items() if original in captured}
 
 
@@ -675,7 +681,7 @@ def read_samples(export: Export, domains: Mapping[tuple[int, int], str]) -> list
     return [
         (time_ns, thread, frames)
         for time_ns, thread, domain, text in rows
-        if time_ns is not None and domains.get((process_id(thread or 0), domain)) == SAMPLING
+        if None not in (time_ns, thread) and domains.get((process_id(thread), domain)) == SAMPLING
         if (frames := _frames(text))
     ]
 
@@ -801,12 +807,12 @@ def _ranks(export: Export) -> dict[int, int]:
     return {pid: rank for pid, (_, rank) in zip(pids, ranks, strict=True)}
 
 
-def _workers(export: Export) -> Iterator[tuple[int, int | None]]:
+def _workers(export: Export) -> Iterator[tuple[int, int]]:
     """(Process, CUDA device as it counts) of each that ran kernels. To look for all in millions of rows takes long."""
     contexts = set(export.rows(CONTEXTS, "hwId", "vmId", "processId", "deviceId"))
     if not contexts:
         pairs = {row for table in (KERNEL, GRAPH_TRACE) for row in export.distinct(table, "globalPid", "deviceId")}
-        yield from ((process_id(process), ordinal) for process, ordinal in sorted(pairs) if process is not None)
+        yield from ((process_id(process), ordinal) for process, ordinal in pairs if None not in (process, ordinal))
     for hardware, machine, pid, ordinal in sorted(each for each in contexts if None not in each):
         process = hardware << HARDWARE_BITS | machine << VM_BITS | (pid & ID_MASK) << ID_BITS
         if any(export.occurs(table, globalPid=process, deviceId=ordinal) for table in (KERNEL, GRAPH_TRACE)):

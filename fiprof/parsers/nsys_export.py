@@ -215,10 +215,11 @@ class Export:
         return [str(text) for (text,) in self._query(query, part)]
 
     def distinct(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """The values that some columns have together; none where the table or one of them is absent."""
+        """The integers that some columns have together; none where the table or one of them is absent."""
         if not self.columns(table).issuperset(columns):
             return []
-        return self._query(f"SELECT DISTINCT {', '.join(map(quoted, columns))} FROM {quoted(self._tables[table])}")
+        cells = ", ".join(f"CAST({quoted(name)} AS INTEGER)" for name in columns)
+        return self._query(f"SELECT DISTINCT {cells} FROM {quoted(self._tables[table])}")
 
     def occurs(self, table: str, **values: int) -> bool:
         """Whether a row has these values."""
