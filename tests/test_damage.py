@@ -24,6 +24,7 @@ from fiprof.flashinfer.jit import measure as jit
 from fiprof.model.manifest import read_jsonl, read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study import read_study
+from tests.conftest import Env, run_fiprof
 from tests.fakes import jit as fake_jit
 from tests.forks import Forks
 from tests.recorded_runs import PROGRAMS, RUNS, STUDY, copied, parsed, profiled, served
@@ -240,14 +241,15 @@ def other_column(table: pa.Table, random: random.Random) -> pa.Table:
 TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "12:0").split(":"))
 """How many, and which: as many others with each seed."""
 
-DAMAGED = ("decode", "vectors", "graph", "tworanks", "batching")
+DAMAGED = ("decode", "vectors", "graph", "tworanks", "batching", "ranks")
 READING = (
     """
 show RUN|show RUN --all|stalls RUN|stalls RUN --all|verdict RUN|verdict RUN --all|top RUN|top RUN --all --table idle
 top RUN --by range --table ranges|top RUN --rank 0 --whole --table program|timeline RUN|timeline RUN --all --phase all
 top RUN --table copies|timeline RUN --perfetto new|story RUN|story RUN --rank 0 --table steps
 story RUN --step 3|story RUN --request 1|story RUN --table requests|story RUN --all --table layers
-story RUN --around 5 --table memory|comm RUN|comm RUN --all --by rank|comm RUN --by cause|roofline RUN|hotspots RUN
+story RUN --around 5 --table memory|story RUN --table told|comm RUN|comm RUN --all --by rank|comm RUN --by cause
+roofline RUN|hotspots RUN|collect --replay RUN
 hotspots RUN --all|expected RUN|runs --all|runs --metric duration --metric dram_share --sort -duration
 runs --where batch>=1 --kernel e|trend|trend --metric case_plain_us|trend --metric nsys_duration_us --all|verify RUN
 report RUN --out new|report RUN other --out new|compare RUN other|compare other RUN|compare other RUN --anyway
@@ -383,7 +385,7 @@ def test_every_command_on_any_damage(tmp_path: Path) -> None:
             shutil.rmtree(archive / name, ignore_errors=True)
             read = parsed if source in RUNS else profiled if source in PROGRAMS else served
             shutil.copytree(read(source).path, archive / name)
-        path = seed.choice(sorted(run.glob(seed.choice(("tables/*.parquet", "tables/*.parquet", "*.json*")))))
+        path = seed.choice(sorted(run.glob(seed.choice(("tables/*.parquet", "tables/*.parquet", "**/*.json*")))))
         odd = odd_table if path.suffix == ".parquet" else seed.choice((odd_text, odd_text, other_type))
         path.write_bytes(seed.choice((*[odd] * 8, flipped, cut))(path.read_bytes(), seed))
         for words in seed.sample(READING, 6):
@@ -407,6 +409,7 @@ KEPT = {
     "artifacts/run/annotations.json": "runs --tag x|tag run y|note run z|verify|publish new|prune --older-than 0d --dry-run",
     "artifacts/baselines/main.json": "baseline list|baseline show main|baseline set main run|runs|gate --against main --dry-run"
     "|prune --older-than 0d --dry-run|verify|baseline remove main",
+    "measured/run/result.json": "compare measured/run|report measured/run --out new|runs --artifacts measured|publish new --artifacts measured",
     "site/site.json": "publish site --only-new|publish site",
     "study/study.json": "study flashinfer --quick --out study --results-only --no-documents|runs --artifacts study",
     "study/results/prefill.json": "study flashinfer --quick --out study --results-only --no-documents",
@@ -416,15 +419,18 @@ KEPT = {
 
 
 @pytest.mark.fault(
-    "any byte or value of a catalogue, annotations, a baseline, `site.json`, a study's state or results",
+    "any byte or value of a catalogue, annotations, a baseline, a measured comparison, `site.json`, a study's state or results",
     "read, or one line and its status",
 )
-def test_what_is_kept_beside_the_tables(tmp_path: Path) -> None:
+def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
     """FIPROF_TEST_DAMAGES as above, a twelfth of the turns for each file."""
     forks, wrong, whole, folder = Forks(), [], tmp_path / "whole", tmp_path / "now"
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
     shutil.copytree(parsed("decode").path, whole / "artifacts/run")
     shutil.copytree(STUDY, whole / "study", ignore=shutil.ignore_patterns("*.xz", "reports"))
+    words = ("--measure", "here", "env:X=1", "--kernel", "decode", "--processes", "5", "--artifacts", "measured")
+    assert run_fiprof("compare", *words, cwd=whole, env=fakes).returncode == 0
+    next((whole / "measured").glob("2*")).rename(whole / "measured/run")
     for line in ("tag run x", "note run y", "baseline set main run --artifacts artifacts", "index", "publish site"):
         assert forks.run(line.split(), whole, env).status == 0, line
     for turn in range(TURNS // 12 or 1):

@@ -311,7 +311,7 @@ def with_secrets(column: pa.ChunkedArray) -> pa.Array:
     return pa.array(texts, pa.string()).dictionary_encode()
 
 
-@pytest.mark.fault("a run of before secrets were masked is reported, compared, exported and published", "what is written has ***")  # fmt: skip
+@pytest.mark.fault("a run of before secrets were masked is listed, reported, compared, exported and published", "what is written has ***, the catalogue too")  # fmt: skip
 def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> None:
     run = tmp_path / "artifacts" / RUNS["decode"].name
     shutil.copytree(parsed("decode").path, run)
@@ -322,18 +322,28 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
             table = table.set_column(table.column_names.index(column), column, with_secrets(table[column]))
         pq.write_table(table, path)
     assert b"SEKRET" in every_byte(run)
-    (run / "annotations.json").write_text(json.dumps({"schema_version": 1, "tags": [f"token={VALUE}"], "notes": []}))
+    note = {"when": "2026-11-22T10:00:00+00:00", "who": "me", "text": f"api_key={VALUE}"}
+    noted = {"schema_version": 1, "tags": [f"token={VALUE}"], "notes": [note]}
+    (run / "annotations.json").write_text(json.dumps(noted))
+    summary = json.loads((run / "tables/summary.json").read_text())
+    summary["results"][-1]["kernel"] += f" api_key={VALUE}"
+    (run / "tables/summary.json").write_text(json.dumps(summary))
     sent = tmp_path / "sent"
     for words in (
+        ("runs", "--all", "--format", "json"),
+        ("trend", "--metric", "nsys_duration_us"),
         ("report", run.name, "--out", "sent/report", "--bundle", "sent/report.zip"),
         ("publish", "sent/site"),
         ("timeline", run.name, "--perfetto", "sent/timeline.gz"),
         ("compare", run.name, "other", "--out", "sent/compare.html", "--anyway"),
         *(("export", run.name, "--to", to, "--out", f"sent/{to}") for to in EXPORTS),
+        ("tag", run.name, f"key={VALUE}"),
+        ("note", run.name, f"with --key {VALUE}"),
     ):
         sent.mkdir(exist_ok=True)
         # Each time: a command that makes tables writes the manifest anew.
         planted = json.loads((run / "run.json").read_text())
+        planted.pop("masked", None)
         planted["argv"] = ["fiprof", *(word for form in FORMS.values() for word in form)]
         planted["reason"], planted["warnings"] = f"https://{VALUE}@host/x", [f"--key {VALUE}"]
         planted["environment"]["program"] = {"command": ["prog", "--token", VALUE], "git": f"api_key={VALUE}"}
@@ -347,6 +357,8 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
         assert not [name for name in bundle.namelist() if name.endswith("-rep")]
     everything = every_byte(sent)
     assert b"SEKRET" not in everything and b"HF_TOKEN=***" in everything
+    listed = (run.parent / "catalogue.sqlite").read_bytes()
+    assert b"SEKRET" not in listed and b"api_key=***" in listed
 
 
 @pytest.mark.fault("an SQLite of nsys with secrets in its ranges is imported", "its copy and the tables have ***, with --link the tables")  # fmt: skip

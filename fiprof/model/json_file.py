@@ -66,7 +66,7 @@ def encode(content: DataclassInstance) -> bytes:
 
     plain, names = masked(dataclasses.asdict(content))
     if "masked" in plain:
-        plain["masked"] = sorted(names.union(plain["masked"]))
+        plain["masked"] = sorted(names.union(plain["masked"] or ()))
     try:
         data = msgspec.json.encode(plain)
     except UnicodeEncodeError:

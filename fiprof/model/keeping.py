@@ -43,12 +43,16 @@ class Annotations:
 
 
 def read_annotations(folder: Path) -> Annotations:
-    """A run folder's annotations; none where it has no such file. Raises FiprofError where it is damaged or a link."""
+    """A run folder's annotations without secrets; none where it has no such file.
+
+    Raises FiprofError where it is damaged or a link.
+    """
     path = folder / ANNOTATIONS
     if not os.path.lexists(path):
         return Annotations()
     remedy = "restore it from a copy, or remove it: the run itself is untouched"
-    return json_file.read(path, Annotations, remedy, makes="fiprof tag and fiprof note write it")
+    found = json_file.read(path, Annotations, remedy, makes="fiprof tag and fiprof note write it")
+    return json_file.decode(json_file.encode(found), Annotations)
 
 
 def change(
@@ -64,10 +68,10 @@ def change(
             there = ", ".join(found.tags) or "none"
             raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {there}", exit_code=2)
         tags, notes = sorted({*found.tags, *add} - {*remove}), [*found.notes, *([note] if note else [])]
-        found = dataclasses.replace(found, tags=tags, notes=notes)
+        written = json_file.encode(dataclasses.replace(found, tags=tags, notes=notes))
         remedy = "ask who owns the run, or copy it into an archive of your own"
-        write_whole(folder / ANNOTATIONS, json_file.encode(found), remedy)
-    return found
+        write_whole(folder / ANNOTATIONS, written, remedy)
+    return json_file.decode(written, Annotations)
 
 
 class FileState(Worded):

@@ -254,8 +254,8 @@ class Manifest:
     """Version of fiprof that wrote the manifest."""
     argv: list[str] = field(default_factory=list)
     """fiprof's own command line, without secrets; empty in runs of before it was recorded."""
-    masked: list[str] = field(default_factory=list)
-    """What stands as ``***`` for a secret: where, and its name, e.g. ``argv: HF_TOKEN``."""
+    masked: list[str] | None = None
+    """What stands as ``***`` for a secret: where, and its name, e.g. ``argv: HF_TOKEN``; None in runs of before."""
     kind: RunKind = "run"
     """comparison: two sides were measured beside each other, see ``result.json``; there are no tables."""
     schema_version: int = 1

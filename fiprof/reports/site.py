@@ -17,7 +17,6 @@ from fiprof.errors import FiprofError
 from fiprof.model import json_file
 from fiprof.model.finding import say
 from fiprof.model.keeping import read_annotations
-from fiprof.model.redaction import mask
 from fiprof.model.run import Run
 from fiprof.reports import measured_table, trend
 from fiprof.reports.markdown_html import SUFFIX, Markdown, escape_markdown, link, report_html, vega_js
@@ -161,7 +160,7 @@ def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> str:
 
 def _tags(run: Path) -> tuple[str, ...]:
     with contextlib.suppress(FiprofError):
-        return tuple(map(mask, read_annotations(run).tags))
+        return tuple(read_annotations(run).tags)
     return ()
 
 

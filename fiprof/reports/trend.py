@@ -9,7 +9,6 @@ from typing import Any
 from fiprof.analysis.trend import FEWEST, Level, Line
 from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import say
-from fiprof.model.redaction import mask
 from fiprof.model.selection import Labels
 from fiprof.reports import charts, colours
 from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
@@ -181,7 +180,7 @@ def _figure(line: Line, value: Column) -> charts.Spec:
     points: charts.Rows = []
     for run, number in zip(line.rows, line.values, strict=True):
         words = f"{number:{value.spec}} {value.unit}".rstrip()
-        facts = [(value.title, words), ("commit", mask(run["git"] or "")), ("tags", mask(", ".join(run["tags"])))]
+        facts = [(value.title, words), ("commit", run["git"] or ""), ("tags", ", ".join(run["tags"]))]
         points.append({"x": _time(run["started"]), "y": number, "tip": charts.tip(run["name"], facts)})
     levels: charts.Rows = [
         {"x": points[level.start]["x"], "x2": points[level.end - 1]["x"], "y": level.value} for level in line.levels

@@ -55,9 +55,9 @@ def note_command(folder: Path, text: str) -> None:
         what = "is empty" if not text.strip() else f"has {len(text):,} characters"
         raise FiprofError(f"the note {what}", f"a note has 1 to {keeping.LONGEST_NOTE:,} characters", exit_code=2)
     when = clock.now_text("seconds")
-    keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text))
+    noted = keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text)).notes[-1]
     share(folder, output.message)
-    output.data(f"{folder.name}: {text}")
+    output.data(f"{folder.name}: {noted.text}")
 
 
 @click.command("pack", cls=options.Command, epilog="Example: fiprof pack latest")

@@ -32,15 +32,17 @@ from fiprof.errors import FiprofError
 from fiprof.files import Unwritable
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
+from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.redaction import masking
 from fiprof.model.run import Run
 from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
-HEAD = "0004"
+HEAD = "0005"
 """Version of these tables."""
-REMADE = ("0001", "0002", "0003")
+REMADE = ("0001", "0002", "0003", "0004")
 """Versions whose tables are thrown away and made again; another's in a table of that name are somebody else's."""
 LONGEST_NAME = 200
 """Characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB."""
@@ -195,10 +197,11 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     """The entry of a run folder. stamped: its stamp, taken before."""
     name = escape_control(folder.name)
     try:
-        manifest = read_manifest(folder)
-        problem = ""
+        found, problem = read_manifest(folder), ""
+        before = found.masked is None
+        manifest = decode(found.to_json(), Manifest) if before else found
     except FiprofError as error:
-        manifest, problem = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message
+        manifest, problem, before = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message, False
     status = "damaged" if problem else manifest.status
     known, settings = manifest.environment, manifest.settings
     program, host, gpu = (_dict(known.get(key)) for key in ("program", "host", "gpu"))
@@ -209,7 +212,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     if isinstance(git, dict):
         git = f"{git['commit']}-dirty" if git.get("commit") and git.get("dirty") else git.get("commit")
     # Before the folder is measured: it may leave a summary there.
-    results = () if problem else tuple(_results(folder, manifest))
+    results = () if problem else tuple(_results(folder, manifest, masking() if before else str))
     annotations = Annotations()
     with contextlib.suppress(FiprofError):
         annotations = read_annotations(folder)
@@ -271,7 +274,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     )
 
 
-def _results(folder: Path, manifest: Manifest) -> Iterator[Result]:
+def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> Iterator[Result]:
     """The results of the run's summary, made from its tables where it has none, and every case that was asked for."""
     cases = dict.fromkeys(escape_control(case.id) for case in manifest.cases)
     with contextlib.suppress(FiprofError):
@@ -283,7 +286,7 @@ def _results(folder: Path, manifest: Manifest) -> Iterator[Result]:
                 with contextlib.suppress(FiprofError):
                     summary.write(run, found)
         for each in found.results:
-            case, kernel = (text and escape_control(text) for text in (each.case, each.kernel))
+            case, kernel = (text and escape_control(hide(text)) for text in (each.case, each.kernel))
             cases.pop(case or "", None)
             yield Result(case, kernel, {key: value for key, value in each.values.items() if math.isfinite(value)})
     for case in cases:

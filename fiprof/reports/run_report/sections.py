@@ -668,7 +668,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
                 rounds = run.settings.rounds
                 told = f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does."
                 blocks.append(said(told))
-        if masked := sorted({name.partition(": ")[2] for name in manifest.masked if name.startswith(TYPED)}):
+        if masked := sorted({name.partition(": ")[2] for name in manifest.masked or () if name.startswith(TYPED)}):
             blocks.append(said(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
         if made & {NCU_PAGES["raw"], NSYS_SQLITE} and not run.of_program and not manifest.imported:
             blocks.append(said("Without a GPU, from the raw files in this run's folder:"))
