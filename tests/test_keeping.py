@@ -310,7 +310,7 @@ READING = ("show", "stalls", "verdict", "top", "timeline", "story", "comm", "roo
 @pytest.mark.fault("the same on a full disk", "every command reads it")
 @pytest.mark.parametrize("full", [False, True], ids=["read-only", "full"])
 def test_readers_who_cannot_write(
-    full: bool, run: Path, small_disk: Path, fiprof: Fiprof, monkeypatch: pytest.MonkeyPatch
+    full: bool, run: Path, small_disk: Path, fiprof: Fiprof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = Path(shutil.copytree(run.parent, small_disk / "archive"))
     monkeypatch.setenv("COLUMNS", "120")
@@ -324,7 +324,17 @@ def test_readers_who_cannot_write(
     for command, other in expected.items():
         done = fiprof(command, run.name, "--artifacts", str(archive), env=env, cwd=small_disk)
         assert (done.returncode, done.stdout) == other, (command, done.stderr)
-    for words in (("runs",), ("trend", "--metric", "nsys_duration_us"), ("verify",)):
+    elsewhere = str(tmp_path / "report")
+    for words in (
+        ("runs",),
+        ("trend", "--metric", "nsys_duration_us"),
+        ("verify",),
+        ("compare", run.name, run.name),
+        ("baseline", "list"),
+        ("report", run.name, "--out", elsewhere, "--bundle", f"{elsewhere}.zip"),
+        ("export", run.name, "--to", "sqlite", "--out", f"{elsewhere}.sqlite"),
+        ("publish", f"{elsewhere}.site"),
+    ):
         done = fiprof(*words, "--artifacts", str(archive), env=env, cwd=small_disk)
         assert done.returncode == 0, (words, done.stderr)
     done = fiprof("report", run.name, "--artifacts", str(archive), env=env, cwd=small_disk)
