@@ -77,7 +77,7 @@ def test_keys_move_the_choice_and_the_panes(show: Show) -> None:
 def test_an_address_opens_on_its_launch_and_a_program_on_its_biggest_loss(show: Show) -> None:
     assert chosen(show("all", at="#launch=4")) == "launch=4"
     page = show("llama")
-    assert page.locator("#headline").inner_text().startswith("The GPU is idle for 86% of the time.")
+    assert page.locator("#headline").inner_text().startswith("The GPU is idle for 86% of the steady part (24 steps).")
     assert page.locator("#pane h2").inner_text() == "idle: launching · decode"
     page.get_by_role("button", name="matmul").click()
     page.locator("#rows tbody tr").first.click()

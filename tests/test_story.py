@@ -94,10 +94,7 @@ def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: 
     assert found[11]["name"] == "cudaMalloc" and found[17]["name"] == "slow"
     assert (found[13]["name"], found[13]["count"]) == ("cudaStreamSynchronize", 1)
     printed = invoke("story", str(run.path))[1]
-    assert (
-        "step 11: 2 requests: 3.340 ms where 1.000 are usual: allocating (cudaMalloc), in sample, 2.900 ms more"
-        in " ".join(printed.split())
-    )
+    assert "step 11: 3.340 ms where 1.000 are usual: allocating (cudaMalloc), in sample." in " ".join(printed.split())
 
 
 def test_a_clean_program_has_no_surprise(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ LAYERS = (
     Column("layer", "layer", spec="d"),
     Column("name", "which", meaning="The range that it was launched, or captured, in; else its number."),
     Column("busy_us", "kernels", "µs", ",.2f"),
-    Column("share", "share", spec=".1%", meaning="Of the step's kernels."),
+    Column("share", "share", spec=".1%", meaning="Of the time of the step's kernels."),
 )
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
     said = finding(
         "layers",
         "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, {share:.0%} "
-        "of the step's kernels" + ("; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."),
+        "of the kernels' time" + ("; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."),
         what=of,
         count=len(names),
         period=period,

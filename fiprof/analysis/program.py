@@ -549,7 +549,10 @@ class _Gpu:
         values: Row = {name: getattr(activity, name) for name in ("rank", "device")}
         values["idle_share"] = activity.idle_ns / self.window_ns
         words = "The GPU is idle" if activity.rank is None else "Rank {rank}: the GPU is idle"
-        words += " for {idle_share:.0%} of the time"
+        words += " for {idle_share:.0%} of the " + ("time" if self.at.by is By.WHOLE else "steady part")
+        if self.steps:
+            words += " ({steps:,} steps)"
+            values["steps"] = self.steps
         if (copies_share := activity.only_copies_ns / self.window_ns) > NOTICED:
             words += ", and copies without running a kernel for {copies_share:.0%}"
             values["copies_share"] = copies_share
@@ -570,7 +573,7 @@ class _Gpu:
         if made is None:
             return finding("no_step", words + ".", **values)
         values |= {"step": made.id, "action": made.action, "basis": made.basis}
-        words += ". {action} (saves at most {bound_pct:.3g}% of the program"
+        words += ". {action} (saves at most {bound_pct:.3g}% of that time"
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
 

@@ -6,7 +6,7 @@ ranges (``request 3``) say when a request came and went. Between, its tokens fol
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -120,7 +120,8 @@ class Request:
     ended: int | None = None
     prompt: int | None = None
     output: int | None = None
-    preempted: int = 0
+    preempted: list[int] = field(default_factory=list)
+    """How many tokens it had, each time."""
     tokens: list[tuple[int, str]] = field(default_factory=list)
     """When it got each, and the step's name."""
 
@@ -147,7 +148,7 @@ class Request:
             "prompt": self.prompt,
             "tokens": len(times) or None,
             "tokens_per_s": 1e3 * len(times) / took if times and took else None,
-            "preempted": self.preempted,
+            "preempted": len(self.preempted),
             "token_ms": [ns / 1e6 for ns in times],
             "slowest_ms": None if longest is None else float(gaps[longest]),
             "slowest_in": None if longest is None else self.tokens[longest + 1][1],
@@ -247,7 +248,7 @@ def _of_marks(found: Marks, steps: Sequence[Step]) -> list[Request]:
     for step, until in zip(steps, begins, strict=False):
         for name in _ids(step.said, "preempted"):
             made = known.setdefault(name, Request(name))
-            made.preempted += 1
+            made.preempted.append(len(made.tokens))
             decoding.pop(name, None)
             missing.pop(name, None)
         for made in decoding.values():
@@ -287,64 +288,67 @@ def _ids(said: Said, verb: str) -> list[str]:
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
-def token_gaps(made: Sequence[Request]) -> tuple[Any, list[str]]:
-    """Between two tokens of a request, of all requests: ms, and the names of the steps that made them."""
-    pairs = [(after[0] - before[0], after[1]) for each in made for before, after in pairwise(each.tokens)]
-    return np.array([ns for ns, _ in pairs]) / 1e6, [name for _, name in pairs]
+def token_gaps(made: Sequence[Request]) -> list[tuple[float, Request, int]]:
+    """Between two tokens of a request, of all requests: ms, the request, and the number of the later token."""
+    return [
+        ((after[0] - before[0]) / 1e6, each, number)
+        for each in made
+        for number, (before, after) in enumerate(pairwise(each.tokens), 1)
+    ]
 
 
-def served(made: Sequence[Request], steps: Sequence[Step]) -> list[Finding]:
-    """What the requests came to, what made the longest waits for a token, and how a prefill disturbs who decodes."""
+def served(made: Sequence[Request], steps: Sequence[Step], slow: Collection[str]) -> list[Finding]:
+    """What the requests came to, what made the longest waits for a token, and how a prefill disturbs who decodes.
+
+    slow: names of the steps that surprise.
+    """
     found = []
     rows = [each.row() for each in made]
     firsts = [row["ttft_ms"] for row in rows if row["ttft_ms"] is not None]
-    gaps, names = token_gaps(made)
+    gaps = sorted(token_gaps(made), key=lambda gap: -gap[0])
     begins = [each.arrived for each in made if each.arrived is not None]
     ends = [row["ended_ms"] for row in rows if row["ended_ms"] is not None]
     if firsts:
         queued = [row["queued_ms"] for row in rows if row["queued_ms"] is not None]
-        words = "{count:request|requests}: TTFT {ttft_ms:,.1f} ms (median; p90 {ttft_p90_ms:,.1f}), of it "
-        words += "{queued_ms:,.1f} ms queued in the mean"
+        words = "{count:request|requests}: TTFT {ttft_ms:,.1f} ms (median; p90 {ttft_p90_ms:,.1f}), "
+        words += "queued {queued_ms:,.1f} ms (median; at most {queued_most_ms:,.1f})"
         values: Row = {
             "count": len(made),
             "ttft_ms": float(np.median(firsts)),
             "ttft_p90_ms": float(np.percentile(firsts, 90)),
-            "queued_ms": float(np.mean(queued)) if queued else 0.0,
+            "queued_ms": float(np.median(queued)) if queued else 0.0,
+            "queued_most_ms": max(queued, default=0.0),
         }
-        if len(gaps):
+        if gaps:
             words += "; ITL {itl_ms:,.2f} ms (median; p90 {itl_p90_ms:,.2f}, p99 {itl_p99_ms:,.2f})"
             words += "; {tokens_per_s:,.0f} tokens/s"
-            percentiles = np.percentile(gaps, (50, 90, 99)).tolist()
+            percentiles = np.percentile([ms for ms, _, _ in gaps], (50, 90, 99)).tolist()
             values |= dict(zip(("itl_ms", "itl_p90_ms", "itl_p99_ms"), percentiles, strict=True))
             tokens, took = sum(len(each.tokens) for each in made), max(ends) - min(begins) / 1e6
             values["tokens_per_s"] = 1e3 * tokens / took if took else 0.0
         found.append(finding("served", words + ".", **values))
     by_name = {step.name: step for step in steps}
-    late: dict[str, float] = {}
-    for place in np.argsort(-gaps)[: max(len(gaps) // 100, 1)].tolist() if len(gaps) >= FEW_STEPS else ():
-        late.setdefault(names[place], float(gaps[place]))
+    late: dict[str, Finding] = {}
+    for ms, who, number in gaps[: max(len(gaps) // 100, 1)] if len(gaps) >= FEW_STEPS else ():
+        name = who.tokens[number][1]
+        kind = by_name[name].kind if name in by_name else Kind.OTHER
+        why = "a slow step" if name in slow else "with a prefill" if kind is Kind.MIXED else ""
+        why = "preempted before" if number in who.preempted else why
+        words = "{ms:,.1f} ms until {step} (r{request}" + (", {why})" if why else ")")
+        values = {"ms": ms, "step": name.partition(": ")[0], "request": who.id, "why": why}
+        late.setdefault(name, finding("late_token", words, **values))
     if late:
-        kinds = [by_name[name].kind for name in late if name in by_name]
-        found.append(
-            finding(
-                "slowest_tokens",
-                "The longest waits for a token ({from_ms:,.1f} to {to_ms:,.1f} ms) end in {steps}; {prefills} of "
-                "{count} compute prompts too.",
-                steps=tuple(name.partition(": ")[0] for name in late),
-                from_ms=min(late.values()),
-                to_ms=max(late.values()),
-                prefills=sum(kind in (Kind.MIXED, Kind.PREFILL) for kind in kinds),
-                count=len(late),
-            )
-        )
-    lengths = {kind: [(each.end - each.begin) / 1e6 for each in steps if each.kind is kind] for kind in Kind}
+        found.append(finding("slowest_tokens", "The longest waits for a token: {late}.", late=tuple(late.values())))
+    usual = [each for each in steps if each.name not in slow]
+    lengths = {kind: [(each.end - each.begin) / 1e6 for each in usual if each.kind is kind] for kind in Kind}
     alone, mixed = lengths[Kind.DECODE], lengths[Kind.MIXED]
     if min(len(alone), len(mixed)) >= FEW_STEPS and np.median(mixed) >= DISTURBS * np.median(alone):
         found.append(
             finding(
                 "disturbed",
-                "A prefill in the step makes those that decode wait: {mixed_ms:,.2f} ms ({mixed} steps) instead of "
-                "{alone_ms:,.2f} ms ({alone} steps that only decode), {more:+.0%}.",
+                "A prefill in the step makes those that decode wait: {mixed_ms:,.2f} ms ({mixed} steps; median) "
+                "instead of {alone_ms:,.2f} ms ({alone} steps that only decode), {more:+.0%}; slow steps are not in "
+                "it.",
                 mixed_ms=float(np.median(mixed)),
                 mixed=len(mixed),
                 alone_ms=float(np.median(alone)),
@@ -389,8 +393,8 @@ def _law(made: Sequence[Request], steps: Sequence[Step]) -> list[Finding]:
     errors = 2 * np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance)
     if abs(values[1]) <= errors[1]:
         return []
-    words = "GPU time of a step that only decodes = {base_us:,.0f} µs {kv_ns:+,.2f} ns (± {kv_error_ns:,.2f}) a token "
-    words += "in the KV cache" if known else "since its first"
+    words = "GPU time of a step that only decodes = {base_us:,.0f} µs {kv_ns:+,.2f} ns (95%: ± {kv_error_ns:,.2f}) a "
+    words += "token in the KV cache" if known else "token since its first"
     found: Row = {"base_us": float(values[0]), "kv_ns": 1e3 * values[1], "kv_error_ns": 1e3 * errors[1]}
     if len(values) > 2 and abs(values[2]) > errors[2]:
         words += " {batch_us:+,.1f} µs (± {batch_error_us:,.1f}) a request"

@@ -182,6 +182,7 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
     said = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
     lengths = kv_tokens(asked)
     memory, peak = _allocations(moments)
+    late = [int(rows[number]) for group, rows in long.items() for number in slow[group]]
     return Story(
         rank=ranks_of(run).on(device),
         device=device,
@@ -194,7 +195,7 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
         peak=peak,
         again=tuple(_again(run.manifest.name, happened, surprising, asked)),
         requests=[each.row() for each in asked],
-        served=tuple(served(asked, server_steps)),
+        served=tuple(served(asked, server_steps, {moments.texts[place] for place in late})),
         surprises=tuple(surprising),
         causes=tuple(surprises.by_cause(surprising)),
         first_steps=tuple(surprises.by_cause(first_steps)),
@@ -301,7 +302,7 @@ def _again(
             "again",
             "{command}: {what} takes {length_ms:,.3f} ms.",
             command=f"fiprof story {name} --around {each.values['at_ms']:.1f}",
-            what=each.values["what"].partition(": ")[0],
+            what=each.values["what"],
             length_ms=each.values["length_ms"],
         )
     firsts = [row["ttft_ms"] for each in made if (row := each.row())["ttft_ms"] is not None]

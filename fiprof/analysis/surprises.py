@@ -14,6 +14,7 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
 from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
+from fiprof.analysis.requests import says
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding
@@ -35,6 +36,8 @@ GARBAGE = "gc generation"
 """Beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them."""
 EXPLAINS = 0.4
 """Share of a step's excess from which on something is its cause."""
+MOST_OF = 0.8
+"""Share of it from which on the cause is not said to be a part of it."""
 LEAST_GROWTH = 0.02
 """Share of the first step by which steps grow, or shrink, at least, from the first to the last, to be told."""
 MOST_CHANGES = 4
@@ -47,18 +50,18 @@ Part = tuple[str, str]
 # Slow steps
 
 
-def usual_length(moments: Moments, rows: Ints) -> Floats:
-    """Of each of these moments the median length of its neighbours, ns."""
-    lengths = moments.length[rows].astype(float)
-    half = min(NEIGHBOURS, len(rows)) // 2
-    padded = np.pad(lengths, half, mode="reflect") if len(rows) > half else lengths
+def usual_length(lengths: Floats) -> Floats:
+    """Of each step the median length of its neighbours."""
+    half = min(NEIGHBOURS, len(lengths)) // 2
+    padded = np.pad(lengths, half, mode="reflect") if len(lengths) > half else lengths
     found: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1)
     return found
 
 
 def slow_steps(moments: Moments, rows: Ints) -> dict[int, int]:
     """The steps that take longer than their neighbours, each with the nearest usual one: by number."""
-    usual, lengths = usual_length(moments, rows), moments.length[rows]
+    lengths = moments.length[rows].astype(float)
+    usual = usual_length(lengths)
     excess = lengths - usual
     spread = 1.4826 * float(np.median(np.abs(excess - np.median(excess))))
     least = np.maximum(np.maximum(SPREADS * spread, LEAST_SHARE * usual), LEAST_NS)
@@ -74,27 +77,31 @@ def explained(
     moments: Moments, rows: Ints, slow: Mapping[int, int], kernels: Mapping[int, Sequence[Launched]]
 ) -> Iterator[Finding]:
     """Of the slow steps of a name what each did more of than a usual one. kernels: of these and of the usual ones."""
-    usual, lengths = usual_length(moments, rows), moments.length[rows]
+    lengths = moments.length[rows].astype(float)
+    others = np.setdiff1d(np.arange(len(rows)), [*slow])
+    usual = np.interp(np.arange(len(rows)), others, usual_length(lengths[others])) if slow else lengths
     calling = calls(moments.run).nested.get(moments.thread)
     outside = between(calling, only=True) if slow and calling else None
     for number, other in slow.items():
         place, like = int(rows[number]), int(rows[other])
         excess = float(lengths[number] - usual[number])
-        what, of = moments.name(place), moments.names[moments.group[place]].text
+        what, of = _called(moments, place), moments.names[moments.group[place]].text
         done, less = (_work(moments, each, kernels[each], outside) for each in (place, like))
         more = {
             part: (ns - less.get(part, (0.0, 0))[0], count - less.get(part, (0.0, 0))[1])
             for part, (ns, count) in done.items()
         }
-        cause = _cause(more, excess, (what, moments.name(like), of))
+        cause = _cause(more, excess, (moments.name(place), moments.name(like), of))
         if cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"]):
             cause = _late_rank(moments, place, excess) or cause
         first = tuple(name for name, moment in moments.first_used.items() if moment == place)
+        partly = cause.values.get("more_ms", np.inf) < MOST_OF * excess / 1e6
         yield finding(
             "slow_step",
             ("{what}, step {number}" if what == of else "{what}")
-            + ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}, {more_ms:,.3f} ms more"
-            + ("; first use of {first_use}." if first else "."),
+            + ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}"
+            + (" (of it {cause_ms:,.3f} ms)" if partly else "")
+            + ("; first to run {new:kernel|kernels}, {longest} one." if first else "."),
             what=what,
             of=of,
             number=number,
@@ -102,10 +109,19 @@ def explained(
             at_ms=int(moments.from_[place]) / 1e6,
             length_ms=float(lengths[number]) / 1e6,
             usual_ms=float(usual[number]) / 1e6,
-            more_ms=cause.values.get("more_ms", excess / 1e6),
+            more_ms=excess / 1e6,
             cause=cause,
+            cause_ms=cause.values.get("more_ms"),
             first_use=first,
+            new=len(first),
+            longest=first[0] if first else "",
         )
+
+
+def _called(moments: Moments, place: int) -> str:
+    """A step's name, without what it says of its batch."""
+    name = moments.name(place)
+    return name.partition(": ")[0] if says(name) else name
 
 
 def _work(
@@ -210,8 +226,9 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
-            words += "; kernels run for the first time in {using} of them ({new}, {longest} one)"
-        of, heads = several[0].values["of"], [each.values["what"].partition(": ")[0] for each in several]
+            words += "; {using} of them run kernels for the first time ({new}, {longest} one): a warm-up with "
+            words += "such steps takes that away"
+        of, heads = several[0].values["of"], [each.values["what"] for each in several]
         yield finding(
             "slow_steps",
             words + ".",
@@ -251,7 +268,7 @@ def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Seq
         "{what}: from here on "
         + ("{more} more a step" if more else "fewer kernels")
         + (", and {less} less." if less else "."),
-        what=moments.name(after),
+        what=_called(moments, after),
         of=moments.names[moments.group[after]].text,
         at_ms=int(moments.from_[after]) / 1e6,
         more=more,
@@ -273,7 +290,7 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
         "leak",
         "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, and none "
         "of it is given back.",
-        what=moments.name(place),
+        what=_called(moments, place),
         of=moments.names[moments.group[place]].text,
         at_ms=int(moments.from_[place]) / 1e6,
         more_mb=float(grown.sum()) / 1e6,
@@ -284,7 +301,7 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
 def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     """How the steps grow longer from one to the next: a line through their lengths, where both halves lie on it."""
     lengths = moments.length[rows].astype(float)
-    kept = np.flatnonzero(lengths <= (1 + LEAST_SHARE) * usual_length(moments, rows))
+    kept = np.flatnonzero(lengths <= (1 + LEAST_SHARE) * usual_length(lengths))
     if len(kept) < 4 * FEW_STEPS:
         return
     half = len(kept) // 2

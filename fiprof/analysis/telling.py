@@ -78,11 +78,11 @@ def tell(beats: Sequence[Beat], requests: Sequence[Request], least_ms: float) ->
             pieces[beat.name].append(beat.ms)
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
     kept = [beat for beat in beats if beat.repeats or beat.ms >= max(least_ms, OFTEN * often.get(beat.name, 0.0))]
-    lines = []
+    lines, slow_before = [], dict[Any, str]()
     for _, group in groupby(kept, key=lambda beat: (beat.name, beat.place if beat.place in single else None)):
         run = list(group)
         if run[0].place in single:
-            lines.append(_line(run, _single(run[0], usual)))
+            lines.append(_line(run, _single(run[0], usual, slow_before)))
         elif run[0].repeats:
             lines.append(_line(run, _folded(run)))
         else:
@@ -116,30 +116,36 @@ def _with_events(beats: Sequence[Beat], requests: Sequence[Request]) -> None:
         return
     begins = np.array([beat.step.begin for beat in steps])
 
-    def of(ns: int | None, side: Any, shift: int = 0) -> list[Finding]:
-        place = int(np.searchsorted(begins, ns or 0, side=side)) - shift
-        return steps[min(max(place, 0), len(steps) - 1)].events if ns is not None else []
+    def of(ns: int, side: Any, shift: int = 0) -> Beat:
+        place = int(np.searchsorted(begins, ns, side=side)) - shift
+        return steps[min(max(place, 0), len(steps) - 1)]
 
     for each in requests:
         row = each.row()
         queued = row["queued_ms"]
-        if each.admitted is not None and each.admitted_in:
-            words = "r{request} is admitted" + (" (prompt {prompt})" if each.prompt else "")
-            words += ", after {queued_ms:,.1f} ms in the queue" if queued and queued >= 1 else ""
-            values = {"request": each.id, "prompt": each.prompt, "queued_ms": queued}
-            of(each.admitted, "left").append(finding("admitted", words, **values))
-            if each.arrived is not None and of(each.arrived, "left") is not of(each.admitted, "left"):
-                of(each.arrived, "left").append(finding("arrived", "r{request} arrives and waits", request=each.id))
-        if row["ttft_ms"] is not None and each.admitted_in:
-            first = int(row["first_token_ms"] * 1e6)
-            same = of(first - 1, "right", 1) is of(each.admitted, "left")
-            words = "first token" if same else "first token of r{request}"
-            words += ", TTFT {ttft_ms:,.1f} ms"
-            of(first - 1, "right", 1).append(finding("first_token", words, request=each.id, ttft_ms=row["ttft_ms"]))
-        if each.ended is not None and each.admitted_in:
-            words = "r{request} ends" + (" ({tokens} tokens, ITL {itl_ms:,.1f} ms)" if row["itl_median_ms"] else "")
+        if each.admitted is None or not each.admitted_in:
+            continue
+        beat = of(each.admitted, "left")
+        # A step that computes this prompt alone has its length already.
+        words = "r{request} is admitted"
+        words += " ({prompt} tokens)" if each.prompt not in (None, beat.step.prefill) else ""
+        words += ", after {queued_ms:,.1f} ms in the queue" if queued and queued >= 1 else ""
+        values = {"request": each.id, "prompt": each.prompt, "queued_ms": queued, "ttft_ms": row["ttft_ms"]}
+        first = None
+        if row["ttft_ms"] is not None:
+            first = of(int(row["first_token_ms"] * 1e6) - 1, "right", 1)
+            if first is beat:
+                words += ", TTFT {ttft_ms:,.1f} ms"
+        beat.events.append(finding("admitted", words, **values))
+        if first and first is not beat:
+            words = "first token of r{request}, TTFT {ttft_ms:,.1f} ms"
+            first.events.append(finding("first_token", words, request=each.id, ttft_ms=row["ttft_ms"]))
+        if each.arrived is not None and (before := of(each.arrived, "left")) is not beat:
+            before.events.append(finding("arrived", "r{request} arrives and waits", request=each.id))
+        if each.ended is not None:
+            words = "r{request}" + (" ({tokens} tokens, ITL {itl_ms:,.1f} ms)" if row["itl_median_ms"] else "")
             values = {"request": each.id, "tokens": row["tokens"], "itl_ms": row["itl_median_ms"]}
-            of(each.ended - 1, "right", 1).append(finding("ended", words, **values))
+            of(each.ended - 1, "right", 1).events.append(finding("ended", words, **values))
     for beat in steps:
         for word, value in beat.step.said.items():
             if isinstance(value, tuple) and word.startswith(("preempt", "evict")):
@@ -180,31 +186,33 @@ def _once(run: Sequence[Beat]) -> Finding:
     return _joined(kind, "{what}, {ms:,.1f} ms", parts, what=run[0].name, ms=whole)
 
 
-def _single(beat: Beat, usual: Mapping[str, Beat]) -> Finding:
-    """A step of which something is to be said."""
+def _single(beat: Beat, usual: Mapping[str, Beat], slow_before: dict[Any, str]) -> Finding:
+    """A step of which something is to be said. slow_before: causes of slow steps -> the first of each."""
     step, like = beat.step, usual.get(beat.name)
     batch = None
     if step.kind is not Kind.OTHER and (step.prefill or step.decode):
-        both = {"{prefill} tokens of prompts": step.prefill, "{decode} decode": step.decode}
-        about = " beside ".join(words for words, count in both.items() if count)
+        both = {"prefill {prefill}": step.prefill, "decode {decode}": step.decode}
+        about = ", ".join(words for words, count in both.items() if count)
         batch = finding("batch", about, prefill=step.prefill, decode=step.decode)
     why = None
     if beat.slow:
         values = beat.slow.values
-        words = "slow ({usual_ms:,.1f} is usual): {cause}, +{more_ms:,.1f} ms"
-        words += ", first to run {new:kernel|kernels}" if values["first_use"] else ""
-        told = {key: values[key] for key in ("usual_ms", "cause", "more_ms")}
-        why = finding("slow", words, **told, new=len(values["first_use"]))
+        cause = values["cause"]
+        like_step = slow_before.setdefault((cause.kind, cause.values.get("name")), step.head)
+        words = "slow (usual {usual_ms:,.1f})" + (": {cause}" if like_step == step.head else " as {like}")
+        words += ", {new:new kernel|new kernels}" if values["new"] else ""
+        told = {key: values[key] for key in ("usual_ms", "cause", "more_ms", "new")}
+        why = finding("slow", words, **told, like=like_step)
     elif like and beat.ms >= NOTABLE * like.ms:
-        words = "{more_ms:,.1f} ms more than a step that only decodes" if like.step.kind is Kind.DECODE else ""
+        words = "{more_ms:,.1f} ms more than a decode step" if like.step.kind is Kind.DECODE else ""
         words = words or "{more_ms:,.1f} ms more than usual"
         busy = beat.busy_ms - like.busy_ms
         more = beat.ms - like.ms
-        words += ", {busy_ms:,.1f} of them on the GPU" if busy >= 0.1 * more else ", host work"
+        words += ", {busy_ms:,.1f} on the GPU" if busy >= 0.1 * more else ", host work"
         why = finding("longer", words, more_ms=more, busy_ms=min(busy, more))
     # What stands in the lines around it is said where a request has to wait.
     waits = any(each.kind == "preempted" for each in beat.events) or step.said.get("queue")
-    parts = _parts(batch, *beat.events, why, *(_levels([beat]) if waits else ()))
+    parts = _parts(batch, *_events([beat]), why, *(_levels([beat]) if waits else ()))
     return _joined("step", "{what}, {ms:,.2f} ms", parts, what=step.head, ms=beat.ms)
 
 
@@ -231,8 +239,15 @@ def _folded(run: Sequence[Beat]) -> Finding:
     between = float(np.median(gaps)) / 1e6 if gaps else 0.0
     apart = finding("apart", "{ms:,.2f} ms between them", ms=between) if between >= 0.1 * values["each_ms"] else None
     doing = finding("host", "the host: {doing}", doing=run[0].doing) if run[0].doing else None
-    events = (each for beat in run for each in beat.events)
-    return _joined("steps", head, _parts(apart, doing, *_levels(run), *events), **values)
+    return _joined("steps", head, _parts(apart, doing, *_levels(run), *_events(run)), **values)
+
+
+def _events(run: Sequence[Beat]) -> Iterator[Finding]:
+    """What happens to requests, those that end as one."""
+    events = [each for beat in run for each in beat.events]
+    yield from (each for each in events if each.kind != "ended")
+    if ended := tuple(each for each in events if each.kind == "ended"):
+        yield finding("ended", "end: {ended}", ended=ended)
 
 
 def _levels(run: Sequence[Beat]) -> Iterator[Finding]:

@@ -81,10 +81,9 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
         notes = (say("{count:request|requests} more: --all", count=rest),) if rest else ()
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
         yield view_of(kept, rows, title="Requests", summary=what.served, notes=notes)
-    if what.causes:
-        yield View((), (), title="What surprised", summary=what.causes)
-    else:
-        yield View((), (), title="What surprised", summary=("No step takes much longer than its neighbours.",))
+    slow = what.causes or ("No step takes much longer than its neighbours.",)
+    once = [finding("first", "First, as expected: {step}", step=each) for each in what.first_steps]
+    yield View((), (), title="What surprised", summary=(*slow, *once))
     if what.layers or what.laws:
         said = [*what.layers, *(_kernels(found.values["kernels"]) for found in what.layers[-1:])]
         yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
@@ -94,8 +93,7 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
         yield View((), (), title="Memory", summary=what.peak)
     if what.again:
         yield View((), (), title="To see it again", summary=what.again)
-    first = ranking(program, FIRST)
-    yield replace(first, title="What to change first", summary=())
+    yield replace(ranking(program, FIRST), title="What to change first", summary=(), notes=())
 
 
 def step_columns(what: Story) -> tuple[Column, ...]:

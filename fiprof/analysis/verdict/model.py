@@ -118,8 +118,8 @@ class TimeOf(Worded):
     ITERATION_KERNELS = "iteration_kernels", "the iteration's kernel time"
     KERNELS = "kernels", "all kernel time"
     """Of the program."""
-    PROGRAM = "program", "the program"
-    """All of its time, of the steady part."""
+    PROGRAM = "program", "the time"
+    """Of the program's steady part."""
 
 
 class Bottleneck(NamedTuple):
