@@ -140,7 +140,7 @@ def _table(name: str, rows: Rows) -> pa.Table:
 def snapshots(run: Run) -> dict[str, str]:
     """File name -> what the reports print for the run of :func:`record_run`, and of recorded runs."""
     stalled = stalls_report.document(stalls(run))
-    figures = show_tables.document(show(run))
+    figures = show_tables.document(show(run), run)
     roofs = roofline(run)
     recorded = parsed("all")
     printed = {

@@ -31,7 +31,7 @@ def made(folder: Path, lines: Sequence[dict[str, Any] | tuple[str, int, str | No
     return run
 
 
-def shape(report: OfRun[LaunchHotspots]) -> list[list[tuple[int, int | None]]]:
+def shape(report: OfRun[LaunchHotspots, None]) -> list[list[tuple[int, int | None]]]:
     """Of the only launch: place and rank of the lines in each block."""
     (launch,) = report.launches
     return [[(line["offset"] // 16, line["rank"]) for line in block] for block in launch.blocks]

@@ -220,7 +220,7 @@ def test_eight_at_once(archive: Path) -> None:
 
     def refresh() -> None:
         ready.wait()
-        os._exit(index.opened(Archive(archive)).refresh().runs)
+        os._exit(index.opened(Archive(archive)).refresh().values["runs"])
 
     processes = [fork.Process(target=refresh) for _ in range(8)]
     for process in processes:
@@ -230,7 +230,7 @@ def test_eight_at_once(archive: Path) -> None:
     assert [process.exitcode for process in processes] == [44] * 8
     assert len(names(archive)) == len({*names(archive)}) == 44
     found = index.opened(Archive(archive))
-    assert found.refresh().read == 0
+    assert found.refresh().values["read"] == 0
     with found.catalogue.reading() as connection:
         counts = [connection.scalar(sa.select(sa.func.count()).select_from(store.METADATA.tables[name]))
                   for name in ("runs", "measured", "archives", "environments")]  # fmt: skip

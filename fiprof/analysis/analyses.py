@@ -1,46 +1,24 @@
 """The analyses of a run, each made once; and its launches, alike ones folded."""
 
-from collections import defaultdict
-from dataclasses import dataclass
+import math
 from functools import cached_property
 
+from fiprof.analysis.frames import OfRun
 from fiprof.analysis.roofline import LaunchRoofline, roofline
-from fiprof.analysis.show import Figures, show
+from fiprof.analysis.show import LaunchFigures, show
 from fiprof.analysis.stalls import LaunchStalls, stalls
 from fiprof.analysis.timeline import Timeline, timeline
 from fiprof.analysis.verdict.verdict import Verdicts, verdicts
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
 
 MOST_SHOWN = 200
 """Launches that a page analyses one by one."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Launches of the same kernel in the same case with the same grid and block, under ncu."""
-
-    case: str | None
-    """Case id; None outside the cases' ranges."""
-    label: str
-    """The case in short."""
-    kernel: str
-    kernel_full: str
-    grid: str
-    block: str
-    launches: tuple[Launch, ...]
-    """In the order of the run."""
-
-    @cached_property
-    def median(self) -> Launch:
-        """The launch whose duration is the median (of two the shorter): its figures stand for the group's."""
-        ordered = sorted(self.launches, key=lambda launch: launch.duration_us or 0.0)
-        return ordered[(len(ordered) - 1) // 2]
-
-    @property
-    def launch(self) -> int:
-        """ncu's ID of that launch."""
-        return self.median.launch
+Group = Alike[Launch]
+"""Launches of the same kernel in the same case with the same grid and block, however long each takes."""
 
 
 class Analyses:
@@ -52,32 +30,28 @@ class Analyses:
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """The launches under ncu, alike ones folded, in the order of their first launch."""
-        found: dict[tuple[str | None, str, str, str, str], list[Launch]] = defaultdict(list)
-        for each in self.run.launches:
-            found[each.case, each.kernel, each.kernel_full, each.grid, each.block].append(each)
-        return tuple(
-            Group(key[0], self.run.labels(key[0]), *key[1:], tuple(launches)) for key, launches in found.items()
-        )
+        return tuple(alike(self.run.launches, wide=math.inf))
 
     @cached_property
     def longest(self) -> tuple[Group, ...]:
         """The same, the one first that takes most time of an iteration."""
 
         def total_us(group: Group) -> float:
-            return sum(launch.duration_us or 0.0 for launch in group.launches) / max(self.iterations(group), 1)
+            return group.total_us / max(self.iterations(group), 1)
 
         return tuple(sorted(self.groups, key=total_us, reverse=True))
 
     def iterations(self, group: Group) -> int:
         """Iterations of its case that ncu saw."""
-        return len({each.iteration for each in self.run.launches_of(group.case)}) if group.case else 1
+        case = group.shown.case
+        return len({each.iteration for each in self.run.launches_of(case)}) if case else 1
 
     @cached_property
     def shown(self) -> Selection:
         """The launches that a page has room for: all of them, or of many those that stand for the longest groups."""
         if len(self.run.launches) <= MOST_SHOWN:
             return EVERYTHING
-        return Selection(launches=tuple(group.launch for group in self.longest[:MOST_SHOWN]))
+        return Selection(launches=tuple(group.shown.launch for group in self.longest[:MOST_SHOWN]))
 
     @cached_property
     def verdicts(self) -> Verdicts:
@@ -105,6 +79,6 @@ class Analyses:
         return timeline(self.run, phase="all")
 
     @cached_property
-    def figures(self) -> Figures:
+    def figures(self) -> OfRun[LaunchFigures, CaseEntry]:
         """What ``fiprof show`` shows."""
         return show(self.run, wanted=self.shown)

@@ -22,7 +22,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
 from fiprof.model.finding import Finding, Phrase, Value, plain
-from fiprof.model.manifest import CaseEntry
+from fiprof.model.manifest import CaseEntry, Reference
 from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Run, once
 from fiprof.model.selection import title
@@ -196,10 +196,11 @@ def other_processes(run: Run) -> Check:
 
 def reference(run: Run, case: CaseEntry) -> Check:
     """The result against the float32 reference: the relative error."""
-    baseline = run.baseline.get(case.id)
-    if baseline is None or baseline.reference.relative_error is None or baseline.reference.tolerance is None:
+    compared = run.baseline[case.id].reference if case.id in run.baseline else Reference()
+    error, tolerance = compared.get("relative_error"), compared.get("tolerance")
+    if error is None or tolerance is None:
         return unknown(CheckName.REFERENCE, "imported" if run.imported else "no_reference")
-    return judge(CheckName.REFERENCE, baseline.reference.relative_error, high=baseline.reference.tolerance)
+    return judge(CheckName.REFERENCE, error, high=tolerance)
 
 
 def plain_against_nsys(run: Run, case: CaseEntry) -> Check:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fiprof.model.selection import Weights
 
 L = TypeVar("L")
+C = TypeVar("C")
 
 
 class Narrow(Enum):
@@ -72,8 +73,8 @@ class OfLaunch:
 
 
 @dataclass(frozen=True)
-class OfRun(Generic[L]):
-    """What was found about the launches of a run."""
+class OfRun(Generic[L, C]):
+    """What was found about the launches of a run, and about their cases."""
 
     launches: tuple[L, ...]
     """In the order of the run."""
@@ -81,3 +82,5 @@ class OfRun(Generic[L]):
     """About the run."""
     weights: Weights = field(default_factory=dict)
     """The time that each launch stands for; empty where each stands for itself."""
+    cases: tuple[C, ...] = ()
+    """In the order of the run; empty where nothing is found about cases as a whole."""

@@ -93,7 +93,7 @@ class LaunchHotspots(OfLaunch):
 
 def hotspots(
     run: Run, *, wanted: Selection = EVERYTHING, top: int = TOP, context: int = CONTEXT
-) -> OfRun[LaunchHotspots]:
+) -> OfRun[LaunchHotspots, None]:
     """The hotspots of each launch, in the order of the launches.
 
     top: hotspots of a launch at most; an instruction without samples is none.

@@ -6,7 +6,7 @@ double, single, half and tensor operations): work and traffic a second, and peak
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -198,28 +198,21 @@ ncu saw its kernels. roof: the one that binds, DRAM or that of the main work of 
 share is above 1 where L2 kept what the model takes from DRAM."""
 
 
-@dataclass(frozen=True)
-class Rooflines(OfRun[LaunchRoofline]):
-    """A run on the roofs."""
-
-    cases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Case id -> CASES, of those of the launches whose cost model has operations and bytes."""
-
-
-def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
-    """Every launch of a run on the roofs, in the order of the launches.
+def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchRoofline, Mapping[str, Any]]:
+    """Every launch of a run on the roofs, in the order of the launches; and rows of CASES, of those of the launches
+    whose cost model has operations and bytes.
 
     Raises FiprofError where the run has no launches under ncu, or no launch is left, or a table cannot be read.
     """
     launches = tuple(place(launch, run) for launch in run.selected(wanted, weights(run)))
     ids = {item.case for item in launches}
-    cases = {case.id: _case(case, run) for case in run.manifest.cases if case.id in ids}
+    cases = (_case(case, run) for case in run.manifest.cases if case.id in ids)
     warnings = (
         *run.status_warning(),
         *run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis"),
         *checks.of_run(checks.failed(run)),
     )
-    return Rooflines(launches, warnings, weights(run), {case: row for case, row in cases.items() if row})
+    return OfRun(launches, warnings, weights(run), tuple(filter(None, cases)))
 
 
 def place(row: Launch, run: Run) -> LaunchRoofline:
@@ -330,6 +323,7 @@ def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:
         roofs[Level.DRAM] = bandwidth * intensity
     ops_per_second, attainable = case.flops / duration_us * 1e6, min(roofs.values(), default=None)
     return {
+        "case": case.id,
         "label": run.labels(case.id),
         "kernels": kernels(run, case.id) or 0,
         "nsys_us": NSYS.of(run, case.id),

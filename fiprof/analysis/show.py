@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fiprof.analysis import checks
+from fiprof.analysis.frames import OfRun
 from fiprof.analysis.instructions import ACCESSES, by_launch
 from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
@@ -153,19 +154,8 @@ FIGURES: Mapping[str, Callable[[LaunchFigures], Any]] = {
 """Key of the JSON output -> what a launch has beside its quantities."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What ``fiprof show`` shows of a run."""
-
-    run: Run
-    cases: tuple[CaseEntry, ...]
-    launches: tuple[LaunchFigures, ...]
-    warnings: tuple[Finding, ...]
-    """About the run: its status, what it lacks, and the checks that failed."""
-
-
-def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
-    """The figures of a run, as far as it has them.
+def show(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchFigures, CaseEntry]:
+    """The figures of a run, as far as it has them; warnings: its status, what it lacks, and the checks that failed.
 
     wanted: only these launches, and their cases.
     Raises FiprofError where there is none of these, or for a table that is there and cannot be read.
@@ -182,11 +172,11 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
         for check in checks.failed(run)
         if not wanted or (check.launch in {None, *numbers} and check.case in {None, *ids})
     ]
-    return Figures(
-        run=run,
+    return OfRun(
         cases=tuple(case for case in run.manifest.cases if not wanted or case.id in ids),
         launches=tuple(kept),
         warnings=(*run.status_warning(), *missing(run), *checks.summarized(failed, run)),
+        weights=weights(run),
     )
 
 

@@ -61,31 +61,21 @@ with Path(__file__).with_name("warp_states.csv").open(encoding="utf-8", newline=
 
 
 @dataclass(frozen=True)
-class Stall(StallReason):
-    """A reason's part in a launch; its share is None where the counters were not collected."""
-
-    sampled_share: float | None
-    """Share of all warp samples of the launch, 0 to 1."""
-    weight: float
-    """The share to sort by."""
-
-
-@dataclass(frozen=True)
 class LaunchStalls(OfLaunch):
     """The stall mix of one kernel launch."""
 
-    stalls: tuple[Stall, ...]
+    stalls: tuple[StallReason, ...]
     """Every reason, the largest share first."""
     warnings: tuple[Finding, ...] = ()
 
-    def traced(self, stall: Stall) -> TracedNumber | None:
+    def traced(self, stall: StallReason) -> TracedNumber | None:
         """Its share by the counters, with provenance."""
         if stall.share is None:
             return None
         return TracedNumber(stall.share, stall_provenance(self.row, stall.reason), ".0%")
 
 
-def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls]:
+def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls, None]:
     """The stall mix of each launch, in the order of the launches.
 
     Raises FiprofError where the run has no stall reasons, or no launch is left.
@@ -94,14 +84,7 @@ def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls]:
     failed = checks.failed(run)
     doubts, found = checks.by_launch(failed), []
     for launch in run.selected(wanted, weights(run), among=run.stall_reasons):
-        reasons = run.stall_reasons[launch.launch]
-        total = sum(reason.samples or 0 for reason in reasons)
-        mix = []
-        for each in reasons:
-            sampled = each.samples / total if total and each.samples is not None else None
-            weight = (sampled or 0.0) if each.share is None else each.share
-            mix.append(Stall(**vars(each), sampled_share=sampled, weight=weight))
-        mix.sort(key=lambda stall: (-stall.weight, stall.reason))
+        mix = sorted(run.stall_reasons[launch.launch], key=lambda stall: (-stall.weight, stall.reason))
         found.append(LaunchStalls(launch, tuple(mix), doubts.get(launch.launch, ())))
     return OfRun(tuple(found), (*run.status_warning(), *checks.of_run(failed)), weights(run))
 
@@ -109,7 +92,7 @@ def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls]:
 def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
     """What the mix says: how busy the schedulers are, what the warps wait for, and what usually helps."""
 
-    def share(kind: str, words: str, stall: Stall) -> Finding:
+    def share(kind: str, words: str, stall: StallReason) -> Finding:
         return finding(kind, words, reason=state(stall.reason), share=launch.traced(stall) or stall.weight)
 
     found, dominant = [], DOMINANT_STALL / 100

@@ -543,7 +543,7 @@ def case_results(run: Run) -> list[CaseResult]:
             dataclasses.replace(
                 unmeasured(case, ""),
                 **{name: getattr(times[case.id], name) for name in TIMES},
-                relative_error=baseline.reference.relative_error if baseline else None,
+                relative_error=baseline.reference.get("relative_error") if baseline else None,
                 slow_clock_rounds=recovered.count(False) if recovered else None,
                 tokens_per_second=case.tokens / seconds if case.tokens and seconds else None,
                 tflops=tflops,

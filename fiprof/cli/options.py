@@ -157,14 +157,14 @@ def run_argument(function: F) -> F:
 
 def _what_it_is(run: Run) -> str:
     """One line: the run, its GPU and how ncu measured."""
-    from fiprof.model.settings import Settings, settings_of
+    from fiprof.model.settings import NCU_CONDITIONS
 
     manifest = run.manifest
     facts = [str((manifest.environment.get("gpu") or {}).get("name", ""))]
     facts += [
-        f"{each.title} {manifest.settings[each.name]}"
-        for each in settings_of(Settings)
-        if each.tool == "ncu" and run.has("launches") and manifest.settings.get(each.name) is not None
+        f"{title} {manifest.settings[name]}"
+        for name, title in NCU_CONDITIONS.items()
+        if run.has("launches") and manifest.settings.get(name) is not None
     ]
     if run.imported:
         kinds = ", ".join(dict.fromkeys(file.kind for file in manifest.imported))

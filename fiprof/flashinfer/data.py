@@ -10,7 +10,7 @@ import functools
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import Gpu
@@ -71,15 +71,14 @@ class JitCall:
     error: str = ""  # why it could not be measured
 
 
-@dataclass(frozen=True)
-class JitEnvironment:
+class JitEnvironment(TypedDict, total=False):
     """What the times depend on; what else stands there is not looked at."""
 
-    packages: dict[str, str | None] | None = None
-    gpu: Gpu | None = None
-    nvcc: str | None = None  # version of the CUDA compiler
-    cores: int | None = None
-    max_jobs: str | None = None
+    packages: dict[str, str | None] | None
+    gpu: Gpu | None
+    nvcc: str | None  # version of the CUDA compiler
+    cores: int | None
+    max_jobs: str | None
 
 
 @dataclass(frozen=True)

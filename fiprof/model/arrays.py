@@ -136,13 +136,13 @@ class Quantiles:
 # As lists: of 100,000 launches people are shown 20
 
 
-class ByLaunch(Mapping[int, tuple[T, ...]]):
-    """What a function makes of a table's rows, by their column ``launch``, in the order of the table.
+class ByLaunch(Mapping[int, T]):
+    """What a function makes of the rows of each launch, by the column ``launch``, in the order of the table.
 
     A row is a dict of the other columns; None stands for a null, a NaN and an infinity.
     """
 
-    def __init__(self, make: Callable[[dict[str, Any]], T], table: pa.Table) -> None:
+    def __init__(self, make: Callable[[list[dict[str, Any]]], T], table: pa.Table) -> None:
         # Column.to_numpy() imports pandas, which takes half a second.
         column = table["launch"].combine_chunks()
         launches = np.frombuffer(column.buffers()[1] or b"", np.int32, len(column), 4 * column.offset)
@@ -158,11 +158,11 @@ class ByLaunch(Mapping[int, tuple[T, ...]]):
         self._make = make
         self._made = functools.lru_cache(KEPT)(self._of)
 
-    def _of(self, launch: int) -> tuple[T, ...]:
+    def _of(self, launch: int) -> T:
         first, end = self._at[launch]
-        return tuple(map(self._make, finite_rows(self._rows.slice(first, end - first))))
+        return self._make(finite_rows(self._rows.slice(first, end - first)))
 
-    def __getitem__(self, launch: int) -> tuple[T, ...]:
+    def __getitem__(self, launch: int) -> T:
         return self._made(launch)
 
     def __iter__(self) -> Iterator[int]:

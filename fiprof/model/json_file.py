@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from fiprof import files
 from fiprof.errors import FiprofError
@@ -21,7 +21,7 @@ T = TypeVar("T")
 D = TypeVar("D", bound="DataclassInstance")
 
 SCHEMA = "schema"
-"""Key in a field's metadata: the dataclass that a dict must fit, which stays a dict with what else stands in it."""
+"""Key in a field's metadata: the type that a dict must fit, which stays a dict with what else stands in it."""
 
 
 class MisfitError(Exception):
@@ -52,9 +52,8 @@ def convert(value: object, kind: type[T], field: str = "") -> T:
         raise MisfitError(in_words(str(error), field)) from error
 
 
-@dataclasses.dataclass(frozen=True)
-class _Version:
-    schema_version: int = 0
+class _Version(TypedDict, total=False):
+    schema_version: int
 
 
 def encode(content: DataclassInstance) -> bytes:
@@ -91,7 +90,7 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
     """
     try:
         data = files.read_bytes(path.parent, path.name)
-        version, newest = decode(data, _Version).schema_version, kind.schema_version  # type: ignore[attr-defined]
+        version, newest = decode(data, _Version).get("schema_version", 0), kind.schema_version  # type: ignore[attr-defined]
         if version > newest:
             raise FiprofError(
                 f"{path} is of schema {version}; this fiprof reads up to {newest}",

@@ -136,18 +136,3 @@ class Kept(Worded):
     NO_TABLES = "no_tables", "whose tables are not all as they were made (fiprof parse makes them)"
     NOTHING = "nothing", "without raw files"
     DAMAGED = "damaged", "that cannot be read (fiprof verify says why)"
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """A run that ``fiprof prune`` looked at."""
-
-    name: str
-    path: str
-    started: str | None
-    """ISO 8601 with offset; None where the manifest cannot be read."""
-    kept: Kept | None
-    """None where its raw files go."""
-    raw_files: tuple[str, ...] = ()
-    """That go, by their names in the run folder."""
-    freed_bytes: int = 0

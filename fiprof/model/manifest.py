@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict
 
 from fiprof import files
 from fiprof.errors import FiprofError
@@ -58,88 +58,77 @@ RunKind = Literal["run", "comparison"]
 FileKind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-raw", "ncu-details", "ncu-source"]
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(TypedDict, total=False):
     """The GPU as torch sees it. Sizes in bytes."""
 
-    name: str | None = None
-    compute_capability: str | None = None
+    name: str | None
+    compute_capability: str | None
     """E.g. 9.0."""
-    multiprocessors: int | None = None
-    memory_bytes: int | None = None
-    l2_bytes: int | None = None
-    uuid: str | None = None
-    cuda: str | None = None
-    visible_devices: str | None = None
+    multiprocessors: int | None
+    memory_bytes: int | None
+    l2_bytes: int | None
+    uuid: str | None
+    cuda: str | None
+    visible_devices: str | None
 
 
-@dataclass(frozen=True)
-class GpuState:
+class GpuState(TypedDict, total=False):
     """The GPU as the driver sees it at one moment."""
 
-    name: str | None = None
-    uuid: str | None = None
-    driver: str | None = None
-    sm_clock_mhz: float | None = None
-    max_sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    other_processes: tuple[str, ...] | None = None
+    name: str | None
+    uuid: str | None
+    driver: str | None
+    sm_clock_mhz: float | None
+    max_sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    temperature_c: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    other_processes: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(TypedDict, total=False):
     """What was run, as the user typed it."""
 
-    command: tuple[str, ...] | None = None
-    cwd: str | None = None
-    program: Program | None = None
-    git: str | None = None
+    command: tuple[str, ...] | None
+    cwd: str | None
+    program: Program | None
+    git: str | None
     """Commit of the checkout that the program lies in, with ``-dirty`` after changes."""
-    files: dict[str, str] | None = None
+    files: dict[str, str] | None
     """Each file of the command line that could be read -> SHA-256."""
-    exit_status: int | None = None
+    exit_status: int | None
     """Of the traced program; negative for a signal."""
-    seconds: float | None = None
+    seconds: float | None
     """That the program took under nsys."""
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(TypedDict, total=False):
     """What a run's environment may hold: whatever could be found out about the machine, each fact of one type.
 
     The schema of a dict in ``run.json`` and ``environment_info.json``; what else stands there is not looked at.
     """
 
-    packages: dict[str, str | None] | None = None
+    packages: dict[str, str | None] | None
     """Name -> version; None where it is not installed."""
-    tools: dict[str, str | None] | None = None
+    tools: dict[str, str | None] | None
     """nsys and ncu -> version."""
-    gpu: Gpu | None = None
-    gpu_state: dict[str, GpuState | None] | None = None
+    gpu: Gpu | None
+    gpu_state: dict[str, GpuState | None] | None
     """Before and after the run."""
-    driver: str | None = None
-    host: dict[str, str | int | float | None] | None = None
-    program: Program | None = None
-    git: str | dict[str, str | bool | None] | None = None
+    driver: str | None
+    host: dict[str, str | int | float | None] | None
+    program: Program | None
+    git: str | dict[str, str | bool | None] | None
     """Commit of the folder that collect was started in."""
 
 
 @dataclass(frozen=True)
-class _InFolder:
-    path: str
-    """Relative to the run folder, and inside it."""
-
-    def __post_init__(self) -> None:
-        files.parts(self.path)
-
-
-@dataclass(frozen=True)
-class FileEntry(_InFolder):
+class FileEntry:
     """A file that an action made."""
 
+    path: str
+    """Relative to the run folder, and inside it."""
     bytes: int
     sha256: str
     private: bool = False
@@ -171,8 +160,8 @@ class Action:
     def __post_init__(self) -> None:
         if wrong := [name for name in self.env if not VARIABLE.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no name of an environment variable")
-        if self.log is not None:
-            files.parts(self.log)
+        for path in (*(each.path for each in self.files), *([] if self.log is None else [self.log])):
+            files.parts(path)
 
 
 @dataclass(frozen=True)
@@ -190,9 +179,11 @@ class CaseEntry:
 
 
 @dataclass(frozen=True)
-class ImportedFile(_InFolder):
-    """A file of nsys or ncu that the run was made of; its path is where it lies, or would lie."""
+class ImportedFile:
+    """A file of nsys or ncu that the run was made of."""
 
+    path: str
+    """Where it lies in the run folder, or would lie."""
     kind: FileKind
     source: str
     """Absolute path that it was imported from."""
@@ -211,9 +202,11 @@ class ImportedFile(_InFolder):
 
 
 @dataclass(frozen=True)
-class PrunedFile(_InFolder):
+class PrunedFile:
     """A raw file that ``fiprof prune`` removed, or is about to."""
 
+    path: str
+    """Relative to the run folder, and inside it."""
     bytes: int
     """That it took on disk, packed or not."""
     when: str
@@ -260,6 +253,10 @@ class Manifest:
     """comparison: two sides were measured beside each other, see ``result.json``; there are no tables."""
     schema_version: int = 1
 
+    def __post_init__(self) -> None:
+        for path in (each.path for entries in (self.imported, self.pruned, self.tables) for each in entries):
+            files.parts(path)
+
     @property
     def files(self) -> dict[str, FileEntry]:
         """Path -> the file as the last action that made it left it."""
@@ -289,15 +286,11 @@ def read_manifest(folder: Path) -> Manifest:
     return found
 
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Reference:
+class Reference(TypedDict, total=False):
     """How near a case came to its float32 reference."""
 
-    relative_error: float | None = None
-    tolerance: float | None = None
+    relative_error: float | None
+    tolerance: float | None
 
 
 @dataclass(frozen=True)
@@ -309,7 +302,7 @@ class Baseline:
     """Each iteration, between CUDA events."""
     wall_us: float = float("nan")
     """Host time an iteration, back to back."""
-    reference: Reference = Reference()
+    reference: Reference = field(default_factory=Reference)
     """Empty where there is none or it was not checked."""
     rounds: int = 1
     """Turns that ``gpu_us`` is of, in their order, each with as many iterations."""
@@ -321,23 +314,14 @@ class Baseline:
     """What the library planned, as far as it tells."""
 
 
-@dataclass(frozen=True)
-class CaseError:
+class CaseError(TypedDict):
     """Why a case failed by itself; kind ``error``."""
 
     case: str
     error: str
 
 
-@dataclass(frozen=True)
-class WorkloadEnvironment:
-    """What the workload's process saw; kind ``environment``."""
-
-    packages: dict[str, str | None] = field(default_factory=dict)
-    gpu: Gpu | None = None
-
-
-KINDS: Mapping[str, type] = {"case": Baseline, "error": CaseError, "environment": WorkloadEnvironment}
+KINDS: Mapping[str, type] = {"case": Baseline, "error": CaseError, "environment": Environment}
 """The key ``kind`` of a record -> its schema; records of other kinds are not looked at."""
 
 
@@ -349,14 +333,14 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return [record for record, _ in _read(path)]
 
 
-def records(path: Path, kind: type[T]) -> list[T]:
-    """The records of one kind of KINDS. Raises as :func:`read_jsonl`."""
-    return [typed for _, typed in _read(path) if isinstance(typed, kind)]
+def baselines(path: Path) -> dict[str, Baseline]:
+    """Case id -> how the runner timed it. Raises as :func:`read_jsonl`."""
+    return {found.case: found for _, found in _read(path) if isinstance(found, Baseline)}
 
 
 def case_errors(path: Path) -> dict[str, str]:
     """Case id -> the error that one of the runner's files of results has for it."""
-    return {record.case: record.error for record in records(path, CaseError)}
+    return {record["case"]: record["error"] for record in read_jsonl(path) if record.get("kind") == "error"}
 
 
 def _read(path: Path) -> list[tuple[dict[str, Any], object]]:

@@ -16,7 +16,7 @@ from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.json_file import decode
-from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, case_errors, read_manifest, records
+from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, baselines, case_errors, read_manifest
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
@@ -68,6 +68,13 @@ class StallReason:
     """Warp samples in this state; None where warps were not sampled."""
     samples_not_issued: int | None
     """Those in cycles in which the scheduler issued nothing."""
+    sampled_share: float | None
+    """Share of all warp samples of the launch, 0 to 1."""
+
+    @property
+    def weight(self) -> float:
+        """The share to sort by: by the counters, else of the samples."""
+        return (self.sampled_share or 0.0) if self.share is None else self.share
 
 
 class Launch(Mapping[str, Any]):
@@ -211,9 +218,9 @@ class Run:
         return rows
 
     def by_launch(
-        self, table: str, columns: Sequence[str], make: Callable[[dict[str, Any]], T]
-    ) -> Mapping[int, tuple[T, ...]]:
-        """What a function makes of a table's rows, by their launch; empty where the run has no such table.
+        self, table: str, columns: Sequence[str], make: Callable[[list[dict[str, Any]]], T]
+    ) -> Mapping[int, T]:
+        """What a function makes of each launch's rows of a table; empty where the run has no such table.
 
         Raises FiprofError where it cannot be read.
         """
@@ -249,7 +256,7 @@ class Run:
     @functools.cached_property
     def baseline(self) -> dict[str, Baseline]:
         """Case id -> the runner's timings; empty where the run has none."""
-        return {record.case: record for record in records(self.path / BASELINE, Baseline)}
+        return baselines(self.path / BASELINE)
 
     @functools.cached_property
     def plain(self) -> dict[str, Times]:
@@ -364,8 +371,14 @@ class Run:
     @functools.cached_property
     def stall_reasons(self) -> Mapping[int, tuple[StallReason, ...]]:
         """Launch -> why its warps did not issue, in the order of the table; empty where that was not collected."""
+
+        def reasons(rows: list[dict[str, Any]]) -> tuple[StallReason, ...]:
+            total = sum(row["samples"] or 0 for row in rows)
+            shares = [None if row["samples"] is None or not total else row["samples"] / total for row in rows]
+            return tuple(StallReason(**row, sampled_share=each) for row, each in zip(rows, shares, strict=True))
+
         columns = ("reason", "warps_per_issue", "share", "samples", "samples_not_issued")
-        return self.by_launch("stalls", columns, lambda row: StallReason(**row))
+        return self.by_launch("stalls", columns, reasons)
 
     def per_iteration(self, case: str, quantity: Callable[[Row], float | None]) -> float | None:
         """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.

@@ -135,10 +135,12 @@ def alike(
     time: Callable[[N], float | None] = lambda item: item.duration_us,
     also: Callable[[N], Hashable] = lambda _: None,
     weights: Weights | None = None,
+    wide: float = WIDE,
 ) -> list[Alike[N]]:
     """Like launches together, split where their durations are wide apart, in the order of each one's first.
 
-    time: an item's duration, µs. also: what must be the same too. weights: empty where each stands for itself.
+    time: an item's duration, µs. also: what must be the same too. weights: empty where each stands for itself. wide:
+    ratio of durations from which they are.
     """
     found: dict[Hashable, list[tuple[N, float, float]]] = defaultdict(list)
     for item in items:
@@ -151,7 +153,7 @@ def alike(
         split: dict[int, list[tuple[N, float, float]]] = defaultdict(list)
         part_of: dict[float, int] = {}
         for us in sorted({us for _, us, _ in group}):
-            if us > low * WIDE:
+            if us > low * wide:
                 part, low = part + 1, us
             part_of[us] = part
         for each in group:

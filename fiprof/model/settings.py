@@ -113,6 +113,10 @@ class CompareSettings:
 with (Path(__file__).parent / "settings.csv").open(encoding="utf-8", newline="") as _file:
     ROWS = {row.pop("setting"): row for row in csv.DictReader(_file)}
 """Setting, or class and setting where it is said otherwise -> what ``settings.csv`` says of it."""
+NCU_CONDITIONS = {
+    field.name: ROWS[field.name]["title"] for field in dataclasses.fields(Settings) if ROWS[field.name]["tool"] == "ncu"
+}
+"""What decides how ncu measures, by its title: settings of a collect and of a study."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.trend import Line
     from fiprof.model.catalogue.queries import Answer, Question
     from fiprof.model.catalogue.store import Catalogue
+    from fiprof.model.finding import Finding
     from fiprof.orchestrator.run_folder import Archive
 
 VARIABLE = "FIPROF_CATALOG"
@@ -39,15 +40,6 @@ SHARED = frozenset(
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What a catalogue had not known: runs that were read, for they were new or changed; and how many there are."""
-
-    read: int
-    removed: int
-    runs: int
-
-
-@dataclass(frozen=True)
 class Index:
     """An archive in a catalogue. archive: its id there."""
 
@@ -55,12 +47,15 @@ class Index:
     catalogue: Catalogue
     archive: int
 
-    def refresh(self, *, rebuild: bool = False) -> Changes:
-        """Read what is new or changed, forget what is gone. rebuild: read everything.
+    def refresh(self, *, rebuild: bool = False) -> Finding:
+        """Read what is new or changed, forget what is gone; how many of each, and how many runs there are.
+
+        rebuild: read everything.
 
         Raises FiprofError where the database refuses.
         """
         from fiprof.model.catalogue.store import stamp
+        from fiprof.model.finding import finding
 
         if rebuild:
             self.catalogue.remove(self.archive)
@@ -78,7 +73,8 @@ class Index:
             self._add(new[start : start + BATCH])
         if len(new) >= MANY:
             self.catalogue.analyze()
-        return Changes(len(new), len(gone), len(there))
+        words = "{read} read, {removed} removed, {runs} runs in all"
+        return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(there))
 
     def add(self, folder: Path) -> None:
         """Read one run of the archive. Raises FiprofError."""

@@ -38,7 +38,6 @@ from fiprof.model.manifest import (
 )
 
 if TYPE_CHECKING:
-    from fiprof.parsers.ncu import NcuSummary
     from fiprof.parsers.nsys import NsysSummary
 
 NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics"})
@@ -145,22 +144,20 @@ def _of_files(name: str, sentences: Sequence[Sequence[str]]) -> tuple[str, ...]:
     )
 
 
-def parse_ncu(folder: Path, out: Path) -> NcuSummary:
-    """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
+def parse_ncu(folder: Path, out: Path) -> tuple[str, ...]:
+    """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``.
+
+    Returns what the report does not have, a sentence each.
+    """
     from fiprof.parsers.nsys import merge
 
     if len(found := profiles(folder)) < 2:
         return _parse_ncu(folder, 0, out)
     with scratch(out) as parts:
-        summaries = [_parse_ncu(folder, number, parts / str(number)) for number in found]
+        missing = [_parse_ncu(folder, number, parts / str(number)) for number in found]
         with file_errors(folder / TABLES):
             merge({parts / str(number): 0 for number in found}, sorted(NCU_TABLES), out)
-    return dataclasses.replace(
-        summaries[0],
-        launches=sum(summary.launches for summary in summaries),
-        metrics=max(summary.metrics for summary in summaries),
-        missing=_of_files("ncu/profile.ncu-rep", [summary.missing for summary in summaries]),
-    )
+    return _of_files("ncu/profile.ncu-rep", missing)
 
 
 def profiles(folder: Path) -> list[int]:
@@ -168,7 +165,7 @@ def profiles(folder: Path) -> list[int]:
     return sorted({number for name in NCU_FORMS for number in numbers(folder, name)})
 
 
-def _parse_ncu(folder: Path, number: int, out: Path) -> NcuSummary:
+def _parse_ncu(folder: Path, number: int, out: Path) -> tuple[str, ...]:
     from fiprof.parsers import ncu
 
     declared = declared_ranges(folder)
@@ -225,12 +222,14 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         with file_errors(there):
             out = held.enter_context(scratch(at or folder)) / TABLES
             out.mkdir()
-        for source, has in ((parse_nsys, packing.exists(folder, NSYS_SQLITE)), (parse_ncu, profiles(folder))):
-            if has:
-                try:
-                    missing += source(folder, out).missing
-                except FiprofError as error:
-                    problems.append(error)
+        try:
+            missing += parse_nsys(folder, out).missing if packing.exists(folder, NSYS_SQLITE) else ()
+        except FiprofError as error:
+            problems.append(error)
+        try:
+            missing += parse_ncu(folder, out) if profiles(folder) else ()
+        except FiprofError as error:
+            problems.append(error)
         made = [path.stem for path in out.glob("*.parquet")]
         # The cases of an imported run are those that its user declared.
         missing += _of_another_run(folder, manifest, out) if manifest and not manifest.imported else ()

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 import fiprof
 from fiprof import clock, files
@@ -173,8 +173,7 @@ class Archive:
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Start:
+class _Start(TypedDict):
     """What is read of a manifest for the order of runs."""
 
     started: datetime
@@ -183,7 +182,7 @@ class _Start:
 def started(folder: Path) -> datetime:
     """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
     with contextlib.suppress(MisfitError, FiprofError, OSError):
-        found = decode(files.read_bytes(folder, FILE_NAME), _Start).started
+        found = decode(files.read_bytes(folder, FILE_NAME), _Start)["started"]
         return found if found.tzinfo else found.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
         return (_date(folder.name) or datetime.fromtimestamp(0, UTC)).astimezone()

@@ -355,7 +355,7 @@ class RunSession:
         for done in [self._pool.submit(self.export, page) for page in pages]:
             done.result()
         with self.progress.step("ncu tables"):
-            self.folder.note_missing(parse.parse_ncu(self.path, self.tables).missing)
+            self.folder.note_missing(parse.parse_ncu(self.path, self.tables))
 
     def declare_cases(self) -> None:
         """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""

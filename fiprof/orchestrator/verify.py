@@ -17,7 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import FULL, atomic_write, file_errors, locked
 from fiprof.model import baselines, packing, tables
 from fiprof.model.finding import Finding, finding
-from fiprof.model.keeping import HARMLESS, FileState, Kept, Pruned, TablesState, Verified, read_annotations
+from fiprof.model.keeping import HARMLESS, FileState, Kept, TablesState, Verified, read_annotations
 from fiprof.model.manifest import (
     ANNOTATIONS,
     COMPARISON,
@@ -181,8 +181,10 @@ def prune(
     keep_baselines: bool = True,
     keep_tags: Collection[str] = (),
     dry_run: bool = False,
-) -> Iterator[Pruned]:
-    """Go through the runs of an archive, the oldest first. Yields each when it is done.
+) -> Iterator[dict[str, Any]]:
+    """Go through the runs of an archive, the oldest first. Yields each when it is done, as a row: ``name``, ``path``,
+    ``started`` (ISO 8601; None where that cannot be read), ``kept`` (why it keeps its raw files; None where they go),
+    ``raw_files`` (their names) and ``freed_bytes``.
 
     Only what :func:`verify` accepts goes, tables and raw files alike. First the manifest says what goes, then it goes:
     at whatever moment this ends, the manifest is right, and what is left goes the next time. On a full disk the first
@@ -192,14 +194,16 @@ def prune(
     kept = {baselines.read_baseline(archive.root, name).run for name in names}
     before = clock.now() - older_than
     for folder in [archive.root / name for name in archive.by_time()]:
+        row: dict[str, Any] = dict.fromkeys(("started", "kept"))
+        row |= {"name": folder.name, "path": str(folder), "raw_files": (), "freed_bytes": 0}
         try:
             manifest = read_manifest(folder)
             raw = [name for name in manifest.files if name.partition("/")[0] in RAW_FOLDERS]
             # Raw files that the run made and still has -> the names under which they lie.
             there = {name: at for name in raw if (at := packing.stored(folder, name)) is not None}
-            tags = set(read_annotations(folder).tags)
+            tags, row["started"] = set(read_annotations(folder).tags), manifest.started
         except FiprofError:
-            yield Pruned(folder.name, str(folder), None, Kept.DAMAGED)
+            yield row | {"kept": Kept.DAMAGED}
             continue
         # Those of a prune that was interrupted go first.
         going = {each.path for each in manifest.pruned} & there.keys()
@@ -214,7 +218,7 @@ def prune(
             elif not found.intact or found.tables != TablesState.WHOLE:
                 why = Kept.DAMAGED
         if why:
-            yield Pruned(folder.name, str(folder), manifest.started, why)
+            yield row | {"kept": why}
             continue
         going = going or set(there)
         sizes = {}
@@ -224,7 +228,7 @@ def prune(
                 sizes[name] = (folder / there[name]).stat().st_size
         if not dry_run:
             _remove(folder, manifest, there, sizes)
-        yield Pruned(folder.name, str(folder), manifest.started, None, tuple(sizes), sum(sizes.values()))
+        yield row | {"raw_files": tuple(sizes), "freed_bytes": sum(sizes.values())}
 
 
 def _why_kept(folder: Path, before: datetime, baseline_runs: Collection[str], there: Collection[str]) -> Kept | None:

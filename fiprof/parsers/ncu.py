@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +28,6 @@ from fiprof.parsers.ncu_profile import Profile, Ranges, plain_domain, sampled_me
 MEASURE = "measure"
 
 
-@dataclass(frozen=True)
-class NcuSummary:
-    """What was read, and what was not there to read."""
-
-    launches: int
-    """Launches in the report."""
-    metrics: int
-    """Metrics of ncu in the report."""
-    missing: tuple[str, ...]
-    """Sentences about pages, tables and columns of ``metrics.csv`` that the report does not have."""
-
-
 def parse(
     raw: Path | None,
     out: Path,
@@ -49,13 +36,14 @@ def parse(
     source: Path | None = None,
     report: Path | None = None,
     declared: Sequence[str] = (),
-) -> NcuSummary:
+) -> tuple[str, ...]:
     """Read ncu's pages, exported as CSV, or its report, and write the five tables into the folder ``out``.
 
     raw: ``--page raw --print-units base``. details: ``--page details``; without a raw page the metrics are those that
     it shows, rounded. source: ``--page source --print-source sass``. report: the ``.ncu-rep`` itself, read by NVIDIA's
     package ncu-report instead of all pages. declared: NVTX ranges that are cases.
-    A page that is not given, or cannot be read, leaves its table empty and a sentence in ``missing``.
+    Returns sentences about pages, tables and columns of ``metrics.csv`` that the report does not have: a page that is
+    not given, or cannot be read, leaves its table empty.
     Raises FiprofError where what tells of the launches cannot be read, and where the package is not installed; then no
     table is written.
     """
@@ -86,7 +74,7 @@ def parse(
         missing.append("stalls: neither ratios nor samples were collected (section WarpStateStats)")
     if absent := [metric.name for metric in METRICS if metric.expected and _column(profile, metric) is None]:
         missing.append(f"launches: not collected: {', '.join(absent)}")
-    return NcuSummary(launches=len(profile.launches["launch"]), metrics=len(profile.metrics), missing=tuple(missing))
+    return tuple(missing)
 
 
 def _page(

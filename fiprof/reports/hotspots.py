@@ -36,7 +36,7 @@ SHOWN = (
 """The last two are there where an instruction has something in them."""
 
 
-def document(report: OfRun[LaunchHotspots], *, most: int | None = None) -> Document:
+def document(report: OfRun[LaunchHotspots, None], *, most: int | None = None) -> Document:
     """The hottest instructions of each group of like launches and what is around them; for programs the hottest alone.
 
     most: groups that people are shown; None for all.

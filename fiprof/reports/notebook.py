@@ -62,7 +62,7 @@ class OpenedRun(Run):
 
     def show(self) -> pd.DataFrame:
         """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
-        return _frame(show_report.document(show_analysis.show(self)).data)
+        return _frame(show_report.document(show_analysis.show(self), self).data)
 
     def verdicts(self) -> pd.DataFrame:
         """A row a launch: what limits it, by which evidence, and what ``fiprof verdict`` says to do next."""

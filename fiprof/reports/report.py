@@ -133,7 +133,7 @@ def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str
     shown = ink.json([row.data(place, prefix) for place, row in enumerate(rows.rows)])
     groups = [group for row in rows.rows for group in (row.group,) if group]
     groups += [group for row in rows.rows for group in row.others]
-    longest = list({group.launch: group for group in groups}.values())[:MOST_DETAILS]
+    longest = list({group.shown.launch: group for group in groups}.values())[:MOST_DETAILS]
     name = escape_control(run.manifest.name)
     return {
         "name": name,
@@ -168,7 +168,7 @@ def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
     if measured.run.launches:
         yield from verdict_tables.document(measured.verdicts, most=MOST_ROWS).shown
     elif rows.top is None:
-        yield from show.document(measured.figures, sections=(), most=MOST_ROWS).shown[-1:]
+        yield from show.document(measured.figures, measured.run, sections=(), most=MOST_ROWS).shown[-1:]
 
 
 # What the run is, and what makes it doubtful

@@ -5,13 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fiprof.analysis.frames import OfRun
 from fiprof.analysis.roofline import (
     CASES,
     LEAST_INTENSITY,
     Basis,
     LaunchRoofline,
     Level,
-    Rooflines,
     Work,
     compute_roofs,
     memory_roofs,
@@ -23,6 +23,7 @@ from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped
 from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 from fiprof.text import wrap
 
+Rooflines = OfRun[LaunchRoofline, Mapping[str, Any]]
 NOT_ENOUGH = "not enough evidence"
 HOW_TO_READ = (
     "DRAM, L2: operations of the launch's main work (that which uses most of its roof) over the bytes that the memory "
@@ -55,7 +56,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
 
     most: rows that people are shown; None for all.
     """
-    launches, cases = rooflines.launches, rooflines.cases
+    launches, cases = rooflines.launches, {case["case"]: case for case in rooflines.cases}
     rows = {item.launch: _row(item, cases.get(item.case or "", {})) for item in launches}
     kept, left_out = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
 

@@ -10,7 +10,7 @@ from fiprof.model.case_quantities import KEYS
 from fiprof.model.catalogue.queries import Answer, Question
 from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import Finding, say, worded
-from fiprof.model.keeping import HARMLESS, Pruned, Verified
+from fiprof.model.keeping import HARMLESS, Verified
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Quantity
 from fiprof.model.run import run_warning
@@ -185,15 +185,15 @@ def verified(runs: Sequence[Verified], catalogue: Sequence[Finding] = ()) -> Doc
     return Document(view_of(VERIFIED, rows), (shown,))
 
 
-def pruned(runs: Sequence[Pruned], *, dry_run: bool) -> Document:
+def pruned(runs: Sequence[Row], *, dry_run: bool) -> Document:
     """The runs whose raw files go, and how many keep theirs, by why."""
-    going = [run for run in runs if run.kept is None]
-    rows = [{**vars(run), "when": run.started and run.started[:10], "mb": run.freed_bytes / 1e6} for run in going]
+    going = [run for run in runs if run["kept"] is None]
+    rows = [{**run, "when": run["started"][:10], "mb": run["freed_bytes"] / 1e6} for run in going]
     columns = (PRUNED[0], Column("when", "started", narrow=Narrow.DROP), Column("mb", "frees", "MB", ",.1f"), PRUNED[4])
-    kept = Counter(run.kept for run in runs if run.kept is not None)
+    kept = Counter(run["kept"] for run in runs if run["kept"] is not None)
     notes = [say("kept as it is: {count:run|runs} {why}", count=count, why=why) for why, count in kept.items()]
     words = "nothing to remove"
     if going:
         words = f"{'would free' if dry_run else 'freed'} {{mb:,.1f}} MB of {{count:run|runs}}"
-    notes.append(say(words, count=len(going), mb=sum(run.freed_bytes for run in going) / 1e6))
+    notes.append(say(words, count=len(going), mb=sum(row["mb"] for row in rows)))
     return Document(view_of(PRUNED, runs), (view_of(columns, rows, notes=tuple(notes)),))

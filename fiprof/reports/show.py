@@ -7,10 +7,10 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from fiprof.analysis.frames import OfRun
 from fiprof.analysis.occupancy import findings
 from fiprof.analysis.planning import PLANS, SMALL, plans
-from fiprof.analysis.show import FIGURES, Figures, LaunchFigures
-from fiprof.analysis.trace import weights
+from fiprof.analysis.show import FIGURES, LaunchFigures
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.finding import say, worded
@@ -197,7 +197,8 @@ Group = Alike[LaunchFigures]
 
 
 def document(
-    figures: Figures,
+    figures: OfRun[LaunchFigures, CaseEntry],
+    run: Run,
     *,
     limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None = None,
     overview: bool = True,
@@ -210,7 +211,7 @@ def document(
     shown; None for all.
     """
     wanted = SECTIONS if sections is None else sections
-    run, by_rank = figures.run, any(item.rank is not None for item in figures.launches)
+    by_rank = any(item.rank is not None for item in figures.launches)
 
     @functools.cache
     def of_case(case: str | None) -> Mapping[str, Value]:
@@ -233,7 +234,7 @@ def document(
             figures.launches,
             lambda item: item.duration_us or item.nsys_duration_us,
             lambda item: item.rank,
-            weights(run),
+            figures.weights,
         )
     )
     kept, left_out = bounded(groups, most)

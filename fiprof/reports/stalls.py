@@ -1,8 +1,9 @@
 """``fiprof stalls`` as tables: one a launch for people, one flat for programs."""
 
 from fiprof.analysis.frames import OfRun
-from fiprof.analysis.stalls import LaunchStalls, Stall, disagreements, findings
+from fiprof.analysis.stalls import LaunchStalls, disagreements, findings
 from fiprof.model.finding import say, worded
+from fiprof.model.run import StallReason
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.columns import bounded, heading
 from fiprof.reports.view import Column, Document, View
@@ -27,7 +28,7 @@ COLUMNS = (
 SHOWN = (COLUMNS[4], Column("weight", "bar", bar=True), COLUMNS[5], COLUMNS[6], COLUMNS[9])
 
 
-def document(report: OfRun[LaunchStalls], *, reasons: int | None = None, most: int | None = None) -> Document:
+def document(report: OfRun[LaunchStalls, None], *, reasons: int | None = None, most: int | None = None) -> Document:
     """A table for each group of like launches, what takes most time first; for programs a row a launch and reason.
 
     reasons: only so many of each launch; people see the rest as one. most: groups that people are shown; None for all.
@@ -55,8 +56,8 @@ def document(report: OfRun[LaunchStalls], *, reasons: int | None = None, most: i
 
 def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
     item = group.shown
-    shown: list[Stall] = []
-    folded: list[Stall] = []
+    shown: list[StallReason] = []
+    folded: list[StallReason] = []
     for place, stall in enumerate(item.stalls):
         large = max(stall.weight, stall.sampled_share or 0.0) >= FOLDED_SHARE
         (shown if large and (reasons is None or place < reasons) else folded).append(stall)

@@ -80,7 +80,8 @@ def by_launch(run: Run) -> Mapping[int, tuple[QuotedRule, ...]]:
         texts = {name: row[name] or "" for name in ("section", "rule", "kind", "message")}
         return QuotedRule(**{**row, **texts, "message": _beginning(texts["message"])})
 
-    return run.by_launch("rules", ("section", "rule", "kind", "message", "speedup_kind", "speedup_pct"), quoted)
+    columns = ("section", "rule", "kind", "message", "speedup_kind", "speedup_pct")
+    return run.by_launch("rules", columns, lambda rows: tuple(map(quoted, rows)))
 
 
 def weighed(

@@ -60,10 +60,9 @@ class LaunchVerdict(OfLaunch, Verdict):
 
 
 @dataclass(frozen=True)
-class Verdicts(OfRun[LaunchVerdict]):
+class Verdicts(OfRun[LaunchVerdict, CaseVerdict]):
     """A run's verdicts; those of launches are empty without ncu."""
 
-    cases: tuple[CaseVerdict, ...] = ()
     groups: tuple[Alike[LaunchVerdict], ...] = ()
     """Like launches, each group with the verdict of one; empty where every launch was judged."""
 

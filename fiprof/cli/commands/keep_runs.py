@@ -107,12 +107,13 @@ def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
 
     It is derived from the run folders, tags and notes too, and may be deleted at any time.
     """
+    from fiprof.model.finding import worded
     from fiprof.orchestrator import index
 
     with working("index"):
         found = index.opened(archive, catalog, anew=rebuild)
         changes = found.refresh(rebuild=rebuild)
-    output.data(f"{found.catalogue.name}: {changes.read} read, {changes.removed} removed, {changes.runs} runs in all")
+    output.data(f"{found.catalogue.name}: {worded(changes)}")
 
 
 @click.command("verify", cls=options.Command, epilog="Example: fiprof verify latest --format json")
@@ -190,7 +191,7 @@ def prune_command(
     found = []
     with working("prune") as tell:
         for run in prune(archive, older_than, keep_baselines=keep_baselines, keep_tags=keep_tags, dry_run=dry_run):
-            tell(run.name)
+            tell(run["name"])
             found.append(run)
     options.show(pruned(found, dry_run=dry_run), format_)
 

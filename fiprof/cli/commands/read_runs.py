@@ -62,6 +62,7 @@ def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: 
     named = [section for section in SECTIONS if chosen.every or sections[section]]
     made = document(
         figures.show(run, wanted=chosen.wanted),
+        run,
         limits=limits_of,
         overview=chosen.every or not named,
         sections=named,

@@ -70,8 +70,8 @@ MEMORIES = (
 def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, Any]:
     """Launch -> its panes, for the groups' launches; under ``keys`` what the counters are. Raises FiprofError."""
     run = measured.run
-    sources = _sources(run, [group.launch for group in groups])
-    raw_names, raw = _raw(run, [group.launch for group in groups[:MOST_RAW]])
+    sources = _sources(run, [group.shown.launch for group in groups])
+    raw_names, raw = _raw(run, [group.shown.launch for group in groups[:MOST_RAW]])
     mixes = measured.stall_mixes
     shares: dict[str, list[float]] = defaultdict(list)
     for launch_stalls in mixes.values():
@@ -80,28 +80,33 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
     medians = {reason: median([*found, *[0.0] * (len(mixes) - len(found))]) for reason, found in shares.items()}
     launches = {}
     for group in groups:
-        ink.section = f"launch-{group.launch}"
-        verdict, counters = measured.verdicts.of(group.launch), []
+        launch = group.shown
+        ink.section = f"launch-{launch.launch}"
+        verdict, counters = measured.verdicts.of(launch.launch), []
         for place, quantity in enumerate(QUANTITIES.values()):
-            if (number := group.median.traced(quantity)) is not None:
+            if (number := launch.traced(quantity)) is not None:
                 # The page puts «ncu, launch N» before the formula.
                 ink.source(number)
                 counters.append([place, significant(number.value), str(number), number.source.formula])
-        mix, roof = mixes.get(group.launch), measured.rooflines.get(group.launch)
+        mix, roof = mixes.get(launch.launch), measured.rooflines.get(launch.launch)
         shown = {
-            "name": group.kernel_full,
-            "grid": group.grid,
-            "block": group.block,
-            "case": group.label,
-            "alike": len(group.launches),
-            "times": times(group.median),
+            "name": launch.kernel_full,
+            "grid": launch.grid,
+            "block": launch.block,
+            "case": launch.label,
+            "alike": group.count,
+            "times": times(launch),
             "why": list(_why(measured, verdict)) if verdict else [],
             "stalls": _stalls(mix, medians) if mix else None,
             "roof": _roof(roof, group) if roof and roof.memories else None,
             "occupancy": _occupancy(group),
         }
-        found = {"counters": counters, "raw": raw.get(group.launch, []), "source": sources["of"].get(group.launch)}
-        launches[str(group.launch)] = ink.json(shown) | found
+        found = {
+            "counters": counters,
+            "raw": raw.get(launch.launch, []),
+            "source": sources["of"].get(launch.launch),
+        }
+        launches[str(launch.launch)] = ink.json(shown) | found
     keys = [[each.key, each.meaning] for each in QUANTITIES.values()]
     return {"launches": launches, "keys": keys, "raw": raw_names, "code": sources["code"]}
 
@@ -161,7 +166,7 @@ def _roof(item: LaunchRoofline, group: Group) -> dict[str, Any]:
         summary.append(f"{item.share:.0%} of what the {item.roof} roof allows{by}.")
     if item.work is not None and item.basis is Basis.COUNTED:
         kind = item.work.kind
-        rate, share = group.median.traced(work_rate(kind)), group.median.traced(work_share(kind))
+        rate, share = group.shown.traced(work_rate(kind)), group.shown.traced(work_share(kind))
         if rate is not None and share is not None:
             template = "{kind} work runs at {rate}, {share} of its roof."
             notes.insert(0, say(template, kind=kind, rate=rate, share=share))
@@ -178,11 +183,11 @@ def _roof(item: LaunchRoofline, group: Group) -> dict[str, Any]:
 
 
 def _occupancy(group: Group) -> dict[str, Any] | None:
-    achieved = group.median.traced(metric("achieved_occupancy_pct"), spec=".0f")
-    possible = group.median.traced(metric("theoretical_occupancy_pct"), spec=".0f")
+    achieved = group.shown.traced(metric("achieved_occupancy_pct"), spec=".0f")
+    possible = group.shown.traced(metric("theoretical_occupancy_pct"), spec=".0f")
     if achieved is None:
         return None
-    found = occupancy(group.median)
+    found = occupancy(group.shown)
     of = say(" of a possible {possible}", possible=possible) if possible else ""
     summary: list[Finding | str] = [
         say("Achieved {achieved}{of}.", achieved=achieved, of=of),

@@ -84,7 +84,7 @@ class Row:
     @property
     def verdict(self) -> LaunchVerdict | None:
         """Of the launch that stands for it."""
-        return self.measured.verdicts.of(self.group.launch) if self.group else None
+        return self.measured.verdicts.of(self.group.shown.launch) if self.group else None
 
     @property
     def step(self) -> Step | None:
@@ -128,7 +128,7 @@ class Row:
         # «47% (tensor cores at 53%)» after «latency-bound» reads as 47% latency-bound.
         far = TracedText(distance.replace(" (", " left (", 1))
         far.facts = distance.facts
-        verdict, step, launch = self.verdict, self.step, self.group.launch if self.group else None
+        verdict, step, launch = self.verdict, self.step, self.group.shown.launch if self.group else None
         roof = None if launch is None else self.measured.rooflines.get(launch)
         uses = []
         for name, what in (
@@ -173,7 +173,10 @@ class Row:
                 for check in failed
             ],
             "about": self.about,
-            "others": [(f"launch={prefix}{group.launch}", f"{group.grid} x {group.block}") for group in self.others],
+            "others": [
+                (f"launch={prefix}{group.shown.launch}", f"{group.shown.grid} x {group.shown.block}")
+                for group in self.others
+            ],
             "launch": launch,
         }
 
@@ -249,20 +252,20 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
         return Row(measured, "kernel", short_kernel(kernel), total_us, label, 0.0, count, time, case, kernel, **more)
 
     for group in measured.groups:
-        groups[group.case or "", group.kernel].append(group)
+        groups[group.shown.case or "", group.shown.kernel].append(group)
     for (case, kernel), of_kernel in groups.items():
         for group in of_kernel:
-            time, spread = group.median.traced(DURATION), None
-            if in_loop := group.median.nsys:
-                source = Provenance("nsys", "duration_ns", case=case, kernel=kernel, grid=group.grid)
+            time, spread = group.shown.traced(DURATION), None
+            if in_loop := group.shown.nsys:
+                source = Provenance("nsys", "duration_ns", case=case, kernel=kernel, grid=group.shown.grid)
                 time = TracedNumber(in_loop.median_us, source.of("median(duration_ns) / 1000"), ",.2f", " µs")
                 spread = TracedNumber(in_loop.spread, source.of("spread(duration_ns)"), ".1%")
             time = rounded(time)
-            count = len(group.launches) / max(measured.iterations(group), 1)
+            count = group.count / max(measured.iterations(group), 1)
             total_us = time.value * count if time else 0.0
-            if stands := [found for each in group.launches if (found := run.once(StandIns).get(each.launch))]:
+            if stands := [found for each in group.items if (found := run.once(StandIns).get(each.launch))]:
                 count, total_us = sum(each.count for each in stands), sum(each.total_us for each in stands)
-            yield row(case, kernel, total_us, count, time, group=group, spread=spread, full=group.kernel_full)
+            yield row(case, kernel, total_us, count, time, group=group, spread=spread, full=group.shown.kernel_full)
     for (case, kernel), times in run.trace.kernels.items():
         if (case, kernel) not in groups:
             whole = run.trace.cases.get(case)
@@ -291,9 +294,9 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Rows of one name told apart: by their case, else by grid and block, else by what the full name has, else
     counted."""
     tells: tuple[Callable[[Row], str], ...] = (
-        lambda row: f"{row.group.grid} x {row.group.block}" if row.group else "",
+        lambda row: f"{row.group.shown.grid} x {row.group.shown.block}" if row.group else "",
         lambda row: shorten(row.full.partition("<")[2].rpartition(">")[0], LONGEST_LABEL),
-        lambda row: f"launch {row.group.launch}" if row.group else "",
+        lambda row: f"launch {row.group.shown.launch}" if row.group else "",
     )
     for tell in tells:
         names = Counter(row.title for row in rows)
@@ -361,7 +364,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
         alike[kernel["kernel"], kernel["kernel_full"]].append(kernel)
     groups: dict[str, list[Group]] = defaultdict(list)
     for group in measured.longest:
-        groups[kernel_identity(group.kernel, group.kernel_full)].append(group)
+        groups[kernel_identity(group.shown.kernel, group.shown.kernel_full)].append(group)
     named, executions = Counter(name for name, _ in alike), _executions(measured)
     advice = {
         row["name"]: _of_all(found, row, window_ns)[1] for row in found.program.rows if row["cause"] is Waste.KERNEL
@@ -392,16 +395,25 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
         )  # fmt: skip
     # What ran outside the steady part was profiled all the same.
     for first, *others in groups.values():
-        detail, time = functor(first.kernel_full), rounded(first.median.traced(DURATION))
+        launch = first.shown
         yield Row(
-            measured, "kernel", short_kernel(first.kernel), 0.0, short_kernel(detail), time=time, kernel=first.kernel,
-            group=first, others=tuple(others), full=first.kernel_full, about=("Outside the steady part.",),
-        )  # fmt: skip
+            measured,
+            "kernel",
+            short_kernel(launch.kernel),
+            0.0,
+            short_kernel(functor(launch.kernel_full)),
+            time=rounded(launch.traced(DURATION)),
+            kernel=launch.kernel,
+            group=first,
+            others=tuple(others),
+            full=launch.kernel_full,
+            about=("Outside the steady part.",),
+        )
 
 
 def _of_kernel(measured: Analyses, groups: Sequence[Group], share: float) -> Step | None:
     """The first step of a kernel that is among the small ones of the ranking, with what it saves of the program."""
-    verdict = next((measured.verdicts.of(group.launch) for group in groups), None)
+    verdict = next((measured.verdicts.of(group.shown.launch) for group in groups), None)
     for step in verdict.steps[:1] if verdict else ():
         bound, estimate = (each and each * share for each in (step.bound_pct, step.estimate_pct))
         return replace_step(step, bound_pct=bound, estimate_pct=estimate)

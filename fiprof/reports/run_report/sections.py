@@ -278,8 +278,8 @@ def _cell(measured: Analyses, cases: Sequence[CaseEntry], options: Sequence[str]
         value, known = best.params.get(name), packs.of_parameter(name)
         words = (known.on if value else known.off) if isinstance(value, bool) else format_switch(value)
         parts.append(words or f"{name} {format_switch(value)}")
-    main = next((group for group in measured.longest if group.case == best.id), None)
-    roofline = measured.rooflines.get(main.launch) if main else None
+    main = next((group for group in measured.longest if group.shown.case == best.id), None)
+    roofline = measured.rooflines.get(main.shown.launch) if main else None
     text, tip = ", ".join([*parts, f"{KERNEL_TIME.of(measured.run, best.id) or 0.0:,.3g} µs"]), ""
     share = roofline.share if roofline else None
     if roofline is not None and share is not None:
@@ -542,7 +542,7 @@ def _costs(cases: Sequence[tuple[Run, CaseEntry]]) -> View:
             traced(case.bytes_read / 1e6 or None, "run.json", "bytes_read / 1000000"),
             traced(case.bytes_written / 1e6 or None, "run.json", "bytes_written / 1000000"),
             MODEL_INTENSITY.traced(run, case.id),
-            traced(baseline.reference.relative_error if baseline else None, "plain", "relative_error"),
+            traced(baseline.reference.get("relative_error") if baseline else None, "plain", "relative_error"),
         ))  # fmt: skip
     notes = (
         "By the cost model: each operand read once, each result written once. error: relative, checked before "

@@ -120,7 +120,7 @@ def _who(rows: Sequence[Row]) -> Callable[..., int | str]:
             by_full.setdefault(row.full, place)
             by_case.setdefault((row.case, row.kernel), place)
             if row.group:
-                by_shape[row.case, row.kernel, row.group.grid] = place
+                by_shape[row.case, row.kernel, row.group.shown.grid] = place
 
     def who(case: str | None, kernel: str | None, full: str | None, grid: str | None) -> int | str:
         key = case or "", kernel or ""
