@@ -126,10 +126,11 @@ def wrong_uses() -> Answer:
 def report_numbers(name: str, path: Path) -> Answer:
     """Where each traced number of a run's report comes from -> its value, of those that the net holds."""
     from fiprof.model.run import Run
-    from fiprof.reports.report import traced_numbers
+    from fiprof.reports.report import report
 
     held = read().get(f"report {name}", {})
-    return {source: value for source, value in traced_numbers(Run(path)).items() if source in held or not held}
+    found = {str(fact.source): fact.value for _, _, fact in report([Run(path)]).numbers}
+    return {source: value for source, value in found.items() if source in held or not held}
 
 
 @functools.cache

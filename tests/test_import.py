@@ -262,7 +262,7 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
     assert [rank.device for rank in ranks.all] == [0, int(other_gpu)]
     for table in ("kernels", "copies", "ranges", "api"):
         assert Counter(ranks.of(table).tolist()) == dict.fromkeys((0, 1), alone.table(table).num_rows)
-    label = dict(enumerate(phases(alone).paths)).get
+    label = dict(enumerate(phases(alone))).get
     of_alone = list(map(label, kernel_phases(alone).tolist()))
     of_both, of_rank = list(map(label, kernel_phases(both).tolist())), ranks.of("kernels").tolist()
     for rank in (0, 1):

@@ -334,7 +334,7 @@ def test_of_a_million_ranges_steps_are_one_name_and_the_same_story(
     monkeypatch.setattr(trace, "FEWER_RANGES", 0)
     monkeypatch.setattr(trace, "COUNTS_FAR", 20)
     after = told(recordings["batching"])
-    assert len(phases(Run(recordings["batching"])).paths) < 40
+    assert len(phases(Run(recordings["batching"]))) < 40
     for part in ("rows", "surprises", "layers", "served", "plans"):
         assert after[part] == before[part], part
 

@@ -384,7 +384,7 @@ class _Host:
 
     def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: _Part) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
-        host, width = len(self.calls.names), len(self.phases.paths) + 1
+        host, width = len(self.calls.names), len(self.phases) + 1
         in_calls, ranges = self.calls.nested[thread].during(int(begins[0]), int(stops[-1])), self.ranges[thread]
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         at_begin = in_calls.at(begins)

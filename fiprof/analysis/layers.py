@@ -95,7 +95,7 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
 def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:
     """The outermost ranges in a step whose names are the same but for their numbers: three or more of them, with
     LAYERED of its kernels' time. Their names, and which of them each kernel is of, NOTHING outside."""
-    known = phases(run).paths
+    known = phases(run)
     paths = [known[each.label].split(SEPARATOR) if each.label != NOTHING else [] for each in kernels]
     of_name: dict[tuple[int, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for path, each in zip(paths, kernels, strict=True):

@@ -277,7 +277,9 @@ class _Gpu:
             elif cause is Waste.UNKNOWN:
                 self.row(cause, ns, name, range_, None, None)
             else:
-                count = None if cause in (Waste.GPU, Waste.HOST, Waste.GIL, Waste.INPUT) else self._often(cause, name)
+                counted = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS}.get(cause, name)
+                unknown = cause in (Waste.GPU, Waste.HOST, Waste.GIL, Waste.INPUT)
+                count = self.per_step(self.count(counted)) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
                 saves = min(max(self.host_ns[cause, name], ns), self.part.activity.idle_ns)
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
@@ -285,10 +287,6 @@ class _Gpu:
                     continue
                 kind = "mark_ranges" if name == OUTSIDE else None
                 self.add(cause, ns, name, range_, per_step=count, saves_ns=saves, kind=kind)
-
-    def _often(self, cause: Waste, name: str | None) -> float | None:
-        of = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS}.get(cause, name)
-        return self.per_step(self.count(of)) if of else None
 
     def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
         """What a cause counts as, and the name that it goes by. share: of the time, of its call."""

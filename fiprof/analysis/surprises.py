@@ -141,7 +141,7 @@ def _work(
         pieces.append(("host work", "", float((stops - starts).sum())))
         if ranges := phases(run).threads.get(moments.key):
             _, starts, stops, labels = ranges.overlaps(begin, end)
-            paths = [phases(run).paths[label].rpartition(SEPARATOR)[2] for label in labels]
+            paths = [phases(run)[label].rpartition(SEPARATOR)[2] for label in labels]
             pieces += zip(repeat("range"), paths, (stops - starts).tolist(), strict=False)
     found: dict[Part, tuple[float, int]] = {}
     for part, name, ns in pieces:

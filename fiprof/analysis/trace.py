@@ -50,13 +50,19 @@ def thread_keys(pids: Ints, tids: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Paths(Sequence[str]):
-    """Names from the outermost to the innermost, joined by SEPARATOR; made when asked for: there may be millions."""
+class Phases(Sequence[str]):
+    """The program's NVTX ranges: push/pop, of its own domains.
+
+    By label the names from the outermost to the innermost, joined by SEPARATOR; made when asked for: there may be
+    millions.
+    """
 
     outer: Ints
     """Each one's path without its innermost name; NOTHING for a path of one name."""
     name: Ints
     texts: Sequence[str | None]
+    threads: Mapping[int, Stretches]
+    """Thread (:func:`thread_keys`) -> its ranges."""
 
     def __len__(self) -> int:
         return len(self.outer)
@@ -67,19 +73,9 @@ class Paths(Sequence[str]):
             found.append(around)
         return SEPARATOR.join(self.texts[self.name[each]] or "" for each in reversed(found))
 
-
-@dataclass(frozen=True)
-class Phases:
-    """The program's NVTX ranges: push/pop, of its own domains."""
-
-    paths: Paths
-    """By label."""
-    threads: Mapping[int, Stretches]
-    """Thread (:func:`thread_keys`) -> its ranges."""
-
     def path(self, label: int) -> str | None:
         """The names; None outside all ranges."""
-        return None if label == NOTHING else self.paths[label]
+        return None if label == NOTHING else self[label]
 
 
 @once
@@ -104,11 +100,10 @@ def phases(run: Run) -> Phases:
     order = np.argsort(np.concatenate(first), kind="stable")
     place = np.append(np.empty(count, np.int64), NOTHING)
     place[order] = np.arange(count)
-    paths = Paths(place[np.concatenate(outer)[order]], np.concatenate(name)[order], texts)
     mine = slice(None) if found.program.all() else np.flatnonzero(found.program)
     ends = np.where(found.ends[mine] == NOTHING, np.iinfo(np.int64).max, found.ends[mine])
     threads = by_thread(found.threads[mine], found.starts[mine], ends, place[label[mine]]) if len(label) else {}
-    return Phases(paths, threads)
+    return Phases(place[np.concatenate(outer)[order]], np.concatenate(name)[order], texts, threads)
 
 
 @dataclass(frozen=True)

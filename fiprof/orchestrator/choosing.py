@@ -223,7 +223,7 @@ def traced_groups(run: Run, ranges: Sequence[str]) -> tuple[list[Group], int]:
     total_ns = pc.sum(kernels["duration_ns"]).as_py() or 0
     if ranges:
         names = {name.rpartition("@")[2] for name in ranges}
-        inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run).paths]
+        inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run)]
         kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
     found = sums(kernels.unify_dictionaries(), KEYS).to_pylist()
     return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns

@@ -122,11 +122,6 @@ def report(runs: Sequence[Run]) -> Report:
     return Report(title, subtitle, head, warnings, data, shown, tuple(ink.numbers))
 
 
-def traced_numbers(run: Run) -> dict[str, float]:
-    """Where each number of a run's report comes from, in words -> its value."""
-    return {str(fact.source): fact.value for _, _, fact in report([run]).numbers}
-
-
 def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str, Any]:
     run = measured.run
     ink.section = "answer"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar
 
 if not __package__:
     import importlib.util
@@ -31,9 +30,7 @@ if not __package__:
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.environment import describe
-from fiprof.workloads.runner import Record, RoundsRequest, RunnerRequest, follow, run_cases
-
-Request = TypeVar("Request", RunnerRequest, RoundsRequest)
+from fiprof.workloads.runner import Record, RunnerRequest, follow, run_cases
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,24 +40,23 @@ def main(arguments: list[str] | None = None) -> int:
         if options.action == "env":
             print(json.dumps(describe()))
         elif options.action == "rounds":
-            rounds = _request(RoundsRequest, options)
             with open(options.orders, encoding="utf-8") as orders, _results(options.out) as emit:
-                follow(rounds, orders, emit, _say)
+                follow(_request(options), orders, emit, _say, imports_from=options.imports_from)
         else:
-            run = _request(RunnerRequest, options)
+            request = _request(options)
             with _results(options.out) as emit:
-                run_cases(run, emit, _say)
+                run_cases(request, emit, _say)
     except FiprofError as error:
         print(f"fiprof: error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _request(kind: type[Request], options: argparse.Namespace) -> Request:
+def _request(options: argparse.Namespace) -> RunnerRequest:
     """What the options ask for: each is called as the field that takes it."""
     cases, iterations = tuple(map(parse_case, options.case)), options.measure_iterations
     given = {**vars(options), "cases": cases, "iterations": iterations}
-    return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
+    return RunnerRequest(**{field.name: given[field.name] for field in fields(RunnerRequest) if field.name in given})
 
 
 @contextlib.contextmanager

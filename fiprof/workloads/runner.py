@@ -66,12 +66,18 @@ class RunnerRequest:
     iterations: int
     warmup: int
     seed: int
-    check: bool
-    timing: bool
+    check: bool = False
+    timing: bool = True
     keep_memory: bool = True
     rounds: int = 1
     budget_ms: float | None = None
     keep_going: bool = False
+
+    def fitting(self, launch_us: float) -> int:
+        """Launches of this length that fit into the budget; between LEAST_ITERATIONS and ``iterations``."""
+        if self.budget_ms is None:
+            return self.iterations
+        return min(self.iterations, max(LEAST_ITERATIONS, int(1e3 * self.budget_ms / max(launch_us, 1.0))))
 
 
 def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
@@ -299,8 +305,7 @@ def _iterations(launch: Callable[[], object], request: RunnerRequest) -> int:
     launch()
     end.record()
     torch.cuda.synchronize()
-    fitting = int(request.budget_ms / max(begin.elapsed_time(end), 1e-3))
-    return min(request.iterations, max(LEAST_ITERATIONS, fitting))
+    return request.fitting(1e3 * begin.elapsed_time(end))
 
 
 def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> Record:
@@ -384,28 +389,18 @@ def cuda_works() -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class RoundsRequest:
-    """What one process is to keep warm.
-
-    iterations: most launches of a case in a round; warmup: launches before them. budget_ms: GPU time of a case's
-    launches in a round, which may make them fewer, down to LEAST_ITERATIONS. imports_from: folder that something has to
-    be imported from; empty for none.
-    """
-
-    cases: tuple[Case, ...]
-    iterations: int
-    warmup: int
-    seed: int
-    budget_ms: float
-    imports_from: str = ""
-
-
 def follow(
-    request: RoundsRequest, orders: Iterable[str], emit: Callable[[Record], None], say: Callable[[str], None]
+    request: RunnerRequest,
+    orders: Iterable[str],
+    emit: Callable[[Record], None],
+    say: Callable[[str], None],
+    *,
+    imports_from: str = "",
 ) -> None:
     """Set the cases up, then do what the orders say until there are none.
 
+    request: ``iterations`` and ``budget_ms`` are of a case in a round; when to check and to time is in the orders.
+    imports_from: folder that something has to be imported from; empty for none.
     Orders name cases by their place: ``{"do": "clock"}`` reads the idle clock; ``plan`` chooses the launches of its
     ``cases``; ``measure`` has ``round`` and ``cases``, [place, launches, launches timed together] in their order;
     ``check`` holds its ``cases`` against their references. A case that fails is answered with its error.
@@ -414,7 +409,7 @@ def follow(
     import_modules(request.cases)
     require_cuda()
     emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
-    warm = _Warm(request, emit, say)
+    warm = _Warm(request, emit, say, imports_from)
     emit({"kind": "done"})
     for line in orders:
         order = json.loads(line)
@@ -425,7 +420,9 @@ def follow(
 class _Warm:
     """The cases of a process, set up."""
 
-    def __init__(self, request: RoundsRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None], imports_from: str
+    ) -> None:
         self.request = request
         self.emit = emit
         self.say = say
@@ -433,9 +430,9 @@ class _Warm:
         for place in range(len(request.cases)):
             self._try(place, "setup", self._set_up)
         files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
-        if request.imports_from and not any(file.startswith(request.imports_from + "/") for file in files):
+        if imports_from and not any(file.startswith(imports_from + "/") for file in files):
             raise FiprofError(
-                f"nothing was imported from {request.imports_from}",
+                f"nothing was imported from {imports_from}",
                 "git:REF:FOLDER names the folder that the package lies in; one that has to be built needs python:PATH",
             )
         # What there is stays: no collection in a round looks through it.
@@ -484,8 +481,7 @@ class _Warm:
         if typical_us <= 0:
             raise FiprofError("its launch takes no GPU time")
         group = group_of(typical_us)
-        fitting = int(request.budget_ms * 1e3 / max(typical_us * group, 1.0))
-        iterations = min(request.iterations, max(LEAST_ITERATIONS, fitting))
+        iterations = request.fitting(typical_us * group)
         self.emit({"kind": "plan", "place": place, "iterations": iterations, "launches_per_time": group})
 
     def _measure(self, place: int, round: int, iterations: int, group: int) -> None:
