@@ -520,7 +520,7 @@ def test_what_is_not_the_table_of_nsys_is_refused(there: str, tmp_path: Path) ->
     [
         (KERNEL, "kernels", "end"), (KERNEL, "kernels", "start"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "api", "end"),
         ("CUPTI_ACTIVITY_KIND_MEMCPY", "copies", "start"), ("NVTX_EVENTS", "ranges", "end"),
-        ("GPU_METRICS", "gpu_metrics", "timestamp"),
+        ("GPU_METRICS", "gpu_metrics", "timestamp"), ("CUDA_GPU_MEMORY_USAGE_EVENTS", "memory", "start"),
     ],
 )  # fmt: skip
 def test_impossible_times_are_left_out(table: str, ours: str, column: str, time: int, tmp_path: Path) -> None:
