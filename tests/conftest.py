@@ -62,6 +62,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 64 MB, or of the parameter's size."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = getattr(request, "param", "64m")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "fiprof", disk], check=False).returncode:
+        pytest.skip("it takes root, who mounts a disk")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.fixture
 def nsys_path() -> Iterator[Path]:
     """The real nsys: FIPROF_TEST_NSYS, .nsys/ in the checkout, or PATH.
 

@@ -388,25 +388,15 @@ def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: Env, tmp_path: 
     assert len(list(tmp_path.glob("artifacts/*"))) == 1
 
 
-@pytest.fixture
-def own_file_system(tmp_path: Path) -> Iterator[Path]:
-    """An empty file system of 2 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("it takes a file system of its own, and mount is not permitted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+TINY = pytest.mark.parametrize("small_disk", ["2m"], indirect=True)
 
 
-def test_a_full_disk(faked: Fiprof, own_file_system: Path) -> None:
-    done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system))
+@TINY
+def test_a_full_disk(faked: Fiprof, small_disk: Path) -> None:
+    done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(small_disk))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    (run,) = own_file_system.glob("2*")
+    (run,) = small_disk.glob("2*")
     manifest = json.loads((run / "run.json").read_text())
     assert manifest["status"] == "failed"
     assert "disk is full" in manifest["reason"] + "".join(action["remedy"] for action in manifest["actions"])
@@ -414,46 +404,27 @@ def test_a_full_disk(faked: Fiprof, own_file_system: Path) -> None:
     assert (run / "baseline.jsonl").stat().st_size > 0
 
 
-def test_an_archive_that_may_not_be_written(faked: Fiprof, own_file_system: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
-    done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system))
+@TINY
+def test_an_archive_that_may_not_be_written(faked: Fiprof, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(small_disk))
     assert (done.returncode, done.stdout) == (1, "")
     message, remedy = done.stderr.splitlines()
     assert message.endswith(": no permission to write")
     assert remedy == "  choose another archive with --artifacts DIR or FIPROF_ARTIFACTS"
 
 
-def test_a_run_folder_that_may_not_be_written(fiprof: Fiprof, recorded: Path, own_file_system: Path) -> None:
-    """Its tables are made in the cache, or in memory where that may not be written either."""
-    (own_file_system / "run").mkdir()
-    for name in ("run.json", "ncu/raw.csv.xz"):
-        target = own_file_system / "run" / name
-        target.parent.mkdir(exist_ok=True)
-        shutil.copyfile(recorded / name, target)
-    subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
-    run, cache = str(own_file_system / "run"), own_file_system.with_name("cache")
-    done = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(cache)})
-    assert done.returncode == 0
-    assert len(list(cache.glob("fiprof/tables/*/tables/launches.parquet"))) == 1
-    in_memory = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(own_file_system)})
-    assert (in_memory.returncode, in_memory.stdout) == (0, done.stdout)
-    # No folder can be made where a file is.
-    (cache / "fiprof").rename(cache / "before")
-    (cache / "fiprof").write_text("")
-    no_cache = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(cache)})
-    assert (no_cache.returncode, no_cache.stdout) == (0, done.stdout)
-
-
 @pytest.mark.fault("the run, the cache and /dev/shm take no tables", "one line: the disk is full, and what to do")
-def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, own_file_system: Path) -> None:
+@TINY
+def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, small_disk: Path) -> None:
     for name in ("run.json", "ncu/raw.csv.xz"):
-        target = own_file_system / "run" / name
+        target = small_disk / "run" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(recorded / name, target)
-    subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     small = 'mount -t tmpfs -o size=100k tmpfs /dev/shm && exec "$@"'
-    command = (sys.executable, "-m", "fiprof", "stalls", str(own_file_system / "run"))
-    env = {**os.environ, "XDG_CACHE_HOME": str(own_file_system), "PYTHONPATH": python_path()}
+    command = (sys.executable, "-m", "fiprof", "stalls", str(small_disk / "run"))
+    env = {**os.environ, "XDG_CACHE_HOME": str(small_disk), "PYTHONPATH": python_path()}
     done = ran("unshare", "--mount", "sh", "-c", small, "sh", *command, env=env, cwd=tmp_path)
     said, why, remedy = done.stderr.splitlines()
     assert (done.returncode, done.stdout, said.split(" of ")[0]) == (1, "", "making the tables")

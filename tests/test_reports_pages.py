@@ -261,11 +261,6 @@ def test_a_charts_json_does_not_end_its_script() -> None:
     assert not Elements(text).all("img")
 
 
-def test_numbers_sort_by_their_value_and_a_missing_one_by_nothing(demo: Elements) -> None:
-    orders = [a.get("data-o") for a in demo.all("td")]
-    assert {"2957.0", "46.5", ""} <= set(orders)
-
-
 def test_links_go_to_the_page_in_the_same_form_and_a_number_to_its_source(demo: Elements) -> None:
     assert [a["href"] for a in demo.all("a") if not (a["href"] or "").startswith("#")] == ["analysis.html#x"]
     facts = [each for each in demo.all("span") if each.get("class") == "fact"]
@@ -277,14 +272,6 @@ def test_without_the_charts_library_a_page_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     markdown_html.vega_js.cache_clear()
     assert pages.demo().count("pip install vl-convert-python") == 1
-
-
-def test_the_stylesheet_has_both_schemes_and_print() -> None:
-    text = document_html("# p", "p")
-    assert text.startswith("<!DOCTYPE html>")
-    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
-    assert style and "light-dark(" in style[1] and "@media print" in style[1]
-    assert "&#" not in style[1] and "&gt;" not in style[1]
 
 
 # Charts over a size and of the recorded H200 run, and their colours.
