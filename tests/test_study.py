@@ -30,7 +30,9 @@ from fiprof.model.results import CaseResult, read, write
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator import study as orchestrator
 from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.study import Where, entries, label, make_plan, mixed, read_study, run_study
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_session import Bench
+from fiprof.orchestrator.study import entries, label, make_plan, mixed, read_study, run_study
 from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
@@ -153,9 +155,8 @@ def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(orchestrator, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
     study = load_definition("flashinfer", quick=True)
     for _ in range(2):
-        info = run_study(
-            study, tmp_path, Where("python", None, wait=True), TerminalProgress(quiet=True), Supervisor(), only=["jit"]
-        )
+        bench = Bench(Archive(tmp_path), TerminalProgress(quiet=True), Supervisor())
+        info = run_study(study, bench, python="python", gpu=None, only=["jit"])
     assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
     assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5
     assert (info.status, info.missing["prefill"], info.missing["decode"]) == ("incomplete", 64, 108)

@@ -28,7 +28,7 @@ from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SOURCES, SourceMissing, SourcePlace, SourceResults, data, guide, kernels
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.study import Measured
+    from fiprof.orchestrator.study import PackRequest
 
 PACKAGE, MODULE = "flashinfer-python", "flashinfer"
 JIT = "just-in-time compilation"
@@ -158,15 +158,15 @@ def find_sources(python: str, names: Sequence[str] = ()) -> SourceResults:
         raise FiprofError(f"{asked}: it printed something else: {error}", remedy) from error
 
 
-def after_measuring(measured: Measured) -> None:
+def after_measuring(request: PackRequest) -> None:
     """Write the map of a study's kernels; says why where there is none."""
     from fiprof.model.results import write
 
-    if measured.kernels:
+    if request.kernels:
         try:
-            write(measured.results / SOURCES, find_sources(measured.python, measured.kernels))
+            write(request.results / SOURCES, find_sources(request.python, request.kernels))
         except FiprofError as error:
-            measured.progress.say(f"the kernels' source code was not looked up: {error.message}")
+            request.bench.progress.say(f"the kernels' source code was not looked up: {error.message}")
 
 
 def main() -> int:

@@ -44,7 +44,7 @@ from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.parse import parse_all, whole
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.run_folder import Archive, recover
-from fiprof.orchestrator.run_session import Bench, Progress, Result
+from fiprof.orchestrator.run_session import Bench, Result
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
@@ -458,68 +458,40 @@ def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True)
-class Where:
-    """The machine's part of a study."""
+class PackRequest:
+    """What a pack is asked for in a study, by its ``extras`` and its ``after_measuring``."""
 
+    study: str
+    results: Path
+    """The folder of the results; it may not exist yet."""
     python: str
     """The interpreter that has torch and flashinfer."""
     gpu: int | None
     """As nvidia-smi counts; None for the first that is visible."""
-    wait: bool
-    """Wait while another fiprof uses the GPU."""
+    bench: Bench
+    cases: tuple[Case, ...] = ()
+    """Of an extra: as the study's table ``extras`` names them."""
+    kernels: tuple[str, ...] = ()
+    """After measuring: full names of the kernels that ran, those of earlier sessions too."""
 
 
-@dataclass(frozen=True)
-class ExtraRequest:
-    """What a pack is to measure for a study."""
-
-    study: str
-    cases: tuple[Case, ...]
-    """As the study's table ``extras`` names them."""
-    results: Path
-    """The folder for its results file; it may not exist yet."""
-    where: Where
-    progress: Progress
-    supervisor: Supervisor
-
-
-Extra = Callable[[ExtraRequest], None]
+Extra = Callable[[PackRequest], None]
 """Measures, and writes its results file; does nothing where that is there."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A session's end: the results are written. What ``after_measuring`` of a pack is given."""
-
-    study: str
-    results: Path
-    """The folder of the results."""
-    kernels: tuple[str, ...]
-    """Full names of the kernels that ran, those of earlier sessions too."""
-    python: str
-    progress: Progress
-
-
 def run_study(
-    definition: Definition,
-    path: Path,
-    where: Where,
-    progress: Progress,
-    supervisor: Supervisor,
-    *,
-    only: Sequence[str] = (),
+    definition: Definition, bench: Bench, *, python: str, gpu: int | None, only: Sequence[str] = ()
 ) -> EnvironmentInfo:
-    """Measure what the study's folder does not hold yet, and write its results.
+    """Measure what the study's folder, the bench's archive, does not hold yet, and write its results.
 
-    only: workloads to measure; all without.
+    python, gpu: as of :class:`PackRequest`. only: workloads to measure; all without.
     Raises FiprofError before anything is made for a folder of something else, a missing tool, or a GPU that is taken;
     Interrupted when told to stop; and what ends a batch by something else than one of its cases. What was measured
     is kept, and its results are written.
     """
-    cases = definition.only(only)
-    request = CollectRequest(
-        cases=cases, gpu=where.gpu, python=where.python, keep_going=True, **shared(definition.settings)
-    )
+    cases, path = definition.only(only), bench.archive.root
+    request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **shared(definition.settings))
+    asked = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
     tools = collect.require_tools(request) if cases else {}
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):
@@ -527,17 +499,16 @@ def run_study(
         folder.begin()
         try:
             if cases:
-                gpu = visible_gpu(where.gpu)
-                with Bench(folder.archive, progress, supervisor, where.wait).holding(gpu):
-                    plan = plan_session(definition, only, folder.done(), gpu)
+                uuid = visible_gpu(gpu)
+                with bench.holding(uuid):
+                    plan = plan_session(definition, only, folder.done(), uuid)
                     folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
-                    _Batches(folder, request, tools, gpu, progress, supervisor, plan.cases).measure(plan)
+                    _Batches(folder, request, tools, uuid, bench, plan.cases).measure(plan)
             for name in definition.extras:
                 if name in only or (definition.settings.extras and not only):
                     began = time.monotonic()
-                    asked = definition.name, definition.extras[name], path / RESULTS, where, progress, supervisor
                     try:
-                        packs.merged("extras")[name](ExtraRequest(*asked))
+                        packs.merged("extras")[name](dataclasses.replace(asked, cases=definition.extras[name]))
                     finally:
                         seconds, session = time.monotonic() - began, folder.session
                         folder.note(
@@ -551,13 +522,11 @@ def run_study(
             folder.note(status="failed")
             raise
         finally:
-            with progress.step("results"):
+            with bench.progress.step("results"):
                 info = write_results(definition, folder)
         written = [results.read(path / RESULTS / f"{name}.json", KernelResults) for name in info.workloads]
         ran = {kernel.kernel_full for each in written for case in each.cases for kernel in case.kernels}
-        packs.parts(
-            "after_measuring", Measured(definition.name, path / RESULTS, tuple(sorted(ran)), where.python, progress)
-        )
+        packs.parts("after_measuring", dataclasses.replace(asked, kernels=tuple(sorted(ran))))
     return info
 
 
@@ -569,8 +538,7 @@ class _Batches:
     request: CollectRequest
     tools: dict[str, Tool]
     gpu: str
-    progress: Progress
-    supervisor: Supervisor
+    bench: Bench
     total: int
     """Cases to measure; then those measured, those whose tables are made, and batches failed one after the other."""
     measured: int = 0
@@ -584,11 +552,11 @@ class _Batches:
     def measure(self, plan: Plan) -> None:
         """Measure the batches; those at fault are left out of a batch that failed. Raises as :func:`run_study` does."""
         if plan.done:
-            self.progress.say(f"{len(plan.done)} cases are done already")
+            self.bench.progress.say(f"{len(plan.done)} cases are done already")
         for case, why in plan.skipped.items():
-            self.progress.say(f"skipped: {case} {why}")
+            self.bench.progress.say(f"skipped: {case} {why}")
         if plan.batches:
-            self.progress.say(
+            self.bench.progress.say(
                 f"{plan.cases} cases in {len(plan.batches)} batches of a plain, an nsys and an ncu process each; "
                 f"{self.request.rounds} rounds, ncu --set {self.request.ncu_set}"
             )
@@ -599,10 +567,10 @@ class _Batches:
                     number, batch = number + 1, queue.popleft()
                     self._raise_for_tables()
                     what = f"batch {number} of {number + len(queue)}, {self.measured} of {self.total} cases"
-                    self.progress.detail("study", f"{what}{self._left()}")
+                    self.bench.progress.detail("study", f"{what}{self._left()}")
                     began = time.monotonic()
                     request = dataclasses.replace(self.request, cases=batch)
-                    quiet = Bench(self.folder.archive, self.progress.without_lines(), self.supervisor)
+                    quiet = dataclasses.replace(self.bench, progress=self.bench.progress.without_lines())
                     collection = collect.start(request, self.tools, self.gpu, quiet)
                     collection.measure()
                     measuring_s = time.monotonic() - began
@@ -639,13 +607,13 @@ class _Batches:
         plain, nsys = (steps_s.get(step, 0.0) for step in ("plain", "nsys"))
         # ncu's process starts beside nsys's and waits for its end.
         ncu = measuring_s - plain - nsys
-        self.progress.say(
+        self.bench.progress.say(
             f"{label(batch)}: {measuring_s:.1f} s (plain {plain:.1f}, nsys {nsys:.1f}, ncu {ncu:.1f}), "
             f"tables {tables_s:.1f} s beside the next; {self.concluded} of {self.total} cases{self._left()}; "
             f"{manifest.name}"
         )
         for warning in manifest.warnings:
-            self.progress.say(f"  {warning}")
+            self.bench.progress.say(f"  {warning}")
 
     def _failed(self, batch: Sequence[Case], result: Result) -> tuple[Case, ...]:
         """Note the cases that a batch failed by; the others. Raises its problem where none did, or too many failed."""
@@ -660,7 +628,7 @@ class _Batches:
         self.folder.set_aside(result.path.name)
         self.folder.update(failed={**self.folder.manifest.failed, **at_fault})
         for case, why in at_fault.items():
-            self.progress.say(f"failed: {case}: {why}; its batch is measured again without it")
+            self.bench.progress.say(f"failed: {case}: {why}; its batch is measured again without it")
         return tuple(case for case in batch if case.id not in at_fault)
 
     def _left(self) -> str:

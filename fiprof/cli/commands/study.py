@@ -47,11 +47,11 @@ def command(
 
     from fiprof.orchestrator import study
     from fiprof.orchestrator.locks import folder_lock
+    from fiprof.orchestrator.run_session import Bench
     from fiprof.orchestrator.tools import visible_gpu
 
     found = study.load(name, quick=quick)
     folder = Path(out) if out else archive.root / f"study-{found.name}{'-quick' if quick else ''}"
-    where = study.Where(python=python, gpu=gpu, wait=wait)
     if dry_run:
         done = study.open_folder(folder, found).done() if (folder / STUDY_FILE).exists() else {}
         plan = study.plan_session(found, split(only), done, visible_gpu(gpu))
@@ -73,7 +73,8 @@ def command(
     else:
         try:
             with supervised(quiet=quiet) as (progress, supervisor):
-                study.run_study(found, folder, where, progress, supervisor, only=split(only))
+                bench = Bench(Archive(folder), progress, supervisor, wait)
+                study.run_study(found, bench, python=python, gpu=gpu, only=split(only))
         except Interrupted as error:
             remedy = f"the same command goes on where it was: {folder}"
             raise FiprofError("interrupted", remedy, exit_code=error.exit_code) from error

@@ -30,9 +30,9 @@ from fiprof.model.manifest import CaseEntry, read_jsonl
 from fiprof.model.redaction import mask_file
 from fiprof.model.selection import Labels
 from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import Command, Finished, Supervisor
-from fiprof.orchestrator.run_session import Progress, read_log
-from fiprof.orchestrator.study import Extra, ExtraRequest
+from fiprof.orchestrator.process import Command, Finished
+from fiprof.orchestrator.run_session import Executor, Progress, read_log
+from fiprof.orchestrator.study import Extra, PackRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import duration
@@ -134,7 +134,7 @@ def commands(request: JitRequest, scratch: Path) -> list[Command]:
 
 
 def measure(
-    request: JitRequest, progress: Progress, supervisor: Supervisor, *, wait: bool = True, study: str = ""
+    request: JitRequest, progress: Progress, supervisor: Executor, *, wait: bool = True, study: str = ""
 ) -> JitResults:
     """Measure every case's first calls, one at a time.
 
@@ -200,19 +200,19 @@ def extras() -> Mapping[str, Extra]:
     return {"jit": measure_jit}
 
 
-def measure_jit(request: ExtraRequest) -> None:
+def measure_jit(request: PackRequest) -> None:
     """Measure the compilation of a study's cases, unless the study has it already."""
     file = request.results / JIT
     if not file.exists():
-        where = request.where
-        wanted = JitRequest(cases=request.cases, python=where.python, gpu=where.gpu)
-        found = measure(wanted, request.progress, request.supervisor, wait=where.wait, study=request.study)
+        bench = request.bench
+        wanted = JitRequest(cases=request.cases, python=request.python, gpu=request.gpu)
+        found = measure(wanted, bench.progress, bench.executor, wait=bench.wait, study=request.study)
         file.parent.mkdir(exist_ok=True)
         results.write(file, found)
 
 
 def _probe(
-    command: Command, name: str, progress: Progress, supervisor: Supervisor, environment: dict[str, Any]
+    command: Command, name: str, progress: Progress, supervisor: Executor, environment: dict[str, Any]
 ) -> dict[str, Any]:
     """The probe's record of a call; fills an empty environment.
 
