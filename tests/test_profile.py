@@ -348,6 +348,7 @@ def test_ctrl_c_ends_the_program(fakes: Env, tmp_path: Path) -> None:
     assert only_run(tmp_path)[1]["status"] == "interrupted"
 
 
+@pytest.mark.fault("`capture` is killed while a session is traced", "the trace is ended, and others can be made")
 @pytest.mark.nsys
 def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: Path) -> None:
     env = {"FIPROF_NSYS": str(nsys_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
@@ -359,6 +360,19 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
     )  # fmt: skip
     assert serving.stdout is not None and serving.stdout.readline() == "up\n"
     time.sleep(1)
+    with subprocess.Popen(
+        [sys.executable, "-m", "fiprof", "capture", name],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **env},
+    ) as killed:
+        assert killed.stderr is not None and killed.stderr.readline().startswith("nsys-start")
+        refused = fiprof("capture", name, env=env)
+        assert refused.returncode == 1 and f"is being worked on by process {killed.pid}" in refused.stderr
+        killed.kill()
+    while list(tmp_path.rglob("*.capture")):
+        assert serving.poll() is None
     for _ in range(2):
         done = fiprof("capture", name, "--duration", "0.5", env=env)
         assert "the program started nothing on the GPU while it was traced" in done.stderr
@@ -366,8 +380,9 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
     assert mistyped.returncode == 2 and f"running: {name}\n" in mistyped.stderr
     (tmp_path / "ended").touch()
     assert serving.wait(30) == 4
-    runs = sorted(tmp_path.glob("artifacts/*/run.json"))
-    assert len(runs) == 2
+    assert not [*tmp_path.glob("nsys-report*"), *tmp_path.rglob(".partial*")]
+    ended, *runs = sorted(tmp_path.glob("artifacts/*/run.json"))
+    assert json.loads(ended.read_text())["status"] == "interrupted" and len(runs) == 2
     for run in runs:
         manifest = json.loads(run.read_text())
         assert [action["step"] for action in manifest["actions"]] == ["nsys-start", "nsys", "nsys-export"]

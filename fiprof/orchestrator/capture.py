@@ -1,10 +1,12 @@
 """A program that goes on running, and is traced for a while whenever somebody asks: sessions of nsys."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from fiprof.model.redaction import mask_words
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.commands import Commands, ProfileRequest
 from fiprof.orchestrator.environment import program_facts
+from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.process import INPUT, Command, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
@@ -60,10 +63,20 @@ def serve(
     options = (*nsys.program_trace(nsys_tool.version, request.python_hz), *request.nsys_args)
     argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
     command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
+    stop = Command("nsys-stop", (str(nsys_tool.path), "stop", f"--session={name}"), record.with_suffix(".stop"))
+
+    def look(_: object) -> None:
+        meanwhile()
+        if _capture(name).exists():
+            # Of a capture that was killed, for the others hold it.
+            with contextlib.suppress(FiprofError), _held(name):
+                executor.start(stop).wait()
+
     try:
-        finished = executor.start(command).wait(lambda _: meanwhile())
+        finished = executor.start(command).wait(look)
     finally:
-        record.unlink(missing_ok=True)
+        for path in (record, stop.log):
+            path.unlink(missing_ok=True)
     if finished.outcome == "interrupted":
         raise Interrupted
     if finished.exit_status is None:
@@ -75,7 +88,7 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
     """Trace a session's program for some seconds, into a new run folder.
 
     request: as what it is recorded, where it is known.
-    Raises FiprofError (exit status 2) where there is no such session.
+    Raises FiprofError where there is no such session (exit status 2), or somebody captures it.
     """
     served = _alive(name)
     if served is None:
@@ -88,41 +101,58 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
     asked = request or ProfileRequest(program=served.program)
     asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
     tool = find_tools(asked)["nsys"]
-    folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served.facts)
-    session, report = RunSession(folder, bench), folder.path / NSYS_REPORT
-    commands = Commands(folder.path, {"nsys": tool}, STOP_S)
-    traced = False
-    with session.ending_in_order():
-        with session.collecting():
-            session_name = f"--session={name}"
-            begin = ("start", session_name, f"--output={report}", "--force-overwrite=true", *nsys.NO_SAMPLING)
-            start = commands.command("nsys-start", (str(tool.path), *begin))
-            stop = commands.command("nsys", (str(tool.path), "stop", session_name), makes=(report,))
-            with session.run(start) as (finished, log):
-                if finished.exit_status:
-                    raise FiprofError(
-                        f"nsys did not begin: {nsys.last_line(log)}", "another capture of the session may be going on"
-                    )
-            with bench.progress.step(f"{duration_s:g} s of {name}"):
-                if bench.executor.stopping.wait(duration_s):
-                    # The session's own fiprof may go on, so that no trace may be left going.
-                    Supervisor().start(stop).wait()
-                    raise Interrupted
-            with session.run(stop) as (_, log):
-                nsys.check_report(report, log)
-            summary = session.trace_tables(commands.trace_export())
-            traced = True
-            if not summary.rows["kernels"]:
-                raise no_kernels(folder.path, 0)
-        session.note_gpu()
-        session.check(started=traced)
-    return session.finish()
+    with _held(name):
+        folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served.facts)
+        session, report = RunSession(folder, bench), folder.path / NSYS_REPORT
+        commands = Commands(folder.path, {"nsys": tool}, STOP_S)
+        traced = False
+        with session.ending_in_order():
+            with session.collecting():
+                session_name = f"--session={name}"
+                begin = ("start", session_name, f"--output={report}", "--force-overwrite=true", *nsys.NO_SAMPLING)
+                start = commands.command("nsys-start", (str(tool.path), *begin))
+                stop = commands.command("nsys", (str(tool.path), "stop", session_name), makes=(report,))
+                with session.run(start) as (finished, log):
+                    if finished.exit_status:
+                        raise FiprofError(f"nsys did not begin: {nsys.last_line(log)}")
+                with bench.progress.step(f"{duration_s:g} s of {name}"):
+                    if bench.executor.stopping.wait(duration_s):
+                        # The session's own fiprof may go on, so that no trace may be left going.
+                        Supervisor().start(stop).wait()
+                        raise Interrupted
+                with session.run(stop) as (_, log):
+                    nsys.check_report(report, log)
+                summary = session.trace_tables(commands.trace_export())
+                traced = True
+                if not summary.rows["kernels"]:
+                    raise no_kernels(folder.path, 0)
+            session.note_gpu()
+            session.check(started=traced)
+        return session.finish()
 
 
 def _record(name: str) -> Path:
     if not NAME.fullmatch(name):
         raise FiprofError(f"{name!r} is no name of a session", "a letter, then letters, digits, _ and -", exit_code=2)
     return cache_folder() / "sessions" / f"{name}.json"
+
+
+def _capture(name: str) -> Path:
+    """The folder that is there while a session is traced."""
+    return _record(name).with_suffix(".capture")
+
+
+@contextlib.contextmanager
+def _held(name: str) -> Iterator[None]:
+    """Hold a session around a block. Raises FiprofError naming who else traces it."""
+    folder = _capture(name)
+    with file_errors(folder):
+        folder.mkdir(exist_ok=True)
+    with folder_lock(folder):
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder)
 
 
 def _alive(name: str) -> Served | None:
