@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.analysis import trace
-from fiprof.analysis.layers import repeated
 from fiprof.analysis.requests import says
+from fiprof.analysis.steady import repeated
 from fiprof.analysis.story import story
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import phases
@@ -105,6 +105,65 @@ def test_a_clean_program_has_no_surprise(tmp_path: Path) -> None:
     (steps,) = [row for row in found["rows"] if row["what"] == "step *"]
     assert (steps["count"], steps["each_ms"], steps["kernels"]) == (STEPS, 1.0, 9)
     assert steps["busy"] == pytest.approx((4 * 50 + 50) / 1000)
+
+
+LAYER = ("norm", "qkv", "attention", "out", "norm2", "up", "down")
+
+
+def model(folder: Path, form: str, passes: int) -> Run:
+    """Passes through twelve layers, the first of which begins with another kernel, as programs annotate them."""
+    kernels, api, ranges = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    at = number = 0
+    cut = 970 if form == "launches before the trace" else 0
+    for each in range(passes):
+        if form == "a loader":
+            ranges.append({"us": (at, at + 500), "name": "enumerate(Loader).__next__"})
+            at += 600
+        begin = at
+        for place in range(12):
+            names = ("embed", "first norm", *LAYER[1:]) if place == 0 else LAYER
+            for name in (*names, *(("head", "sample") if place == 11 else ())):
+                number += 1
+                if form == "marks in layers" and name == "attention":
+                    ranges.append({"us": (at, at + 5), "name": "softmax"})
+                elif (cut or form == "operators") and name == LAYER[-1]:
+                    ranges.append({"us": (at, at + 5), "name": f"pre_forward (blocks.{place}), op_id = {number}"})
+                elif form == "operators":
+                    ranges.append({"us": (at, at + 5), "name": f"aten::{name}, seq = {at}, op_id = {number}"})
+                if each or not cut:
+                    api.append(launch(at + 1, number))
+                kernels.append(kernel(at + cut + 4, at + cut + 12, number, kernel=name, kernel_full=name))
+                at += 10
+        if form == "a step that comes once":
+            ranges.append({"us": (begin, at), "name": "[Executor] _forward_step 7: 0 ctx reqs, 32 gen reqs"})
+        elif form == "never popped":
+            depth = len(ranges)
+            parent = depth - 2 if depth else None
+            ranges.append({"us": (begin - 2, 10**6), "name": "test", "depth": depth // 2, "parent": parent})
+            ranges.append({"us": (begin, at), "name": "run", "depth": depth // 2 + 1, "parent": depth})
+        at += 100
+    return made_run(folder, kernels=kernels, api=api, ranges=ranges)
+
+
+@pytest.mark.parametrize(
+    ("form", "passes", "steps", "count", "layers"),
+    [
+        ("marks in layers", 5, "steps of 12 x softmax", 5, 12),
+        ("operators", 2, "steps of pre_forward (blocks.*)", 24, None),
+        ("launches before the trace", 3, "steps of pre_forward (blocks.*)", 25, None),
+        ("a step that comes once", 1, "[Executor] _forward_step *", 1, 12),
+        ("a loader", 5, "steps of enumerate(Loader).__next__", 5, 12),
+        ("never popped", 6, "run", 6, 12),
+    ],
+)
+def test_steps_and_layers_are_found_however_a_program_is_annotated(
+    tmp_path: Path, form: str, passes: int, steps: str, count: int, layers: int | None
+) -> None:
+    run = model(tmp_path, form, passes)
+    found = told(run.path)
+    assert (steps, count) in [(row["what"], row["count"]) for row in found["rows"]]
+    assert [each["count"] for each in found["layers"]] == ([layers] if layers else [])
+    assert len(found["rows"]) <= 4 and " > test > test" not in invoke("top", str(run.path))[1]
 
 
 def test_clean_programs_have_no_surprise(tmp_path: Path) -> None:
@@ -379,6 +438,10 @@ def test_one_request_is_what_the_program_says(recorded: str, recordings: dict[st
         (
             "execute_context_1(120)_generation_3(4)",
             {"context": 1, "context_tokens": 120, "generation": 3, "generation_tokens": 4},
+        ),
+        (
+            "execute_40_context_3(sq120sk400)_generation_37(sq37sk900)",
+            {"context": 3, "context_tokens": 120, "generation": 37, "generation_tokens": 37},
         ),
         (
             "[Executor] _forward_step 7: 1 ctx reqs, 120 ctx tokens, 32 gen reqs",

@@ -1,7 +1,6 @@
 """What repeats inside a program's step: its layers, by the ranges around them or by the order of the kernels."""
 
-import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,17 +8,13 @@ import numpy as np
 
 from fiprof.analysis.frames import Column
 from fiprof.analysis.moments import Launched, Moments
-from fiprof.analysis.steady import FEWEST_STEPS
-from fiprof.analysis.trace import SEPARATOR, phases
+from fiprof.analysis.steady import COVERED, FEWEST_STEPS, LONGEST_STEP, REGULAR, repeated
+from fiprof.analysis.trace import SEPARATOR, folded, phases
 from fiprof.model.arrays import Ints
 from fiprof.model.finding import Finding, finding
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
 
-LONGEST_PERIOD, LONGEST_STEP = 4096, 1 << 16
-"""Kernels of a layer and of a step in which layers are looked for, at most."""
-LAYERED = 0.5
-"""Share of a step's kernels that its layers hold at least."""
 OTHER_LAYER = 1.25
 """Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
 LAYER_STEPS = 20
@@ -42,8 +37,7 @@ def typical_steps(moments: Moments, rows: Ints) -> Ints:
     alike: Ints = rows[moments.signature[rows] == values[np.argmax(counts)]]
     if not 2 * FEWEST_STEPS <= moments.kernels[alike[0]] <= LONGEST_STEP:
         return alike[:0]
-    found: Ints = alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
-    return found
+    return alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
 
 
 def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Finding, list[Row], list[Finding]] | None:
@@ -80,28 +74,25 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
         {"of": of, "layer": number, "name": name, "busy_us": ns / 1e3, "share": ns / whole}
         for number, (name, ns) in enumerate(zip(names, median.tolist(), strict=True))
     ]
-    slow = []
-    if others:
-        most = int(max(sizes[others]))
-        words = "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take "
-        words += "{usual_us:,.1f}" + (
-            ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
-        )
-        values: Row = {"longest_us": longest_us, "usual_us": usual / 1e3, "kernels": most, "usual_kernels": period}
-        slow = [finding("slow_layer", words, what=of, of=of, which=which, **values)]
-    return said, rows, slow
+    if not others:
+        return said, rows, []
+    most = int(max(sizes[others]))
+    words = "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take {usual_us:,.1f}"
+    words += ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
+    values: Row = {"longest_us": longest_us, "usual_us": usual / 1e3, "kernels": most, "usual_kernels": period}
+    return said, rows, [finding("slow_layer", words, what=of, of=of, which=which, **values)]
 
 
 def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:
     """The outermost ranges in a step whose names are the same but for their numbers: three or more of them, with
-    LAYERED of its kernels' time. Their names, and which of them each kernel is of, NOTHING outside."""
+    COVERED of its kernels' time. Their names, and which of them each kernel is of, NOTHING outside."""
     known = phases(run)
     paths = [known[each.label].split(SEPARATOR) if each.label != NOTHING else [] for each in kernels]
     of_name: dict[tuple[int, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for path, each in zip(paths, kernels, strict=True):
         for depth, name in enumerate(path):
-            of_name[depth, re.sub(r"\d+", "*", name)][name] += each.ns
-    least = LAYERED * sum(each.ns for each in kernels)
+            of_name[depth, folded(name)][name] += each.ns
+    least = COVERED * sum(each.ns for each in kernels)
     numbered = [
         key
         for key, names in of_name.items()
@@ -115,33 +106,20 @@ def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] 
 
 
 def _by_order(kernels: Sequence[str]) -> tuple[list[str], Ints] | None:
-    """The same for what repeats in the order of the kernels: numbers as names."""
+    """The same for what repeats in the order of the kernels: numbers as names. The first and the last differ a little
+    from the others, and so does one in between: most kernels that come once in each say how many there are."""
     if not (found := repeated(kernels)):
         return None
     start, period, count = found
-    layer = np.full(len(kernels), NOTHING)
-    layer[start : start + period * count] = np.repeat(np.arange(count), period)
-    return [str(number) for number in range(count)], layer
-
-
-def repeated(names: Sequence[str]) -> tuple[int, int, int] | None:
-    """Where a sequence begins to repeat, the length of what repeats, and how often: the shortest that holds LAYERED of
-    it and comes FEWEST_STEPS times or more; None where nothing does. One kernel alone is no layer."""
-    codes = np.unique(names, return_inverse=True)[1]
-    best: tuple[int, int, int] | None = None
-    for period in range(2, min(len(codes) // FEWEST_STEPS, LONGEST_PERIOD) + 1):
-        same = codes[period:] == codes[:-period]
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
-        if not len(edges):
-            continue
-        lengths = edges[1::2] - edges[::2]
-        longest = int(np.argmax(lengths))
-        count = (int(lengths[longest]) + period) // period
-        start = int(edges[2 * longest])
-        if count < FEWEST_STEPS or count * period < LAYERED * len(codes):
-            continue
-        if len(np.unique(codes[start : start + period])) < 2:
-            continue
-        if best is None or count * period > 1.1 * best[1] * best[2]:
-            best = start, period, count
-    return best
+    order, chains = np.array(kernels), list[Ints]()
+    for name, times in Counter(kernels[start : start + period]).items():
+        if times == 1:
+            places = np.flatnonzero(order == name)
+            apart = np.flatnonzero(np.abs(np.diff(places) - period) > REGULAR * period) + 1
+            chain = next(each for each in np.split(places, apart) if each[-1] >= start)
+            chains.append(chain - (chain[np.searchsorted(chain, start)] - start))
+    most = Counter(map(len, chains)).most_common(1)[0][0] if chains else count
+    begins = next((chain for chain in chains if len(chain) == most), start + period * np.arange(count))
+    layer: Ints = np.searchsorted(np.maximum(begins, 0), np.arange(len(kernels)), side="right") - 1
+    layer[begins[-1] + period :] = NOTHING
+    return [str(number) for number in range(most)], layer

@@ -1,9 +1,10 @@
 """The time of a GPU and of the thread that launches its work as moments in a row, and what was done in each.
 
 Moments tile the time from a GPU's first call or work to its last: the program's NVTX ranges down to the outermost that
-repeat, and what lies between them; without ranges the repetitions that :mod:`steady` finds in the order of the kernels.
+repeat, and what lies between them; where these are only parts of steps, or none, the steps that :mod:`steady` finds.
 """
 
+import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import numpy as np
 
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
-from fiprof.analysis.steady import FEWEST_STEPS, By, steady
+from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, repeated, steady
 from fiprof.analysis.trace import Marks, calls, kernel_calls, marks, phases, thread_keys
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Worded
@@ -38,6 +39,10 @@ class Does(Worded):
 
 
 DOES = tuple(Does)
+MOST_PARTS = 12
+"""Ranges a step, beyond which they are its operators, not its phases."""
+STEP = re.compile(r"(^|\s)(profiler|_forward_)?step(?![a-z])|^execute_", re.IGNORECASE)
+"""A range that says that it is a step (PyTorch's profiler, TensorRT-LLM, SGLang, vLLM), even if it comes once."""
 _CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
 
 
@@ -82,10 +87,15 @@ class Moments:
         self.thread, first, last = self._launching_thread()
         self.key = next((key for key, number in calls(run).threads.items() if number == self.thread), NOTHING)
         """The thread as in ``thread_keys``."""
-        if not self._of_ranges(first, last):
+        found = marks(run)
+        mine = found.own & (found.threads == self.key) & ~found.again
+        often = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
+        step = mine & np.array([bool(STEP.search(text)) for text in found.folded], bool)[found.alike]
+        if not self._of_ranges(mine, often, first, last):
             self._of_pattern(first, last)
-        self.count, self.begins = len(self.group), self.edges[:-1]
-        self._add_kernels()
+            # What repeats and holds no layers is a layer itself, where a range around it says that it is the step.
+            if not self._layered() and not self._of_ranges(mine, step, first, last):
+                self._of_pattern(first, last)
         self._add_copies()
         self._add_host()
         self.memory = self._memory()
@@ -126,17 +136,15 @@ class Moments:
             last.append(int(nested.ends[-1]))
         return thread, min(first), max(last)
 
-    def _of_ranges(self, first: int, last: int) -> bool:
-        """The launching thread's ranges down to those that repeat; whether any does."""
-        found = marks(self.run)
-        mine = found.own & (found.threads == self.key)
-        counts = np.bincount(found.alike[mine], minlength=len(found.folded))
-        repeats = mine & (counts[found.alike] >= FEWEST_STEPS) if mine.any() else mine
+    def _of_ranges(self, mine: Any, repeats: Any, first: int, last: int) -> bool:
+        """Ranges down to those that repeat; whether these are steps or their phases, not marks or parts."""
         if not repeats.any():
             return False
+        found = marks(self.run)
         inside = _inside(found, mine, repeats)
         repeats |= _beside_steps(found, mine, repeats & ~inside)
-        nodes = np.flatnonzero(mine & ~inside & ~found.inside(repeats))
+        tiling = mine & ~inside & ~found.inside(repeats)
+        nodes, depths = np.flatnonzero(tiling), found.around(tiling)
         ends = np.where(found.ends[nodes] == NOTHING, last, found.ends[nodes])
         order = np.lexsort((-ends, found.starts[nodes]))
         nodes, ends = nodes[order], ends[order]
@@ -147,7 +155,7 @@ class Moments:
         kept = stops > starts
         starts, stops, labels = starts[kept], stops[kept], tiles.labels[kept]
         node = np.where(labels == NOTHING, 0, nodes[labels])
-        keys = np.where(labels == NOTHING, NOTHING, found.alike[node].astype(np.int64) << 16 | found.depths[node])
+        keys = np.where(labels == NOTHING, NOTHING, found.alike[node].astype(np.int64) << 16 | depths[node])
         keys[: np.flatnonzero(labels != NOTHING)[0]] = NOTHING - 1
         names: dict[Name, int] = {}
         self.group = np.empty(len(keys), np.int64)
@@ -159,12 +167,23 @@ class Moments:
                 # What lies between the ranges in it comes in several pieces.
                 if len(np.unique(labels[rows])) < len(labels[rows]):
                     text += ", between its ranges"
-                name = Name(int(found.depths[one]), text, bool(repeats[one]))
+                name = Name(int(depths[one]), text, bool(repeats[one]))
             self.group[rows] = names.setdefault(name, len(names))
         self.edges, self.names, self.on_gpu = np.append(starts, stops[-1]), list(names), False
         places = np.where(labels == NOTHING, NOTHING, found.name[node]).tolist()
         self.texts = ["" if place == NOTHING else found.texts[place] or "" for place in places]
-        return True
+        self._add_kernels()
+        steps, parts = len(steady(self.run)[self.device].steps), self.repeating
+        phases_ns = np.bincount(self.group, self.busy)
+        phases_ns[[not name.repeats or name.text.startswith(OPERATORS) for name in self.names]] = 0.0
+        least = COVERED * self.busy[parts[0] : parts[-1] + 1].sum()
+        several = phases_ns.sum() >= least and len(parts) <= MOST_PARTS * steps
+        return bool(several or phases_ns.max() >= least) if steps else bool(phases_ns.any())
+
+    def _layered(self) -> bool:
+        """Whether the middle one of what repeats holds what repeats."""
+        middle = self.repeating[len(self.repeating) // 2 :][:1].tolist()
+        return any(repeated([kernel.name for kernel in kernels]) for kernels in self.launched({*middle}).values())
 
     def _of_pattern(self, first: int, last: int) -> None:
         """The steps of the steady part, what came before them, and what lies between."""
@@ -181,9 +200,10 @@ class Moments:
             self.edges = edges[(edges >= first) & (edges <= last)]
             self.group = np.where(np.isin(self.edges[:-1], steps), 1, 2)
             self.group[: np.searchsorted(self.edges, steps[0])] = 0
-            names = ("before the steps", f"steps of {at.name}", "between and after steps")
-            self.names = [Name(0, name, repeats) for name, repeats in zip(names, (False, True, False), strict=True)]
+            told = {"before the steps": False, f"steps of {at.name}": True, "between and after steps": False}
+            self.names = [Name(0, *each) for each in told.items()]
         self.texts, self.on_gpu = [""] * len(self.group), True
+        self._add_kernels()
 
     # What was done in each
 
@@ -211,6 +231,8 @@ class Moments:
             yield [name or "" for name in values], places[mine], starts, ends, self._of(starts, rows), rows, further
 
     def _add_kernels(self) -> None:
+        self.count, self.begins = len(self.group), self.edges[:-1]
+        self.repeating = np.flatnonzero(np.array([name.repeats for name in self.names])[self.group])
         self.busy, self.kernels = np.zeros(self.count), np.zeros(self.count, np.int64)
         self.last, self.signature = np.full(self.count, NOTHING), np.zeros(self.count)
         self.first_used: dict[str, int] = {}

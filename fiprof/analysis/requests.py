@@ -171,7 +171,7 @@ def says(text: str) -> Said:
     ``_forward_step 7: 1 ctx reqs, 120 ctx tokens`` (TensorRT-LLM): ctx_reqs, ctx_tokens; ``[bs=3 toks=120]``: bs, toks.
     """
     found: Said = {}
-    for word, count, tokens in re.findall(r"([A-Za-z]+)_(\d{1,18})\((\d{1,18})\)", text):
+    for word, count, tokens in re.findall(r"([A-Za-z]+)_(\d{1,18})\((?:sq)?(\d{1,18})", text):
         found |= {word: int(count), f"{word}_tokens": int(tokens)}
     found |= {word: int(value) for word, value in re.findall(r"(\w+)=(\d{1,18})\b", text)}
     for piece in text.partition(": ")[2].split(", "):

@@ -23,13 +23,17 @@ FEWEST_STEPS, FEWEST_PATTERNS = 3, 5
 LONGER = 1.5
 """Times the median step: what takes longer than this, at the beginning, is start-up."""
 COVERED = 0.5
-"""Share of the kernels' time, or of the kernels, that steps hold at least."""
+"""Share of the kernels' time, or of the kernels, that steps, or the layers of a step, hold at least."""
 ODD, FEW_ODD, MANY_STEPS = 5.0, 2, 20
 """One step, or two, of many that take so many times as long as the next longest are left out: they do not repeat."""
 REGULAR = 0.25
 """(p90 - p10) / median of the number of kernels from one repetition to the next, at most."""
-SAMPLED = 1 << 20
-"""Kernels among which a pattern is looked for."""
+SAMPLED, LONGEST_STEP, LONGEST_PERIOD = 1 << 20, 1 << 16, 4096
+"""Kernels among which a pattern is looked for, of a step in which layers are, and of a layer, at most."""
+OPERATORS = ("aten::", "{")
+"""How the ranges of PyTorch's operators begin, by its profiler and by PyProf: they are parts of steps."""
+MOST_LAYERS = 1 << 14
+"""Repetitions that may be layers of longer ones, at most."""
 
 
 class By(Worded):
@@ -59,6 +63,8 @@ class Steady:
     """When the steps before it begin, which are start-up; the first of ranges, on the host."""
     odd: int = 0
     """Steps among them that are left out: they take far longer, once or twice."""
+    inside: float = 0.0
+    """Share of the kernels' time launched inside its ranges, not between them."""
 
     @property
     def step_ns(self) -> float | None:
@@ -83,10 +89,13 @@ def steady(run: Run) -> dict[int, Steady]:
     for device in sorted(seen):
         found = None
         for by, name, edges in _marked(run, pids.get(device), limits):
-            found = found or _of_ranges(run, device, by, name, edges)
-        found = found or _of_pattern(run, device, limits)
+            one, regular = _of_ranges(run, device, by, name, edges)
+            found = one if regular else found or one
+            if regular:
+                break
+        found = _of_layers(run, device, found or _of_pattern(run, device, limits))
         if found is None and limits != (LONG_AGO, FOREVER):
-            found = _of_ranges(run, device, By.MEASURE, None, [limits])
+            found, _ = _of_ranges(run, device, By.MEASURE, None, [limits])
         of_device[device] = found or whole()
     return of_device
 
@@ -105,7 +114,7 @@ def _marked(
     run: Run, pids: Sequence[int] | None, limits: tuple[int, int]
 ) -> Iterator[tuple[By, str | None, list[tuple[int, int]]]]:
     """fiprof's ranges ``measure``; the outermost ranges whose names repeat, running numbers aside, what takes longest
-    first: begins and ends on the host. pids: processes of the GPU; None for all."""
+    first, PyTorch's operators left out: begins and ends on the host. pids: processes of the GPU; None for all."""
     if not run.row_count("ranges"):
         return
     found = marks(run)
@@ -118,27 +127,30 @@ def _marked(
     if measure.any():
         yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
         return
-    own &= (starts >= limits[0]) & (ends <= limits[1])
+    own &= (starts >= limits[0]) & (ends <= limits[1]) & ~found.again
     _, groups = coded(arrow(coded(arrow(found.threads))[1].astype(np.int64) * len(found.folded) + alike))
     repeats = own & (np.bincount(groups[own], minlength=int(groups.max()) + 1)[groups] >= FEWEST_STEPS)
     outermost = repeats & ~found.inside(repeats)
     series = [np.flatnonzero(outermost & (groups == each)) for each in np.unique(groups[outermost])]
     for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
-        if len(rows) >= FEWEST_STEPS:
+        if len(rows) >= FEWEST_STEPS and not found.folded[alike[rows[0]]].startswith(OPERATORS):
             once_only = len({texts[number] for number in np.unique(name[rows])}) == 1
             title = texts[name[rows[0]]] if once_only else found.folded[alike[rows[0]]]
             yield By.RANGES, title, sorted(zip(starts[rows].tolist(), ends[rows].tolist(), strict=True))
 
 
-def _of_ranges(run: Run, device: int, by: By, name: str | None, edges: list[tuple[int, int]]) -> Steady | None:
-    """Ranges of the host as times of the GPU: of the kernels that were launched in them, or until the next one."""
+def _of_ranges(
+    run: Run, device: int, by: By, name: str | None, edges: list[tuple[int, int]]
+) -> tuple[Steady | None, bool]:
+    """Ranges of the host as times of the GPU: of the kernels that were launched in them, or until the next one; and
+    whether as many are launched in most."""
     begins, ends = np.array(edges, np.int64).T
     begins, ends = begins[(keep := np.append(True, begins[1:] >= ends[:-1]))], ends[keep]
     # Of steps those that lie between two belong to the one before.
     bounds = np.append(begins, ends[-1]) if by is By.RANGES else np.column_stack([begins, ends]).ravel()
     first = np.full(len(bounds) + 1, FOREVER)
-    last = np.full(len(bounds) + 1, LONG_AGO)
-    inside_ns = all_ns = 0
+    last, count = np.full(len(bounds) + 1, LONG_AGO), np.zeros(len(bounds) + 1)
+    own_ns = inside_ns = all_ns = 0
     started_by, called_at, at = kernel_calls(run), calls(run).starts, 0
     for piece in run.pieces("kernels", ("start_ns", "end_ns", "device")):
         starts, stops, devices = map(numbers, piece.columns)
@@ -147,24 +159,67 @@ def _of_ranges(run: Run, device: int, by: By, name: str | None, edges: list[tupl
             starts, stops, rows = starts[mine], stops[mine], rows[mine]
         if not len(starts):
             continue
-        called = np.where(rows == NOTHING, starts, called_at[rows]) if len(called_at) else starts
+        # A kernel whose call was not traced was launched in none of them.
+        called = np.where(rows == NOTHING, LONG_AGO, called_at[rows]) if len(called_at) else starts
         step = np.searchsorted(bounds, called, side="right")
         changes = np.append(np.flatnonzero(step[1:] != step[:-1]), len(step) - 1)
+        np.add.at(count, step[changes], np.diff(changes, prepend=-1))
         np.minimum.at(first, step[np.append(0, changes[:-1] + 1)], starts[np.append(0, changes[:-1] + 1)])
         np.maximum.at(last, step[changes], stops[changes])
         held = (step % 2 == 1) if by is By.MEASURE else (step > 0) & (step < len(bounds))
         inside_ns, all_ns = inside_ns + int((stops - starts)[held].sum()), all_ns + int((stops - starts).sum())
+        if by is By.RANGES:
+            own_ns += int((stops - starts)[held & (called < ends[np.clip(step, 1, len(ends)) - 1])].sum())
     places = np.arange(1, len(bounds), 1 if by is By.RANGES else 2)
     places = places[first[places] < FOREVER]
     if by is By.MEASURE:
         since = np.maximum.accumulate(np.append(LONG_AGO, last[places]))[:-1]
-        return Steady(by, np.maximum(first[places], since), last[places]) if len(places) else None
+        return (Steady(by, np.maximum(first[places], since), last[places]) if len(places) else None), True
     if len(places) < FEWEST_STEPS or inside_ns < COVERED * all_ns:
-        return None
+        return None, False
+    usual = begins[-1] + int(np.median(np.diff(begins)))
+    if own_ns < COVERED * all_ns and ends[-1] < usual:  # The last step, too, goes on where its range ends.
+        ends[-1] = usual
+        return _of_ranges(run, device, by, name, list(zip(begins.tolist(), ends.tolist(), strict=True)))
     found = _of_steps(by, name, first[places], int(last[places].max()))
     if found and found.early:  # The first step also prepares its first kernel: nothing before it did.
         found = replace(found, early=(min(int(begins[places[0] - 1]), found.early[0]), *found.early[1:]))
-    return found
+    low, median, high = np.percentile(count[places], (10, 50, 90))
+    return found and replace(found, inside=own_ns / all_ns), found is not None and bool(high - low <= REGULAR * median)
+
+
+def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
+    """The steps, where what was found are their layers, and no ranges around steps: some differ from the others, again
+    and again at the same distance, and nothing repeats inside them."""
+    if found is None or found.inside >= COVERED or not FEWEST_STEPS < len(found.steps) <= MOST_LAYERS:
+        return found
+    numbered: dict[str, int] = {}
+    times, codes = list[Ints](), list[Ints]()
+    for piece in run.pieces("kernels", ("start_ns", "device", "kernel")):
+        mine = numbers(piece["device"]) == device
+        names, place = coded(piece["kernel"])
+        times.append(numbers(piece["start_ns"])[mine])
+        codes.append(
+            np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)[place[mine]]
+        )
+    starts, code = np.concatenate(times), np.concatenate(codes)
+    order = np.argsort(starts, kind="stable")
+    starts, code = starts[order], code[order]
+    first = np.searchsorted(starts, [*found.early, *found.steps.tolist(), found.ends[-1]])
+    sizes = np.diff(first)
+    layer, middle = int(np.median(sizes)), len(sizes) // 2
+    if not layer or repeated(code[first[middle] : first[middle + 1]]) or not (longer := repeated(sizes)):
+        return found
+    begin, period, count = longer
+    if begin + period * (count + 1) <= len(sizes):  # Only its end, that of the trace, may differ.
+        count += 1
+    # A step begins with its first layer: behind the last kernel that is not of them.
+    step = code[first[begin] : first[begin + period] + layer]
+    other = np.flatnonzero(step[layer:] != step[:-layer])
+    between = len(step) - layer - 1 - int(other[-1]) if len(other) else 0
+    edges = first[begin : begin + period * count + 1 : period] - between
+    end = found.ends[-1] if begin + period * count == len(sizes) else starts[edges[-1]]
+    return _of_steps(found.by, f"{period} x {found.name}", starts[np.maximum(edges[:-1], 0)], int(end)) or found
 
 
 def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
@@ -237,3 +292,28 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
     short = full.partition("<")[0].partition("(")[0].rpartition("::")[2].removeprefix("void ")
     title = f"{short} ({detail})" if (detail := functor(full)) else short
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
+
+
+def repeated(names: Sequence[str] | Ints) -> tuple[int, int, int] | None:
+    """Where a sequence begins to repeat, the length of what repeats, and how often: the shortest that holds COVERED of
+    it and comes FEWEST_STEPS times or more; None where nothing does, or too long. One kernel alone is no layer."""
+    if len(names) > LONGEST_STEP:
+        return None
+    codes = np.unique(names, return_inverse=True)[1]
+    best: tuple[int, int, int] | None = None
+    for period in range(2, min(len(codes) // FEWEST_STEPS, LONGEST_PERIOD) + 1):
+        same = codes[period:] == codes[:-period]
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
+        if not len(edges):
+            continue
+        lengths = edges[1::2] - edges[::2]
+        longest = int(np.argmax(lengths))
+        count = (int(lengths[longest]) + period) // period
+        start = int(edges[2 * longest])
+        if count < FEWEST_STEPS or count * period < COVERED * len(codes):
+            continue
+        if len(np.unique(codes[start : start + period])) < 2:
+            continue
+        if best is None or count * period > 1.1 * best[1] * best[2]:
+            best = start, period, count
+    return best

@@ -88,6 +88,8 @@ def phases(run: Run) -> Phases:
     count, width = 0, len(texts) + 1
     for level in range(int(found.depths.max(initial=0)) + 1):
         here = np.flatnonzero(found.program & (found.depths == level))
+        here, again = here[~found.again[here]], here[found.again[here]]
+        label[again] = label[found.parents[again]]
         around = np.where(found.parents[here] == NOTHING, NOTHING, label[found.parents[here]])
         values, of = coded(arrow((around + 1) * width + named[here]))
         distinct = np.array(values[:-1], np.int64)
@@ -122,8 +124,8 @@ class Marks:
     """Each one's place in ``texts``."""
     folded: list[str]
     alike: Ints
-    """Each one's place in ``folded``: names that are the same but for their numbers, and for what follows a colon and a
-    space: ``step 20: 7 requests`` is ``step *``."""
+    """Each one's place in ``folded``: names that are the same but for their numbers, and for what each has of its
+    own: ``step 20: 7 requests`` is ``step *``."""
     domains: list[str | None]
     domain: Ints
     own: Any
@@ -133,13 +135,22 @@ class Marks:
     program: Any
     """Whether each is push/pop and no library's: those of ``own``, and Python's garbage collections."""
 
-    def inside(self, chosen: Any) -> Any:
-        """Whether each lies in one of the chosen ranges of its thread and domain. chosen: a flag of each range."""
-        found = np.zeros(len(self.starts), bool)
+    @functools.cached_property
+    def again(self) -> Any:
+        """Whether each lies right in one of its own name: of a loop that pushes and never pops, or of a recursion."""
+        return (self.parents != NOTHING) & (self.name == self.name[self.parents])
+
+    def around(self, chosen: Any) -> Ints:
+        """How many of the chosen ranges, of its thread and domain, each lies in. chosen: a flag of each range."""
+        found = np.zeros(len(self.starts), np.int32)
         for level in range(1, int(self.depths.max(initial=0)) + 1):
             here = np.flatnonzero((self.depths == level) & (self.parents != NOTHING))
-            found[here] = found[self.parents[here]] | chosen[self.parents[here]]
+            found[here] = found[self.parents[here]] + chosen[self.parents[here]]
         return found
+
+    def inside(self, chosen: Any) -> Any:
+        """Whether each lies in one of the chosen ranges."""
+        return self.around(chosen) > 0
 
 
 def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
@@ -157,8 +168,10 @@ def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
 
 
 def counting(name: str) -> str:
-    """A range's name without what its step has of its own: ``step 20`` of ``step 20: 7 requests``."""
-    return name.partition(": ")[0]
+    """A range's name without what its step has of its own: ``step 20`` of ``step 20: 7 requests``, ``aten::linear`` of
+    ``aten::linear, seq = 3, op_id = 12`` (PyTorch); one that is a record (``{'mod': 'torch', …}``) is whole."""
+    head = name if name.startswith("{") else name.partition(": ")[0]
+    return re.split(", (?:seq|op_id|sizes) = ", head, maxsplit=1)[0] if " = " in head else head
 
 
 def folded(name: str) -> str:
