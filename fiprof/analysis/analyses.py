@@ -8,7 +8,7 @@ from fiprof.analysis.roofline import LaunchRoofline, roofline
 from fiprof.analysis.show import LaunchFigures, show
 from fiprof.analysis.stalls import LaunchStalls, stalls
 from fiprof.analysis.timeline import Timeline, timeline
-from fiprof.analysis.verdict.verdict import Verdicts, verdicts
+from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
@@ -58,6 +58,11 @@ class Analyses:
         """Verdicts of launches, and of every case; none where the run has nothing to judge."""
         judged = self.run.launches or self.run.trace.cases
         return verdicts(self.run, wanted=self.shown) if judged else Verdicts(())
+
+    @cached_property
+    def judged(self) -> dict[int, LaunchVerdict]:
+        """Launch -> its verdict; empty without ncu."""
+        return {item.launch: item for item in self.verdicts.launches}
 
     @cached_property
     def rooflines(self) -> dict[int, LaunchRoofline]:

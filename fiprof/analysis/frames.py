@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from fiprof.model.finding import Finding
     from fiprof.model.run import Launch
-    from fiprof.model.selection import Weights
+    from fiprof.model.selection import Alike, Weights
 
 L = TypeVar("L")
 C = TypeVar("C")
@@ -84,3 +84,5 @@ class OfRun(Generic[L, C]):
     """The time that each launch stands for; empty where each stands for itself."""
     cases: tuple[C, ...] = ()
     """In the order of the run; empty where nothing is found about cases as a whole."""
+    groups: tuple[Alike[L], ...] = ()
+    """Like launches, each group with what was found about one; empty where each was looked at."""

@@ -530,24 +530,21 @@ def run_study(
     return info
 
 
-@dataclass
 class _Batches:
     """The batches of a session: each has the GPU while the tables of the one before are made."""
 
-    folder: StudyFolder
-    request: CollectRequest
-    tools: dict[str, Tool]
-    gpu: str
-    bench: Bench
-    total: int
-    """Cases to measure; then those measured, those whose tables are made, and batches failed one after the other."""
-    measured: int = 0
-    concluded: int = 0
-    failures: int = 0
-    begin: float = field(default_factory=lambda: time.monotonic())
-    tables: Supervisor = field(default_factory=Supervisor)
-    """Ctrl-C ends the measuring; the tables of what was measured before take seconds, and are made."""
-    concluding: list[Future[None]] = field(default_factory=list)
+    def __init__(
+        self, folder: StudyFolder, request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench, total: int
+    ) -> None:
+        """total: cases to measure."""
+        self.folder, self.bench = folder, bench
+        self.request, self.tools, self.gpu, self.total = request, tools, gpu, total
+        # Cases measured, and those whose tables are made; batches that failed one after the other.
+        self.measured = self.concluded = self.failures = 0
+        self.begin = time.monotonic()
+        # Ctrl-C ends the measuring; the tables of what was measured before take seconds, and are made.
+        self.tables = Supervisor()
+        self.concluding: list[Future[None]] = []
 
     def measure(self, plan: Plan) -> None:
         """Measure the batches; those at fault are left out of a batch that failed. Raises as :func:`run_study` does."""

@@ -5,7 +5,7 @@ import io
 import math
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -141,11 +141,9 @@ def pages(found: Study) -> dict[str, str]:
     return {name: render(f"study/{name}.md.j2", document=name, **context) for name in DOCUMENTS}
 
 
-@dataclass(frozen=True)
 class StudyTables:
     """What the templates print of a study: its tables, its charts, and the figures in its sentences."""
 
-    study: Study
     anchor = staticmethod(slug)
     bytes = staticmethod(byte_words)
     grid = staticmethod(grid)
@@ -153,13 +151,16 @@ class StudyTables:
     number = staticmethod(number)
     title = staticmethod(packs.title)
     worded = staticmethod(worded)
-    rows_: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._rows: dict[str, dict[str, Any]] = {}
 
     # Cases
 
     def row(self, case: CaseResult) -> dict[str, Any]:
         """The case's row of the study's frame."""
-        return self.rows_.get(case.id) or self.rows_.setdefault(case.id, row(self.study, case))
+        return self._rows.get(case.id) or self._rows.setdefault(case.id, row(self.study, case))
 
     def table(self, cases: Sequence[CaseResult], keys: str) -> Markdown:
         """Columns of the study's frame; those in which no case has a value are left out."""

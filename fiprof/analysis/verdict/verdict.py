@@ -22,7 +22,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run, once
-from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
+from fiprof.model.selection import EVERYTHING, Selection, alike
 
 _COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
 """Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""
@@ -59,16 +59,8 @@ class LaunchVerdict(OfLaunch, Verdict):
     """ncu's own rules with an estimate, the largest first, each with why it is no step."""
 
 
-@dataclass(frozen=True)
-class Verdicts(OfRun[LaunchVerdict, CaseVerdict]):
-    """A run's verdicts; those of launches are empty without ncu."""
-
-    groups: tuple[Alike[LaunchVerdict], ...] = ()
-    """Like launches, each group with the verdict of one; empty where every launch was judged."""
-
-    def of(self, launch: int) -> LaunchVerdict | None:
-        """The verdict of a launch by ncu's ID."""
-        return next((item for item in self.launches if item.launch == launch), None)
+Verdicts = OfRun[LaunchVerdict, CaseVerdict]
+"""A run's verdicts; those of launches are empty without ncu."""
 
 
 # What binds
@@ -220,7 +212,7 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     groups = alike(kept, weights=weights(run)) if medians else []
     judged = _advised(run, [group.shown for group in groups] if medians else kept, failed)
     ids = {launch.case for launch in kept}
-    return Verdicts(
+    return OfRun(
         launches=judged,
         weights=weights(run),
         groups=tuple(group.for_all(each) for group, each in zip(groups, judged, strict=False)),

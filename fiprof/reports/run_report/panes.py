@@ -82,7 +82,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
     for group in groups:
         launch = group.shown
         ink.section = f"launch-{launch.launch}"
-        verdict, counters = measured.verdicts.of(launch.launch), []
+        verdict, counters = measured.judged.get(launch.launch), []
         for place, quantity in enumerate(QUANTITIES.values()):
             if (number := launch.traced(quantity)) is not None:
                 # The page puts «ncu, launch N» before the formula.

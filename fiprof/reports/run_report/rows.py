@@ -84,7 +84,7 @@ class Row:
     @property
     def verdict(self) -> LaunchVerdict | None:
         """Of the launch that stands for it."""
-        return self.measured.verdicts.of(self.group.shown.launch) if self.group else None
+        return self.measured.judged.get(self.group.shown.launch) if self.group else None
 
     @property
     def step(self) -> Step | None:
@@ -413,7 +413,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
 
 def _of_kernel(measured: Analyses, groups: Sequence[Group], share: float) -> Step | None:
     """The first step of a kernel that is among the small ones of the ranking, with what it saves of the program."""
-    verdict = next((measured.verdicts.of(group.shown.launch) for group in groups), None)
+    verdict = next((measured.judged.get(group.shown.launch) for group in groups), None)
     for step in verdict.steps[:1] if verdict else ():
         bound, estimate = (each and each * share for each in (step.bound_pct, step.estimate_pct))
         return replace_step(step, bound_pct=bound, estimate_pct=estimate)
