@@ -123,16 +123,18 @@ def model(folder: Path, form: str, passes: int) -> Run:
         for place in range(12):
             names = ("embed", "first norm", *LAYER[1:]) if place == 0 else LAYER
             for name in (*names, *(("head", "sample") if place == 11 else ())):
-                number += 1
+                number, length = number + 1, 1 if form == "operators" and name != "attention" else 8
                 if form == "marks in layers" and name == "attention":
                     ranges.append({"us": (at, at + 5), "name": "softmax"})
                 elif (cut or form == "operators") and name == LAYER[-1]:
                     ranges.append({"us": (at, at + 5), "name": f"pre_forward (blocks.{place}), op_id = {number}"})
                 elif form == "operators":
-                    ranges.append({"us": (at, at + 5), "name": f"aten::{name}, seq = {at}, op_id = {number}"})
+                    op = "FlashAttention" if name in ("attention", "out") else f"aten::{name}"
+                    ranges.append({"us": (at, at + 5), "name": f"{op}, seq = {at}, op_id = {number}"})
+                    ranges.append({"us": (at + 5, at + 6), "name": f"aten::empty, op_id = {number}"})
                 if each or not cut:
                     api.append(launch(at + 1, number))
-                kernels.append(kernel(at + cut + 4, at + cut + 12, number, kernel=name, kernel_full=name))
+                kernels.append(kernel(at + cut + 4, at + cut + 4 + length, number, kernel=name, kernel_full=name))
                 at += 10
         if form == "a step that comes once":
             ranges.append({"us": (begin, at), "name": "[Executor] _forward_step 7: 0 ctx reqs, 32 gen reqs"})

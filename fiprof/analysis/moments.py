@@ -173,12 +173,13 @@ class Moments:
         places = np.where(labels == NOTHING, NOTHING, found.name[node]).tolist()
         self.texts = ["" if place == NOTHING else found.texts[place] or "" for place in places]
         self._add_kernels()
-        steps, parts = len(steady(self.run)[self.device].steps), self.repeating
+        at, parts = steady(self.run)[self.device], self.repeating
         phases_ns = np.bincount(self.group, self.busy)
         phases_ns[[not name.repeats or name.text.startswith(OPERATORS) for name in self.names]] = 0.0
-        least = COVERED * self.busy[parts[0] : parts[-1] + 1].sum()
-        several = phases_ns.sum() >= least and len(parts) <= MOST_PARTS * steps
-        return bool(several or phases_ns.max() >= least) if steps else bool(phases_ns.any())
+        if not len(at.steps):
+            return bool(phases_ns.any())
+        few = at.by is By.PATTERN or len(parts) <= MOST_PARTS * len(at.steps)
+        return few and bool(phases_ns.sum() >= COVERED * self.busy[parts[0] : parts[-1] + 1].sum())
 
     def _layered(self) -> bool:
         """Whether the middle one of what repeats holds what repeats."""
