@@ -146,6 +146,15 @@ def test_time_limit_ends_helpers_too(tmp_path: Path) -> None:
 LEAVES = "import subprocess, sys\nprint(subprocess.Popen([*sys.argv[1:], 'sleep', '300']).pid, flush=True)"
 
 
+@pytest.mark.fault("nsys is ended while it makes a report of its trace", "its trace, which it has closed, goes")
+def test_a_trace_that_is_closed_goes(tmp_path: Path) -> None:
+    tool, trace, closed = (tmp_path / name for name in ("tool", "nsys-report-1.qdstrm", "closed"))
+    tool.write_text(f"#!/bin/sh\nexec 3> {trace}\nsleep 1\nexec 3>&-\ntouch {closed}\nsleep 60\n")
+    tool.chmod(0o755)
+    traces = Supervisor().start(Command("nsys", (str(tool), "profile"), tmp_path / "log"))
+    assert traces.wait(lambda _: closed.exists()).message and closed.exists() and not trace.exists()
+
+
 @pytest.mark.fault("a tool's helper drops its group, its environment and its parent", "it is ended and named")
 @pytest.mark.parametrize("words", [["setsid"], ["env", "-i", "setsid"], ["setsid", "--fork"]])
 def test_what_left_the_group_of_a_tool_that_ended_well_is_ended_and_named(tmp_path: Path, words: list[str]) -> None:

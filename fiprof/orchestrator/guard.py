@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -27,6 +27,8 @@ ENDING = ((signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 1.0))
 LINGER_S = 1.0
 """A tool's own helpers may end a little later than the tool."""
 POLL_S = 0.02
+LOOK_MS = 100
+"""Between two looks for the trace that a nsys has begun."""
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -39,6 +41,10 @@ class Guard:
         self.child, self.error = _start(command)
         self.status: int | None = None
         self.seconds = 0.0
+        self.seen: dict[int, None] = {}
+        self.left: set[str] = set()
+        """Files of nsys's; its trace is not open any longer when it is made a report."""
+        self.known = command[1:2] != ["profile"]
 
     def wait(self, control: int, wake: int) -> bool:
         """Until the command has ended by itself (True) or is to be ended (False)."""
@@ -46,7 +52,10 @@ class Guard:
         waiting.register(control, select.POLLIN)
         waiting.register(wake, select.POLLIN)
         while True:
-            ready = {descriptor for descriptor, _ in waiting.poll()}
+            ready = {descriptor for descriptor, _ in waiting.poll(None if self.known else LOOK_MS)}
+            if not self.known:
+                self.look()
+                self.known = any(path.endswith(".qdstrm") for path in self.left)
             if control in ready or (wake in ready and set(os.read(wake, 512)).intersection(ASKING)):
                 return False
             self.reap()
@@ -60,28 +69,33 @@ class Guard:
             time.sleep(POLL_S)
         return [f"{_command_line(pid)} (process {pid})" for pid in _descendants()]
 
+    def look(self) -> None:
+        """Note what nsys will leave behind."""
+        self.seen.update(dict.fromkeys(_descendants()))
+        self.left.update(path for pid in self.seen for path in _files_of_nsys(pid))
+
     def end(self) -> None:
         """End whatever there is: politely at first. What nsys leaves behind when it is ended goes too."""
-        left: set[str] = set()
-        seen: dict[int, None] = {}
-
-        def look() -> None:
-            seen.update(dict.fromkeys(_descendants()))
-            left.update(path for pid in seen for path in _files_of_nsys(pid, seen))
-
+        if self.status is not None:
+            # What it leaves at an end of its own may be of use.
+            self.left.clear()
         for sign, grace_s in ENDING:
             deadline = time.monotonic() + grace_s
-            look()
+            self.look()
             for pid in _descendants():
                 with contextlib.suppress(OSError):
                     os.kill(pid, sign)
             while self.reap():
                 # A nsys that is asked to end may write its trace first.
-                look()
+                self.look()
                 if time.monotonic() > deadline:
                     break
                 time.sleep(POLL_S)
-        for path in left:
+        for folder in {os.path.dirname(path) for path in self.left if path.endswith(".qdstrm")}:
+            # What nsys has for each process is in the way of a later one with the same number.
+            for pid in self.seen:
+                self.left |= {f"{folder}/nsys_termination_status_{pid}", f"/dev/shm/sem.nsys_sem_{pid}"}
+        for path in self.left:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
@@ -138,13 +152,9 @@ def _descendants() -> list[int]:
     return found
 
 
-def _files_of_nsys(pid: int, pids: Iterable[int]) -> Iterator[str]:
+def _files_of_nsys(pid: int) -> Iterator[str]:
     """What a process has open of nsys's in the temporary folder: the trace so far, with the environment, output, logs;
-    and in shared memory.
-
-    And what nsys has for each process of ``pids`` there and in shared memory, which is in the way of a later process
-    with the same number.
-    """
+    and in shared memory."""
     with contextlib.suppress(OSError):
         for descriptor in os.scandir(f"/proc/{pid}/fd"):
             folder, name = os.path.split(os.readlink(descriptor.path))
@@ -158,8 +168,6 @@ def _files_of_nsys(pid: int, pids: Iterable[int]) -> Iterator[str]:
                     yield from (f"{streams}/{each}" for each in os.listdir(streams))
             if name.startswith("nsys-report-") and name.endswith(".qdstrm"):
                 yield f"{folder}/{name}"
-                yield from (f"{folder}/nsys_termination_status_{each}" for each in pids)
-                yield from (f"/dev/shm/sem.nsys_sem_{each}" for each in pids)
 
 
 def _command_line(pid: int) -> str:
