@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fiprof.errors import FiprofError
 from fiprof.model import settings
 from fiprof.model.arrays import Kinds
-from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
+from fiprof.model.case_quantities import DRAM_FLOOR, LARGEST_SAVING, dram_use
 from fiprof.model.finding import TracedNumber
 from fiprof.model.quantities import METRICS, Formula
 from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times, read
@@ -44,7 +44,8 @@ LAUNCH = {
 
 def use_and_saving(run: Run) -> tuple[float | None, float | None]:
     use = dram_use(run, run.launches[0])
-    return of(use.by_floor if use else None), of(LARGEST_SAVING.traced(run, "mine[rows=8]"))
+    floor = use.number if use and use.quantity is DRAM_FLOOR else None
+    return of(floor), of(LARGEST_SAVING.traced(run, "mine[rows=8]"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import fiprof.workloads
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.data import SourceMissing
+from fiprof.flashinfer.data import SourcePlace
 from fiprof.flashinfer.source_map import JIT, TOPICS, find_sources, source_map
 from fiprof.workloads.attention import plan_facts
 from fiprof.workloads.case import make_cases, parse_case
@@ -305,7 +305,7 @@ def test_the_interpreter_is_asked(tmp_path: Path) -> None:
     assert [(place.part, place.path, place.line) for place in found.places] == [
         ("entry", "flashinfer/norm/__init__.py", 3), ("kernel in CuTe DSL", "flashinfer/norm/kernels/rmsnorm.py", 1)
     ]  # fmt: skip
-    assert SourceMissing("", "kernel", "elementwise_kernel") in found.missing
+    assert SourcePlace("", "kernel", "elementwise_kernel") in found.missing
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     with pytest.raises(FiprofError, match="flashinfer is not installed for"):
         find_sources(str(program))

@@ -61,8 +61,6 @@ class Steady:
     """When each of its steps begins on the GPU."""
     early: tuple[int, ...] = ()
     """When the steps before it begin, which are start-up; the first of ranges, on the host."""
-    odd: int = 0
-    """Steps among them that are left out: they take far longer, once or twice."""
     inside: float = 0.0
     """Share of the kernels' time launched inside its ranges, not between them."""
 
@@ -239,7 +237,7 @@ def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
     odd = lengths > min((longest[n] for n in few if longest[n - 1] > ODD * longest[n]), default=longest[0])
     ends = steps + lengths
     begins = steps[~odd & np.append(True, odd[:-1])]
-    return Steady(by, begins, ends[~odd & np.append(odd[1:], True)], name, steps[~odd], early, int(odd.sum()))
+    return Steady(by, begins, ends[~odd & np.append(odd[1:], True)], name, steps[~odd], early)
 
 
 def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None:

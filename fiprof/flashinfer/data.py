@@ -99,25 +99,16 @@ class JitResults:
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """A definition in the installed library."""
+    """A definition in the installed library; without a path it was looked for and is not there."""
 
-    topic: str  # what it belongs to, e.g. «decode on CUDA cores»
+    topic: str  # what it belongs to, e.g. «decode on CUDA cores»; empty for a kernel that no topic has
     part: str
     """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel or device; choice: words
     that decide which kernel runs; step and variable: of building a module."""
     name: str  # what is defined, or the words; its line has them in it
-    path: str  # in the folder that the package was installed into, e.g. flashinfer/decode.py
-    line: int  # from 1
-    snippet: str  # that line
-
-
-@dataclass(frozen=True)
-class SourceMissing:
-    """What was looked for and is not there; of a kernel that no topic has, an empty topic."""
-
-    topic: str
-    part: str
-    name: str
+    path: str = ""  # in the folder that the package was installed into, e.g. flashinfer/decode.py
+    line: int = 0  # from 1
+    snippet: str = ""  # that line
 
 
 @dataclass(frozen=True)
@@ -126,6 +117,6 @@ class SourceResults:
 
     version: str  # of the package; empty where it has none
     places: list[SourcePlace]
-    missing: list[SourceMissing]
+    missing: list[SourcePlace]
     package: str = ""
     schema_version: int = 2

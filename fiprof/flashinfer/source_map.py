@@ -25,7 +25,7 @@ if not __package__:
     runpy.run_path(str(Path(__file__).parents[1] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
 
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.data import SOURCES, SourceMissing, SourcePlace, SourceResults, data, guide, kernels
+from fiprof.flashinfer.data import SOURCES, SourcePlace, SourceResults, data, guide, kernels
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.study import PackRequest
@@ -70,14 +70,14 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
     (``void flashinfer::norm::RMSNormKernel<(unsigned int)8, __half>(…)``).
     """
     places: list[SourcePlace] = []
-    missing: list[SourceMissing] = []
+    missing: list[SourcePlace] = []
     asked: dict[str, bool] = {}  # Kernel -> whether it is CUDA's; CuTe DSL's have the class's name in theirs.
     for short in dict.fromkeys(map(short_name, names)):
         dsl = short.startswith("kernel_cutlass")
         kernel = max((each for each in KERNELS if each in short), key=len, default=short) if dsl else short
         asked[kernel] = asked.get(kernel, False) or not dsl
         if kernel not in KERNELS:
-            missing.append(SourceMissing("", "kernel", short))
+            missing.append(SourcePlace("", "kernel", short))
     for topic, workload in TOPICS.items():
         if not asked.keys() & OWN[topic]:
             continue
@@ -91,7 +91,7 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
             if place := _place(root, topic, part, path, symbol, says):
                 places.append(place)
             elif not may_lack:
-                missing.append(SourceMissing(topic, part, says or symbol))
+                missing.append(SourcePlace(topic, part, says or symbol))
     places += filter(None, (_place(root, JIT, "step", *at.split()) for _, _, at in guide("jit")["steps"]))
     # The builder's files first.
     files = [file for glob in ("jit/*.py", "*.py", "*/**/*.py") for file in sorted(root.glob(glob))]

@@ -360,17 +360,18 @@ class DramUse(NamedTuple):
     """What the larger is: DRAM_FLOOR, or ncu's."""
     number: TracedNumber
     by_ncu: TracedNumber | None
-    by_floor: TracedNumber | None
-    """None where the bytes may stay in L2, and for a kernel that is not the case's main one."""
 
 
 def dram_use(run: Run, launch: Launch) -> DramUse | None:
-    """How much of DRAM's peak a launch uses; None where neither way tells."""
+    """How much of DRAM's peak a launch uses; None where neither way tells.
+
+    The floor is left out where the bytes may stay in L2, and for a kernel that is not the case's main one.
+    """
     by_ncu = launch.traced(metric("dram_throughput_pct"))
     by_floor = DRAM_FLOOR.traced(run, launch.case) if is_main(run, launch) else None
     if by_floor is not None and (by_ncu is None or by_floor.value > by_ncu.value):
-        return DramUse(DRAM_FLOOR, by_floor, by_ncu, by_floor)
-    return None if by_ncu is None else DramUse(metric("dram_throughput_pct"), by_ncu, by_ncu, by_floor)
+        return DramUse(DRAM_FLOOR, by_floor, by_ncu)
+    return None if by_ncu is None else DramUse(metric("dram_throughput_pct"), by_ncu, by_ncu)
 
 
 @dataclass(frozen=True)
