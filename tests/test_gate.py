@@ -181,8 +181,9 @@ def test_decisions(
 
 def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
     """About the same mean; not where it shrank."""
-    wide = ((96.0,), (103.0,), (98.0,), (105.0,), (98.2,))
-    for a, b, expected in ((STEADY, wide, ["spread_grew"]), (wide, STEADY, [])):
+    steady = (*STEADY, (100.03,), (99.97,))
+    wide = ((96.0,), (103.0,), (98.0,), (105.0,), (98.2,), (102.0,), (97.0,))
+    for a, b, expected in ((steady, wide, ["spread_grew"]), (wide, steady, [])):
         found = gated(a, b, limit=50.0)
         assert [getattr(each, "kind", "") for each in measured_table.gate_document(found).shown[0].warnings] == expected
         assert [

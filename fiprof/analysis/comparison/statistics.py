@@ -122,19 +122,23 @@ def differences(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> t
         for each in (upwards, downwards)
     )
     ratio = np.sqrt(variances[1] / variances[0])
-    columns = zip(seen, seen - down, seen + up, p, ratio, _of_spreads(labels, residuals, ratio), strict=True)
+    columns = zip(seen, seen - down, seen + up, p, ratio, _of_spreads(labels, times, ratio), strict=True)
     return tuple(_difference(*map(float, numbers), processes=count) for numbers in columns)
 
 
 def _of_spreads(labels: Numbers, times: Numbers, ratio: Numbers) -> Numbers:
-    """p of each case's ratio of spreads, by the same two tests: permutations, and the F test. times: about their side's
-    mean. A ratio of two spreads with f degrees of freedom each is a t with f, sqrt(f) (ratio - 1 / ratio) / 2."""
+    """p of each case's ratio of spreads, by the same two tests: permutations, and the F test.
+
+    Permuted are times about their side's median: about its mean, a few processes in another state make all of their
+    side look spread. A ratio of two spreads with f degrees of freedom each is a t with f, sqrt(f) (ratio - 1 / ratio) / 2.
+    """
     count = len(times) // 2
-    of_b = (labels > 0) @ times**2
-    of_a = (times**2).sum(axis=0) - of_b
+    aligned = np.concatenate([side - np.median(side, axis=0) for side in (times[:count], times[count:])])
+    is_b = labels > 0
     least = (count - 1) * _log(PROCESS_SPREAD) ** 2
-    largest = np.abs(np.log((of_b + least) / (of_a + least))).max(axis=1)
-    permuted = (largest[:, None] >= 2 * np.abs(np.log(ratio)) * (1 - TIE)).mean(axis=0)
+    of_b, of_a = (of @ aligned**2 - (of @ aligned) ** 2 / count + least for of in (is_b, ~is_b))
+    ratios = np.abs(np.log(of_b / of_a))
+    permuted = (ratios.max(axis=1)[:, None] >= ratios[0] * (1 - TIE)).mean(axis=0)
     freedom = np.full(len(ratio), count - 1.0)
     found: Numbers = np.maximum(permuted, _student(np.sqrt(freedom) / 2 * np.abs(ratio - 1 / ratio), freedom)[0])
     return found
