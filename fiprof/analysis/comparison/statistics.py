@@ -130,7 +130,8 @@ def _of_spreads(labels: Numbers, times: Numbers, ratio: Numbers) -> Numbers:
     """p of each case's ratio of spreads, by the same two tests: permutations, and the F test.
 
     Permuted are times about their side's median: about its mean, a few processes in another state make all of their
-    side look spread. A ratio of two spreads with f degrees of freedom each is a t with f, sqrt(f) (ratio - 1 / ratio) / 2.
+    side look spread. A ratio of two spreads with f degrees of freedom each is a t with f,
+    sqrt(f) (ratio - 1 / ratio) / 2.
     """
     count = len(times) // 2
     aligned = np.concatenate([side - np.median(side, axis=0) for side in (times[:count], times[count:])])
