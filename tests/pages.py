@@ -1,7 +1,7 @@
 """A page to write, with every kind of block and hostile names."""
 
 from fiprof.model.finding import Provenance, TracedNumber, say
-from fiprof.reports.charts import Point, Series, scaling_chart
+from fiprof.reports.charts import scaling_chart
 from fiprof.reports.markdown_html import code_block, link, report_html
 from fiprof.reports.view import Chart, Column, Document, View
 
@@ -49,16 +49,15 @@ def launch(i: int) -> tuple[int | float | str, ...]:
 def demo() -> str:
     """Every kind of block."""
     kv_lens = (512, 2048, 8192)
-    series = [
-        Series(
-            f"batch {batch}",
-            tuple(Point(kv, batch * kv / 9 + 20, batch * kv / 10 + 18, batch * kv / 8 + 22) for kv in kv_lens),
-        )
+    ends = {"y": (9, 20), "low": (10, 18), "high": (8, 22)}
+    points = [
+        {"series": f"batch {batch}", "x": kv, **{key: batch * kv / by + plus for key, (by, plus) in ends.items()}}
         for batch in (1, 8, 32)
+        for kv in kv_lens
     ]
     scaling = Chart(
         "Decode over KV length",
-        lambda: scaling_chart(series, x=("KV length", "tokens"), y=("time", "µs"), roofs=(("DRAM", 30.0),)),
+        lambda: scaling_chart(points, x=("KV length", "tokens"), y=("time", "µs"), roofs=(("DRAM", 30.0),)),
         "A line a batch.",
     )
     fact = TracedNumber(52.84, Provenance("ncu", 'a | b / "c"', launch=3), ".1f", "%")

@@ -7,8 +7,7 @@ stand beside the layers, which name them; a row's ``tip`` stands beside the mous
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from fiprof.analysis.comparison.measured_result import ComparedCase
 from fiprof.reports import colours
@@ -275,50 +274,29 @@ Names = tuple[str, str]
 """Name and unit of an axis; a count has no unit."""
 
 
-@dataclass(frozen=True)
-class Point:
-    """A measurement of a series."""
-
-    x: float
-    y: float
-    low: float | None = None
-    """Lower end of its confidence interval, in the unit of y."""
-    high: float | None = None
-    name: str = ""
-    """E.g. the case."""
-    details: tuple[tuple[str, str], ...] = ()
-    """Names and values with units, for the mouse."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """Measurements that belong together, in the order of x."""
-
-    name: str
-    points: tuple[Point, ...]
-    colour: str = ""
-    """One of ``colours``; by its place among the series without."""
-    drawn: Literal["both", "points", "line"] = "both"
-
-
-def scaling_chart(series: Sequence[Series], *, x: Names, y: Names, roofs: Sequence[tuple[str, float]] = ()) -> Spec:
+def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str, float]] = ()) -> Spec:
     """Lines or points over both logarithms; what is not above 0 is left out.
 
-    roofs: names and values in the unit of y, drawn across.
+    points: rows with ``x`` and ``y``, and the ``series`` that they belong to, in the order of x; ``low`` and ``high``,
+    the ends of its confidence interval in the unit of y; ``name`` and ``details``, names and values with units, for the
+    mouse; a ``colour`` of ``colours``, by the place among the series without; and what is ``drawn``: both, points or
+    line. roofs: names and values in the unit of y, drawn across.
     """
-    shown = [(item, [each for each in item.points if each.x > 0 and each.y > 0]) for item in series]
-    shown = [(item, points) for item, points in shown if points]
-    every = [point for _, points in shown for point in points]
-    xs = [point.x for point in every] or [1.0]
+    series: dict[str, Rows] = {}
+    for point in points:
+        if point["x"] > 0 and point["y"] > 0:
+            series.setdefault(point["series"], []).append(point)
+    every = [point for of_series in series.values() for point in of_series]
+    xs = [point["x"] for point in every] or [1.0]
     across = [(name, value) for name, value in roofs if value > 0]
-    ys = [end for point in every for end in (point.y, point.low, point.high) if end and end > 0]
+    ys = [end for point in every for key in ("y", "low", "high") if (end := point.get(key)) and end > 0]
     ys = [*ys, *(value for _, value in across)] or [1.0]
     left, right, bottom, top = min(xs) / 1.15, max(xs) * 1.15, min(ys) / 1.4, max(ys) * 1.4
 
     # The names of lines stand at their ends, moved apart.
-    order = colours.series([item.name for item, _ in shown])
-    palette = {text(item.name): item.colour or order[item.name] for item, _ in shown}
-    ends = [(item.name, points[-1].x, points[-1].y) for item, points in shown]
+    order = colours.series(list(series))
+    palette = {text(name): found[0].get("colour") or order[name] for name, found in series.items()}
+    ends = [(name, found[-1]["x"], found[-1]["y"]) for name, found in series.items()]
     ends += [(f"{name} {value:,.4g} {y[1]}", right, value) for name, value in across]
     wanted = sorted(
         (HEIGHT * (1 - math.log(py / bottom) / math.log(top / bottom)), name, px, py) for name, px, py in ends
@@ -333,22 +311,23 @@ def scaling_chart(series: Sequence[Series], *, x: Names, y: Names, roofs: Sequen
         lowest = label["at"] - LABEL_PX
     keys = {label["name"]: f"{label['number']} {label['name']}" for label in labels}
 
-    points: Rows = []
-    for number, (item, measured) in enumerate(shown):
-        for point in measured:
-            rows = [(x[0], f"{point.x:,.10g} {x[1]}".rstrip()), (y[0], f"{point.y:,.5g} {y[1]}".rstrip())]
-            if point.low is not None and point.high is not None and math.isfinite(point.low + point.high):
-                rows.append(("confidence interval", f"{point.low:,.5g} to {point.high:,.5g} {y[1]}".rstrip()))
-            points.append(
+    drawn: Rows = []
+    for number, (name, found) in enumerate(series.items()):
+        for point in found:
+            size, value, low, high = (point.get(key) for key in ("x", "y", "low", "high"))
+            rows = [(x[0], f"{size:,.10g} {x[1]}".rstrip()), (y[0], f"{value:,.5g} {y[1]}".rstrip())]
+            if low is not None and high is not None and math.isfinite(low + high):
+                rows.append(("confidence interval", f"{low:,.5g} to {high:,.5g} {y[1]}".rstrip()))
+            drawn.append(
                 {
-                    "x": point.x,
-                    "y": point.y,
-                    "low": point.low or point.y,
-                    "high": point.high or point.y,
-                    "key": keys[text(item.name)],
-                    "drawn": item.drawn,
+                    "x": size,
+                    "y": value,
+                    "low": low or value,
+                    "high": high or value,
+                    "key": keys[text(name)],
+                    "drawn": point.get("drawn", "both"),
                     "shape": SHAPES[number % len(SHAPES)],
-                    "tip": tip(point.name or item.name, [*rows, *point.details]),
+                    "tip": tip(point.get("name") or name, [*rows, *point.get("details", ())]),
                 }
             )
 
@@ -382,7 +361,7 @@ def scaling_chart(series: Sequence[Series], *, x: Names, y: Names, roofs: Sequen
         layer("labels", beside, {"x": column, "y": height}),
     ]
     dashes: Rows = [{"x": left, "x2": right, "y": value} for _, value in across]
-    return figure(layers, HEIGHT, {"roofs": dashes, "points": points, "labels": labels})
+    return figure(layers, HEIGHT, {"roofs": dashes, "points": drawn, "labels": labels})
 
 
 def _logarithmic(title: str, low: float, high: float, values: Sequence[float] = (), **scale: Any) -> Spec:

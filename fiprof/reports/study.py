@@ -44,7 +44,7 @@ from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
 from fiprof.model.results import ENVIRONMENT, CaseResult, Kernel
 from fiprof.reports import colours
-from fiprof.reports.charts import Point, Series, scaling_chart
+from fiprof.reports.charts import scaling_chart
 from fiprof.reports.markdown_html import (
     Markdown,
     document_html,
@@ -322,48 +322,51 @@ class StudyTables:
 
     def _chart(self, title: str, fits: Sequence[Fit], axis: str) -> Markdown:
         """Time against an axis, a line for each way to solve it."""
-        series = [
-            Series(
-                short(self.study, item.cases[0], without=self.study.axes(item.workload)),
-                tuple(
-                    Point(x, each.median_us, each.low_us, each.high_us, label(self.study, case), (("run", case.run),))
-                    for x, case in zip(item.xs, item.cases, strict=True)
-                    if (each := case.plain) is not None
-                ),
-            )
+        points = [
+            {
+                "series": short(self.study, item.cases[0], without=self.study.axes(item.workload)),
+                "x": x,
+                "y": each.median_us,
+                "low": each.low_us,
+                "high": each.high_us,
+                "name": label(self.study, case),
+                "details": [("run", case.run)],
+            }
             for item in fits
+            for x, case in zip(item.xs, item.cases, strict=True)
+            if (each := case.plain) is not None
         ]
         unit = packs.of_parameter(axis).unit
         x = (axis_name(axis), unit if unit == "tokens" else "")
-        return vega_block(title, scaling_chart(series, x=x, y=("time", "µs")))
+        return vega_block(title, scaling_chart(points, x=x, y=("time", "µs")))
 
     @property
     def roofline(self) -> Markdown:
         """Each model shape's largest case under the roofs that follow from its shares of them; empty without any."""
         placed = [(case, self.row(case)["intensity"], case.tflops) for case in self.study.largest]
-        series, bandwidths, xs = [], [], []
+        points, bandwidths = list[dict[str, Any]](), list[float]()
         roofs: dict[str, list[float]] = {}
         for case, x, tflops in placed:
             if not x or not tflops:
                 continue
-            xs.append(x)
             name = f"{case.workload} {short(self.study, case, without=self.study.axes(case.workload))}"
-            point = Point(x, tflops, name=label(self.study, case))
-            series.append(Series(name, (point,), colours.kernel(case.workload)[1], "points"))
+            own = {"name": label(self.study, case), "colour": colours.kernel(case.workload)[1], "drawn": "points"}
+            points.append({"series": name, "x": x, "y": tflops, **own})
             kernel = main_kernel(case)
             if kernel and kernel.roof and kernel.roof_kind == "compute" and case.tflops_roof_share:
                 roofs.setdefault(kernel.roof, []).append(tflops / case.tflops_roof_share)
             if case.gb_per_s and case.gb_per_s_roof_share:
                 bandwidths.append(case.gb_per_s / case.gb_per_s_roof_share)
-        if not series:
+        if not points:
             return Markdown("")
         across = [(name, median(values)) for name, values in roofs.items()]
         if bandwidths:
             bandwidth = median(bandwidths) / 1e3
+            xs = [point["x"] for point in points]
             low, end = min(xs) / 2, min([max(xs) * 2, *(value / bandwidth for _, value in across)])
-            line = (Point(low, low * bandwidth), Point(end, end * bandwidth))
-            series.append(Series(f"DRAM {bandwidth:.2f} TB/s", line, colours.GREY, "line"))
-        chart = scaling_chart(series, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
+            line = {"series": f"DRAM {bandwidth:.2f} TB/s", "colour": colours.GREY, "drawn": "line"}
+            points += [{**line, "x": x, "y": x * bandwidth} for x in (low, end)]
+        chart = scaling_chart(points, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
         return vega_block("Roofline: each model shape at its largest size", chart)
 
     def absence(self, workload: str) -> str:
