@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fiprof.analysis.sass import Code, brief, parse
+from fiprof.model.arrays import finite
 from fiprof.model.finding import Worded
 from fiprof.model.run import Run, once
 
@@ -150,7 +151,12 @@ class Listing:
     def _counts(self, column: str) -> list[int]:
         if column not in self.rows.column_names:
             return [0] * len(self.code.lines)
-        return [count or 0 for count in self.rows[column].to_pylist()]
+        return [count or 0 for count in finite(self.rows[column])]
+
+    @functools.cached_property
+    def reasons(self) -> list[str | None]:
+        """The stall reason with most samples at each instruction."""
+        return finite(self.rows["top_reason"])
 
     @functools.cached_property
     def _in_code(self) -> Counter[Family]:
@@ -204,12 +210,12 @@ class Listing:
 
         reason: only among those that have most of their samples in this stall reason. None without samples.
         """
-        not_issued, reasons = self._counts("samples_not_issued"), self.rows["top_reason"].to_pylist()
+        not_issued = self._counts("samples_not_issued")
         weights = not_issued if any(not_issued) else self.samples
         places = [
             place
             for place, samples in enumerate(self.samples)
-            if samples and (reason is None or reasons[place] == reason)
+            if samples and (reason is None or self.reasons[place] == reason)
         ]
         return self._hot(max(places, key=lambda each: (weights[each], -each))) if places else None
 
@@ -223,7 +229,7 @@ class Listing:
         return self._hot(place), sectors[place] / ideal[place]
 
     def _hot(self, place: int) -> HotInstruction:
-        reason = self.rows["top_reason"][place].as_py()
+        reason = self.reasons[place]
         cause = self.code.waits_for(place, reason)
         return HotInstruction(
             sass=brief(self.code.shown(place)),

@@ -128,8 +128,13 @@ def mask(text: str, values: Sequence[str] | None = None, found: Found | None = N
 
 
 def masking() -> Callable[[str], str]:
-    """``mask`` for the texts of a database, many of which stand there twice."""
-    return functools.lru_cache(1 << 16)(functools.partial(mask, values=secrets()))
+    """``mask`` for the texts of databases and tables, many of which stand there twice, or in another one too."""
+    return _masking(secrets())
+
+
+@functools.lru_cache(2)
+def _masking(values: Sequence[str]) -> Callable[[str], str]:
+    return functools.lru_cache(1 << 16)(functools.partial(mask, values=values))
 
 
 def mask_words(words: Sequence[str], values: Sequence[str] | None = None, found: Found | None = None) -> list[str]:

@@ -397,20 +397,19 @@ class Run:
         return float(np.median([sum(value for value in values if value is not None) for values in totals.values()]))
 
     @functools.cached_property
-    def _collected(self) -> frozenset[str]:
-        """ncu's names that the run has."""
+    def _metric_names(self) -> dict[str, str]:
+        """Column of ``launches`` -> ncu's name of it in this run."""
         import pyarrow.compute as pc
 
-        if not self.has("metrics"):
-            return frozenset()
-        return frozenset(
-            filter(None, pc.unique(self.table("metrics", ["metric"])["metric"].combine_chunks()).to_pylist())
-        )
+        metrics = self.table("metrics", ["metric"])["metric"].combine_chunks() if self.has("metrics") else []
+        collected = set(pc.unique(metrics).to_pylist()) if len(metrics) else set()
+        return {
+            column: next((name for name in names if name in collected), names[0]) for column, names in _NAMES.items()
+        }
 
     def metric_name(self, column: str) -> str:
         """ncu's name of a column of ``launches`` in this run."""
-        names = _NAMES[column]
-        return next((name for name in names if len(names) > 1 and name in self._collected), names[0])
+        return self._metric_names[column]
 
     # What the manifest tells
 

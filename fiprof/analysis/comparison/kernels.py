@@ -20,6 +20,7 @@ from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.sass import parse
 from fiprof.analysis.trace import sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
+from fiprof.model.arrays import finite
 from fiprof.model.finding import Worded, plain
 from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
 from fiprof.model.run import Launch, Run
@@ -465,7 +466,7 @@ def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
     for side, names in zip((a, b), places, strict=True):
         counts: Counter[str] = Counter()
         reasons: dict[str, Counter[str]] = defaultdict(Counter)
-        named = side.rows["top_reason"].to_pylist() if "top_reason" in side.rows.column_names else [None] * len(names)
+        named = side.reasons if "top_reason" in side.rows.column_names else [None] * len(names)
         for where, samples, reason in zip(names, side.samples, named, strict=True):
             if where is not None and samples:
                 counts[where] += samples
@@ -487,5 +488,5 @@ def _lines(of: Listing) -> list[str | None]:
     """The source line of each instruction; empty where the page has none."""
     if not {"source_file", "source_line"} <= set(of.rows.column_names):
         return []
-    files, lines = (of.rows[name].to_pylist() for name in ("source_file", "source_line"))
+    files, lines = (finite(of.rows[name]) for name in ("source_file", "source_line"))
     return [f"{PurePath(file).name}:{line}" if file and line else None for file, line in zip(files, lines, strict=True)]

@@ -178,12 +178,12 @@ class _Limits(NamedTuple):
     def busiest(self) -> Bottleneck | None:
         """The busiest resource; but where it feeds another one that is as busy, or at its limit too and close, that
         one."""
-        top = self.resources[0] if self.resources else None
-        for item in self.resources[1:]:
-            least = min(max(SATURATED, top.value - CLOSE), top.value / ELSEWHERE) if top else 0.0
-            if top and feeds(top, item) and item.value >= least:
-                return item
-        return top
+        if not self.resources:
+            return None
+        top = self.resources[0]
+        least = min(max(SATURATED, top.value - CLOSE), top.value / ELSEWHERE)
+        close = itertools.takewhile(lambda item: item.value >= least, self.resources[1:])
+        return next((item for item in close if feeds(top, item)), top)
 
     @property
     def binds_while_working(self) -> bool:

@@ -19,6 +19,7 @@ from fiprof.analysis.stalls import LaunchStalls, disagreements, state
 from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
+from fiprof.model.arrays import Columns, finite
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.finding import Finding, join, say, worded
 from fiprof.model.quantities import QUANTITIES, metric
@@ -214,13 +215,11 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[tuple[str, str]], dict
         return [], values
     table = run.table("metrics", ["launch", "metric", "unit", "value", "text"])
     kept = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
-    for row in kept.to_pylist():
-        value = row["text"] if row["value"] is None else row["value"]
-        if value is not None:
-            name = escape_control(row["metric"] or ""), escape_control(row["unit"] or "")
-            shown = significant(value) if isinstance(value, int | float) else escape_control(str(value)[:200])
-            values[row["launch"]].append([names.setdefault(name, len(names)), shown])
-    return list(names), values
+    for launch, name, unit, value, text in zip(*map(finite, kept.columns), strict=True):
+        if value is not None or text is not None:
+            shown = escape_control(text[:200]) if value is None else significant(value)
+            values[launch].append([names.setdefault((name or "", unit or ""), len(names)), shown])
+    return [(escape_control(name), escape_control(unit)) for name, unit in names], values
 
 
 def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
@@ -258,8 +257,8 @@ def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
 
 
 def _samples(listing: Listing) -> dict[str, Any]:
-    columns = listing.rows.to_pydict()
-    reasons = [reason or "" for reason in columns["top_reason"]]
+    columns = Columns(listing.rows)
+    reasons = [reason or "" for reason in listing.reasons]
     known = sorted(set(filter(None, reasons)))
     waits: dict[int, int] = {}
     for place, samples in enumerate(listing.samples):
@@ -273,8 +272,8 @@ def _samples(listing: Listing) -> dict[str, Any]:
         "samples": listing.samples,
         "reasons": known,
         "reason": [known.index(reason) + 1 if reason else 0 for reason in reasons],
-        "executed": [count or 0 for count in columns.get("executed", ())],
-        "sectors": [count or 0 for count in columns.get("sectors", ())],
+        "executed": [count or 0 for count in columns["executed"]],
+        "sectors": [count or 0 for count in columns["sectors"]],
         "waits": waits,
         "causes": {cause: escape_control(brief(listing.code.shown(cause))) for cause in waits.values()},
         "files": [escape_control(each.replace("\\", "/").rpartition("/")[2]) for each in files],
