@@ -85,6 +85,12 @@ def test_where_bytes_need_not_cross(
 # The table of metrics and the formulas over it.
 
 
+def test_names_are_one_metrics_each() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len({*names}) == len(names)
+    assert [name for name in names if not re.fullmatch("[a-z0-9_]+", name)] == []
+
+
 def test_a_unit_in_the_name_is_the_unit() -> None:
     units = {"_pct": "%", "_ns": "ns", "_hz": "Hz", "_bytes": "bytes", "_per_second": "bytes/s", "_cycles": "cycles"}
     for suffix, unit in units.items():

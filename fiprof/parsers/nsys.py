@@ -417,6 +417,8 @@ KERNEL_FIELDS = (
 UNKNOWN = -1
 """A duration that is not known."""
 LARGEST_KEY = (1 << 63) - 1
+GROWTH = 1 << 20
+"""Rows by which arrays of calls grow."""
 
 
 def _call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
@@ -467,7 +469,9 @@ class Calls:
 def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls]:
     # cudaLaunchKernel for cudaLaunchKernel_v7000
     names = Labels(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
-    pieces = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))]
+    keys, durations_ns = np.empty(GROWTH, np.int64), np.empty(GROWTH, np.int64)
+    positions = np.empty(GROWTH, np.int32)
+    rows = 0
     with tables.writer(folder, "api") as write:
         for piece in export.scan(RUNTIME, CALL_FIELDS, order="start_ns"):
             threads = piece["thread"]
@@ -481,12 +485,16 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls
                 "status": _int32(piece["status"]),
             }
             write(pa.table(columns))
-            durations_ns = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
-            positions = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
-            pieces.append((_call_keys(threads, piece["correlation"]), durations_ns, positions))
-    last = (np.array([LARGEST_KEY]), np.array([UNKNOWN]), np.array([NOWHERE], np.int32))
-    calls = Calls(scopes, *(np.concatenate(each) for each in zip(*pieces, last, strict=True)))
-    return sum(len(keys) for keys, *_ in pieces), calls
+            here = slice(rows, rows := rows + piece.num_rows)
+            if rows >= len(keys):
+                # Of 50 million calls these are 1 GB, and pieces that are joined are there twice.
+                for each in (keys, durations_ns, positions):
+                    each.resize(rows + GROWTH, refcheck=False)
+            keys[here] = _call_keys(threads, piece["correlation"])
+            durations_ns[here] = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
+            positions[here] = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
+    keys[rows], durations_ns[rows], positions[rows] = LARGEST_KEY, UNKNOWN, NOWHERE
+    return rows, Calls(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
 
 
 @read_again
