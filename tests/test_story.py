@@ -228,6 +228,23 @@ def test_a_slow_layer_a_change_of_kernels_and_a_leak_are_named(tmp_path: Path) -
     assert (found["leak"]["what"], found["leak"]["more_mb"]) == ("step 25", 15)
 
 
+def test_phases_in_turns_are_one_line_and_long_or_missing_names_are_short_to_read(tmp_path: Path) -> None:
+    kernels, api, ranges = (list[dict[str, Any]]() for _ in range(3))
+    long = "{'op': '" + 40 * "conv2d " + "'}"
+    for number in range(32):
+        at, turn = 1000 + 100 * number, (long, "", "mlp", f"norm {number // 4}")
+        ranges.append({"us": (at, at + 95), "name": turn[number % 4]})
+        api.append(launch(at, number))
+        kernels.append(kernel(at + 5, at + 85, number, kernel=f"k{number % 4}", kernel_full=f"k{number % 4}"))
+    run = made_run(tmp_path, kernels=kernels, api=api, ranges=ranges)
+    (turns,) = (each["said"] for each in told(run.path, "--table", "told")["rows"])
+    assert turns["id"] == "turns" and turns["count"] == 8
+    phases = [each["what"] for each in turns["phases"]]
+    assert phases == [trace.folded(long), "a range without a name", "mlp", "norm *"]
+    assert long not in invoke("top", str(run.path))[1].replace("\n", "")
+    assert long in invoke("top", str(run.path), "--table", "ranges", "--format", "csv")[1]
+
+
 def test_how_steps_grow(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     folder.mkdir()

@@ -21,6 +21,7 @@ from fiprof.model.finding import Worded
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost, split
 
+UNNAMED = "a range without a name"
 BEFORE = "before the first range"
 """What it was is told, but it has no share of the time: imports, mostly."""
 
@@ -163,7 +164,7 @@ class Moments:
             if key < 0:
                 name = Name(0, BEFORE if key == NOTHING - 1 else "outside every range", False)
             else:
-                one, text = node[rows][0], found.folded[key >> 16]
+                one, text = node[rows][0], found.folded[key >> 16] or UNNAMED
                 # What lies between the ranges in it comes in several pieces.
                 if len(np.unique(labels[rows])) < len(labels[rows]):
                     text += ", between its ranges"

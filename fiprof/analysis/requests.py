@@ -186,6 +186,11 @@ def says(text: str) -> Said:
     return found
 
 
+def short_name(name: str) -> str:
+    """A step's name, without what it says of its batch."""
+    return name.partition(": ")[0] if says(name) else name
+
+
 def requests(found: Marks, steps: Sequence[Step]) -> list[Request]:
     """The requests in the order of their arrival: of marks and steps that name them, or of ranges that are requests.
 
@@ -346,9 +351,8 @@ def served(made: Sequence[Request], steps: Sequence[Step], slow: Collection[str]
         found.append(
             finding(
                 "disturbed",
-                "A prefill in the step makes those that decode wait: {mixed_ms:,.2f} ms ({mixed} steps; median) "
-                "instead of {alone_ms:,.2f} ms ({alone} steps that only decode), {more:+.0%}; slow steps are not in "
-                "it.",
+                "Without slow steps, a decode step takes {alone_ms:,.2f} ms ({alone}; median), one with a prefill "
+                "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}.",
                 mixed_ms=float(np.median(mixed)),
                 mixed=len(mixed),
                 alone_ms=float(np.median(alone)),

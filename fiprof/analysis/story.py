@@ -14,7 +14,7 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, Program
-from fiprof.analysis.requests import Kind, Request, Step, kv_tokens, requests, says, served
+from fiprof.analysis.requests import Kind, Request, Step, kv_tokens, requests, says, served, short_name
 from fiprof.analysis.steady import steady
 from fiprof.analysis.surprises import FEW_STEPS
 from fiprof.analysis.telling import Beat, tell
@@ -282,7 +282,7 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     sums = Counter[str]()
     for owner, of in split(label[held]):
         path = phases(moments.run).path(owner)
-        sums[(path or "outside every range").partition(SEPARATOR)[0]] += int(sizes[held][of].sum())
+        sums[short_name((path or "outside every range").partition(SEPARATOR)[0])] += int(sizes[held][of].sum())
     owners = tuple(
         finding("owner", "{gb:,.3f} GB in {range}", gb=size / 1e9, range=name) for name, size in sums.most_common(4)
     )
@@ -296,8 +296,9 @@ def _again(
     name: str, happened: Sequence[Row], surprising: Sequence[Finding], made: Sequence[Request]
 ) -> Iterator[Finding]:
     """A command for each of the most important findings, and what it says. name: of the run."""
-    slow = [each for each in surprising if each.kind == "slow_step"]
-    for each in sorted(slow, key=lambda each: -each.values["more_ms"])[:2]:
+    slow = sorted((each for each in surprising if each.kind == "slow_step"), key=lambda each: each.values["more_ms"])
+    of_cause = {(cause := each.values["cause"]).kind + str(cause.values.get("name")): each for each in slow}
+    for each in sorted(of_cause.values(), key=lambda each: -each.values["more_ms"])[:2]:
         yield finding(
             "again",
             "{command}: {what} takes {length_ms:,.3f} ms.",

@@ -14,7 +14,7 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
 from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
-from fiprof.analysis.requests import says
+from fiprof.analysis.requests import short_name
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding
@@ -85,7 +85,7 @@ def explained(
     for number, other in slow.items():
         place, like = int(rows[number]), int(rows[other])
         excess = float(lengths[number] - usual[number])
-        what, of = _called(moments, place), moments.names[moments.group[place]].text
+        what, of = short_name(moments.name(place)), moments.names[moments.group[place]].text
         done, less = (_work(moments, each, kernels[each], outside) for each in (place, like))
         more = {
             part: (ns - less.get(part, (0.0, 0))[0], count - less.get(part, (0.0, 0))[1])
@@ -116,12 +116,6 @@ def explained(
             new=len(first),
             longest=first[0] if first else "",
         )
-
-
-def _called(moments: Moments, place: int) -> str:
-    """A step's name, without what it says of its batch."""
-    name = moments.name(place)
-    return name.partition(": ")[0] if says(name) else name
 
 
 def _work(
@@ -268,7 +262,7 @@ def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Seq
         "{what}: from here on "
         + ("{more} more a step" if more else "fewer kernels")
         + (", and {less} less." if less else "."),
-        what=_called(moments, after),
+        what=short_name(moments.name(after)),
         of=moments.names[moments.group[after]].text,
         at_ms=int(moments.from_[after]) / 1e6,
         more=more,
@@ -290,7 +284,7 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
         "leak",
         "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, and none "
         "of it is given back.",
-        what=_called(moments, place),
+        what=short_name(moments.name(place)),
         of=moments.names[moments.group[place]].text,
         at_ms=int(moments.from_[place]) / 1e6,
         more_mb=float(grown.sum()) / 1e6,

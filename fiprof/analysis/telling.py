@@ -1,9 +1,9 @@
 """A story's lines, in order of time: what comes once, steps of which something is to be said, the others folded."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ Row = dict[str, Any]
 MOST_SINGLE = 16
 """Steps that have a line of their own, the slowest first, then those that preempt, then those that admit."""
 MOST_LINES = 90
+FEWEST_TURNS, MOST_PHASES = 3, 12
+"""Turns from which on phases are one line, and runs of phases in one, at most."""
 OFTEN = 5
 """Pieces of one name, between steps, from which on only those are told that take so many times the median."""
 NOTABLE = 1.15
@@ -78,15 +80,18 @@ def tell(beats: Sequence[Beat], requests: Sequence[Request], least_ms: float) ->
             pieces[beat.name].append(beat.ms)
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
     kept = [beat for beat in beats if beat.repeats or beat.ms >= max(least_ms, OFTEN * often.get(beat.name, 0.0))]
-    lines, slow_before = [], dict[Any, str]()
-    for _, group in groupby(kept, key=lambda beat: (beat.name, beat.place if beat.place in single else None)):
-        run = list(group)
-        if run[0].place in single:
-            lines.append(_line(run, _single(run[0], usual, slow_before)))
-        elif run[0].repeats:
-            lines.append(_line(run, _folded(run)))
+    lines, slow_before = list[Row](), dict[Any, str]()
+    grouped = groupby(kept, key=lambda beat: (beat.name, beat.place if beat.place in single else None))
+    for turns in _cycles([list(group) for _, group in grouped], single):
+        run = turns[0]
+        if len(turns) > 1:
+            run = [beat for turn in turns for beat in turn]
+            said = _turns(turns)
+        elif run[0].place in single:
+            said = _single(run[0], usual, slow_before)
         else:
-            lines.append(_line(run, _once(run)))
+            said = _folded(run) if run[0].repeats else _once(run)
+        lines.append({"at_ms": run[0].step.begin / 1e6, "until_ms": run[-1].step.end / 1e6, "said": said, "hot": ""})
     while len(lines) > MOST_LINES:
         shortest = min(range(len(lines)), key=lambda place: lines[place]["until_ms"] - lines[place]["at_ms"])
         del lines[shortest]
@@ -127,7 +132,7 @@ def _with_events(beats: Sequence[Beat], requests: Sequence[Request]) -> None:
             continue
         beat = of(each.admitted, "left")
         # A step that computes this prompt alone has its length already.
-        words = "r{request} is admitted"
+        words = "r{request} admitted"
         words += " ({prompt} tokens)" if each.prompt not in (None, beat.step.prefill) else ""
         words += ", after {queued_ms:,.1f} ms in the queue" if queued and queued >= 1 else ""
         values = {"request": each.id, "prompt": each.prompt, "queued_ms": queued, "ttft_ms": row["ttft_ms"]}
@@ -157,8 +162,37 @@ def _with_events(beats: Sequence[Beat], requests: Sequence[Request]) -> None:
                     beat.events.insert(0, finding("readmitted", words, who=again))
 
 
-def _line(run: Sequence[Beat], said: Finding) -> Row:
-    return {"at_ms": run[0].step.begin / 1e6, "until_ms": run[-1].step.end / 1e6, "said": said, "hot": ""}
+def _cycles(runs: Sequence[list[Beat]], single: Collection[int]) -> Iterator[list[list[Beat]]]:
+    """Runs of steps, those that follow one another in turns together: the turns. single: steps that stand alone."""
+    plain = [run[0].repeats and run[0].place not in single and not run[0].step.said for run in runs]
+    names = [run[0].name if each else None for run, each in zip(runs, plain, strict=True)]
+    at = 0
+    while at < len(runs):
+        period = count = 1
+        for several in range(2, MOST_PHASES + 1):
+            turn, often = names[at : at + several], 1
+            while None not in turn and names[at + often * several :][:several] == turn:
+                often += 1
+            if often >= FEWEST_TURNS and often * several > period * count:
+                period, count = several, often
+        until = at + period * count
+        yield [[beat for run in runs[first : first + period] for beat in run] for first in range(at, until, period)]
+        at = until
+
+
+def _turns(turns: Sequence[Sequence[Beat]]) -> Finding:
+    """Phases that come in turns."""
+    lengths = [(turn[-1].step.end - turn[0].step.begin) / 1e6 for turn in turns]
+    of_name: dict[str, list[float]] = defaultdict(list)
+    for beat in chain.from_iterable(turns):
+        of_name[beat.name].append(beat.ms)
+    phases = tuple(
+        finding("phase", "{what} {ms:,.2f}", what=name, ms=float(np.median(each))) for name, each in of_name.items()
+    )
+    values = {"each_ms": float(np.median(lengths)), "low_ms": min(lengths), "high_ms": max(lengths)}
+    busy = sum(beat.busy_ms for turn in turns for beat in turn) / max(sum(lengths), 1e-6)
+    head = "{count} x ({phases} ms), {each_ms:,.2f} ms each ({low_ms:,.2f} to {high_ms:,.2f}), GPU busy {busy:.0%}"
+    return _joined("turns", head, (), count=len(turns), phases=phases, **values, busy=busy)
 
 
 def _parts(*parts: Finding | None) -> tuple[Finding, ...]:

@@ -22,7 +22,7 @@ MOST_ROWS = 20
 MOST_STEPS = 40
 MOST_REQUESTS = 6
 """Those with the longest TTFT, in order of arrival."""
-MOST_KERNELS = 6
+MOST_KERNELS = 3
 """Of a layer, that are named."""
 LONGEST_NAME = 60
 """Cells."""
@@ -103,19 +103,19 @@ def step_columns(what: Story) -> tuple[Column, ...]:
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
     """The phases in order of time."""
-    longest = sorted(what.happened, key=lambda row: -row["total_ms"])[:most]
-    kept = [row for row in what.happened if row in longest and (most is None or (row["share"] or 1.0) >= SHOWN)]
-    rest = [row for row in what.happened if row not in kept]
+    told = [row for row in what.happened if row["share"] is not None]
+    longest = sorted(told, key=lambda row: -row["total_ms"])[:most]
+    kept = [row for row in told if row in longest and (most is None or row["share"] >= SHOWN)]
+    rest = [row for row in told if row not in kept]
     rows = [_row(row) for row in kept]
     place = next(n for n, column in enumerate(HAPPENED) if column.key == "copied_bytes")
     columns = [*HAPPENED[:place], COPIED, HELD, *HAPPENED[place + 2 :]]
     columns = [each for each in columns if any(row[each.key] not in (None, "", ()) for row in rows)]
     notes = [
-        "at: since the trace began. each: median, from its begin, or the end of what came before, until the host and "
-        "the GPU are done with it. GPU busy: with kernels launched in it.",
+        "each: median, until the host and the GPU are done with it. GPU busy: with kernels launched in it.",
     ]
     if rest:
-        share = sum(row["share"] or 0.0 for row in rest)
+        share = sum(row["share"] for row in rest)
         notes.insert(0, say("{count:phase|phases} more, {share:.1%} of the time: --all", count=len(rest), share=share))
     return view_of(columns, rows, title="Phases", notes=tuple(notes))
 

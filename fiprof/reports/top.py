@@ -15,6 +15,7 @@ from fiprof.model.finding import finding, say
 from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import copied, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
+from fiprof.text import shorten
 
 KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
 
@@ -24,6 +25,8 @@ DETAILS = BY_COPIES, BY_RANGES = "Copies", "NVTX ranges by the time of the kerne
 PROFILED = (
     "verdict: of the launches that ncu profiled; profiled: share of the kernel's time with their grids and blocks."
 )
+LONGEST_NAME = 60
+"""Cells of a range's name: PyTorch's operators can have their arguments in theirs."""
 MOST_ROWS = 10
 """Of the ranking, that people are shown."""
 
@@ -32,7 +35,7 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     """A program's verdict: its answer, which part it is about, and all that takes time, what saves most first."""
     left_out = 0 if most is None else len(what.rows[most:])
     rows = [
-        row
+        short_range(row)
         | {
             "step": row["step"] and words.short_step(row["step"]),
             "cause": ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words,
@@ -49,6 +52,16 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
         summary=(what.answer, what.steady, *([what.startup] if what.startup else [])),
         notes=(finding("rest", "{count:row|rows} more: --all shows them", count=left_out),) if left_out else (),
     )
+
+
+def short_range(row: Row) -> Row:
+    """A row with names that people can read in its paths of ranges."""
+    paths = {key: row[key] for key in ("range", "which") if SEPARATOR in str(row.get(key))}
+    short = {
+        key: SEPARATOR.join(shorten(each, LONGEST_NAME) for each in str(path).split(SEPARATOR))
+        for key, path in paths.items()
+    }
+    return {**row, **short}
 
 
 def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:
@@ -75,7 +88,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
     ]
 
     def view(columns: Sequence[Column], rows: Sequence[Row], **texts: Any) -> View:
-        return view_of([each for each in columns if not any(each is other for other in unneeded)], rows, **texts)
+        needed = [each for each in columns if not any(each is other for other in unneeded)]
+        return view_of(needed, map(short_range, rows), **texts)
 
     def rest(rows: Sequence[Row], text: str, places: int, **values: Any) -> tuple[str, ...]:
         """What is said of the rows that are left out."""
