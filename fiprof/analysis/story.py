@@ -299,13 +299,9 @@ def _again(
     slow = sorted((each for each in surprising if each.kind == "slow_step"), key=lambda each: each.values["more_ms"])
     of_cause = {(cause := each.values["cause"]).kind + str(cause.values.get("name")): each for each in slow}
     for each in sorted(of_cause.values(), key=lambda each: -each.values["more_ms"])[:2]:
-        yield finding(
-            "again",
-            "{command}: {what} takes {length_ms:,.3f} ms.",
-            command=f"fiprof story {name} --around {each.values['at_ms']:.1f}",
-            what=each.values["what"],
-            length_ms=each.values["length_ms"],
-        )
+        command, words = f"fiprof story {name} --around {each.values['at_ms']:.1f}", "takes {length_ms:,.3f} ms."
+        values = {key: each.values[key] for key in ("what", "length_ms")}
+        yield finding("again", "{command}: {what} " + words, command=command, **values)
     firsts = [row["ttft_ms"] for each in made if (row := each.row())["ttft_ms"] is not None]
     if firsts:
         command = f"fiprof story {name} --table requests --format csv"
@@ -397,19 +393,10 @@ def _steps(moments: Moments, own: Mapping[int, Step], places: Ints) -> Iterator[
 
 def _told(happened: Sequence[Row]) -> Finding:
     """The phases in a sentence, what takes time only."""
-    shown = [row for row in happened if (row["share"] or 0.0) >= 0.02]
-    return finding(
-        "told",
-        "{length_s:.3f} s: {phases}.",
-        length_s=sum(row["total_ms"] for row in happened if row["share"] is not None) / 1e3,
-        phases=tuple(
-            finding(
-                "phase",
-                "{count} x {what} ({share:.0%})" if row["count"] > 1 else "{what} ({share:.0%})",
-                count=row["count"],
-                what=row["what"],
-                share=row["share"],
-            )
-            for row in shown
-        ),
-    )
+    phases = []
+    for row in happened:
+        if (row["share"] or 0.0) >= 0.02:
+            words = ("{count} x " if row["count"] > 1 else "") + "{what} ({share:.0%})"
+            phases.append(finding("phase", words, count=row["count"], what=row["what"], share=row["share"]))
+    length_s = sum(row["total_ms"] for row in happened if row["share"] is not None) / 1e3
+    return finding("told", "{length_s:.3f} s: {phases}.", length_s=length_s, phases=tuple(phases))

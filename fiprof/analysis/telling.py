@@ -182,27 +182,29 @@ def _cycles(runs: Sequence[list[Beat]], single: Collection[int]) -> Iterator[lis
 
 def _turns(turns: Sequence[Sequence[Beat]]) -> Finding:
     """Phases that come in turns."""
-    lengths = [(turn[-1].step.end - turn[0].step.begin) / 1e6 for turn in turns]
     of_name: dict[str, list[float]] = defaultdict(list)
     for beat in chain.from_iterable(turns):
         of_name[beat.name].append(beat.ms)
     phases = tuple(
         finding("phase", "{what} {ms:,.2f}", what=name, ms=float(np.median(each))) for name, each in of_name.items()
     )
-    values = {"each_ms": float(np.median(lengths)), "low_ms": min(lengths), "high_ms": max(lengths)}
-    busy = sum(beat.busy_ms for turn in turns for beat in turn) / max(sum(lengths), 1e-6)
+    lengths = [(turn[-1].step.end - turn[0].step.begin) / 1e6 for turn in turns]
+    values = _lengths(lengths, [*chain.from_iterable(turns)])
     head = "{count} x ({phases} ms), {each_ms:,.2f} ms each ({low_ms:,.2f} to {high_ms:,.2f}), GPU busy {busy:.0%}"
-    return _joined("turns", head, (), count=len(turns), phases=phases, **values, busy=busy)
+    return _joined("turns", head, phases=phases, **values)
 
 
-def _parts(*parts: Finding | None) -> tuple[Finding, ...]:
-    return tuple(part for part in parts if part)
+def _lengths(lengths: Sequence[float], run: Sequence[Beat]) -> Row:
+    """How many, how long, ms, and how busy the GPU is."""
+    busy = sum(beat.busy_ms for beat in run) / max(sum(lengths), 1e-6)
+    each = {"each_ms": float(np.median(lengths)), "low_ms": min(lengths), "high_ms": max(lengths)}
+    return {"count": len(lengths), **each, "busy": busy}
 
 
-def _joined(kind: str, head: str, parts: Sequence[Finding], **values: Any) -> Finding:
+def _joined(kind: str, head: str, *parts: Finding | None, **values: Any) -> Finding:
     """A line: its head, and after a colon its parts, with semicolons."""
-    numbered = {f"part_{number}": part for number, part in enumerate(parts)}
-    words = head + (": " if parts else "") + "; ".join(f"{{{name}}}" for name in numbered)
+    numbered = {f"part_{number}": part for number, part in enumerate(filter(None, parts))}
+    words = head + (": " if numbered else "") + "; ".join(f"{{{name}}}" for name in numbered)
     return finding(kind, words + ".", **values, **numbered)
 
 
@@ -215,9 +217,9 @@ def _once(run: Sequence[Beat]) -> Finding:
     holds = finding("memory", "{gb:,.3f} GB of device memory at its end", gb=memory / 1e9) if memory else None
     doing = finding("host", "the host: {doing}", doing=run[0].doing) if run[0].doing else None
     inside = finding("inside", "of it {inside}", inside=run[0].inside) if run[0].inside else None
-    parts = _parts(doing, inside, ran if sum(beat.kernels for beat in run) else None, holds)
+    parts = doing, inside, ran if ran.values["count"] else None, holds
     kind = "before" if run[0].name.startswith("before ") else "once"
-    return _joined(kind, "{what}, {ms:,.1f} ms", parts, what=run[0].name, ms=whole)
+    return _joined(kind, "{what}, {ms:,.1f} ms", *parts, what=run[0].name, ms=whole)
 
 
 def _single(beat: Beat, usual: Mapping[str, Beat], slow_before: dict[Any, str]) -> Finding:
@@ -246,24 +248,14 @@ def _single(beat: Beat, usual: Mapping[str, Beat], slow_before: dict[Any, str]) 
         why = finding("longer", words, more_ms=more, busy_ms=min(busy, more))
     # What stands in the lines around it is said where a request has to wait.
     waits = any(each.kind == "preempted" for each in beat.events) or step.said.get("queue")
-    parts = _parts(batch, *_events([beat]), why, *(_levels([beat]) if waits else ()))
-    return _joined("step", "{what}, {ms:,.2f} ms", parts, what=step.head, ms=beat.ms)
+    parts = batch, *_events([beat]), why, *(_levels([beat]) if waits else ())
+    return _joined("step", "{what}, {ms:,.2f} ms", *parts, what=step.head, ms=beat.ms)
 
 
 def _folded(run: Sequence[Beat]) -> Finding:
     """Steps in a row of which nothing else is to be said."""
-    lengths = [beat.ms for beat in run]
     heads = [beat.step.head for beat in run]
-    whole = sum(lengths)
-    values: Row = {
-        "first": heads[0],
-        "last": heads[-1],
-        "count": len(run),
-        "each_ms": float(np.median(lengths)),
-        "low_ms": min(lengths),
-        "high_ms": max(lengths),
-        "busy": sum(beat.busy_ms for beat in run) / whole if whole else 0.0,
-    }
+    values = _lengths([beat.ms for beat in run], run) | {"first": heads[0], "last": heads[-1]}
     if len(run) == 1:
         head = "{first}, {each_ms:,.2f} ms, GPU busy {busy:.0%}"
     else:
@@ -273,7 +265,7 @@ def _folded(run: Sequence[Beat]) -> Finding:
     between = float(np.median(gaps)) / 1e6 if gaps else 0.0
     apart = finding("apart", "{ms:,.2f} ms between them", ms=between) if between >= 0.1 * values["each_ms"] else None
     doing = finding("host", "the host: {doing}", doing=run[0].doing) if run[0].doing else None
-    return _joined("steps", head, _parts(apart, doing, *_levels(run), *_events(run)), **values)
+    return _joined("steps", head, apart, doing, *_levels(run), *_events(run), **values)
 
 
 def _events(run: Sequence[Beat]) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ LONGEST_NAME = 60
 FIRST = 3
 """Rows of the program's verdict."""
 
+FINDINGS = ("summary", "served", "surprises", "causes", "first_steps", "layers", "peak", "again", "laws")
 COPIED, HELD = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
 
 
@@ -45,22 +46,12 @@ def document(
     planned: rows of PLANS. most: phases that people are shown; None for all.
     """
     programs = {"happened": (HAPPENED, what.happened), "steps": (step_columns(what), what.steps)}
-    programs["told"] = TOLD, what.told
-    programs["memory"] = MEMORY, what.memory
-    programs["requests"] = REQUESTS, what.requests
-    programs["layers"] = LAYERS, what.layer_rows
+    programs |= {"told": (TOLD, what.told), "memory": (MEMORY, what.memory)}
+    programs |= {"requests": (REQUESTS, what.requests), "layers": (LAYERS, what.layer_rows)}
     further = {
         "rank": what.rank,
         "device": what.device,
-        "summary": [each.fields() for each in what.summary],
-        "served": [each.fields() for each in what.served],
-        "surprises": [each.fields() for each in what.surprises],
-        "causes": [each.fields() for each in what.causes],
-        "first_steps": [each.fields() for each in what.first_steps],
-        "layers": [each.fields() for each in what.layers],
-        "peak": [each.fields() for each in what.peak],
-        "again": [each.fields() for each in what.again],
-        "laws": [each.fields() for each in what.laws],
+        **{key: [each.fields() for each in getattr(what, key)] for key in FINDINGS},
         **({"plans": planned} if planned else {}),
     }
     notes: tuple[str, ...] = ()
