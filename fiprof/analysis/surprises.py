@@ -257,17 +257,15 @@ def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Seq
     """Which kernels a step runs that the one before it does not."""
     old, new = (Counter(each.name for each in kernels[place]) for place in (before, after))
     more, less = (tuple(f"{count} x {name}" for name, count in each.most_common(3)) for each in (new - old, old - new))
-    return finding(
-        "kernels_change",
-        "{what}: from here on "
-        + ("{more} more a step" if more else "fewer kernels")
-        + (", and {less} less." if less else "."),
-        what=short_name(moments.name(after)),
-        of=moments.names[moments.group[after]].text,
-        at_ms=int(moments.from_[after]) / 1e6,
-        more=more,
-        less=less,
-    )
+    words = "{what}: from here on " + ("{more} more a step" if more else "fewer kernels")
+    words += ", and {less} less." if less else "."
+    return finding("kernels_change", words, **_where(moments, after), more=more, less=less)
+
+
+def _where(moments: Moments, place: int) -> dict[str, Any]:
+    """Which step it is, and when."""
+    of = moments.names[moments.group[place]].text
+    return {"what": short_name(moments.name(place)), "of": of, "at_ms": int(moments.from_[place]) / 1e6}
 
 
 def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
@@ -279,17 +277,10 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
     last = grown[-max(len(grown) // 4, FEW_STEPS) :]
     if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
         return
-    place = int(rows[since + 1])
-    yield finding(
-        "leak",
-        "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, and none "
-        "of it is given back.",
-        what=short_name(moments.name(place)),
-        of=moments.names[moments.group[place]].text,
-        at_ms=int(moments.from_[place]) / 1e6,
-        more_mb=float(grown.sum()) / 1e6,
-        count=int((grown > 0).sum()),
-    )
+    words = "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, and "
+    values = {"more_mb": float(grown.sum()) / 1e6, "count": int((grown > 0).sum())}
+    where = _where(moments, int(rows[since + 1]))
+    yield finding("leak", words + "none of it is given back.", **where, **values)
 
 
 def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
