@@ -348,6 +348,32 @@ def test_a_reader_without_a_home(run: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not (run / "tables").exists() and not (run.parent / "catalogue.sqlite").exists()
 
 
+def test_a_second_publish_makes_new_pages_alone(tmp_path: Path, fiprof: Fiprof) -> None:
+    """Several processes make many pages, this one makes one; both make the same. A damaged run is named, its page none."""
+    archive, pages = tmp_path / "artifacts", tmp_path / "site/runs"
+    for number in range(17):
+        shutil.copytree(profiled("server").path, archive / f"run-{number}")
+    (archive / "run-3/run.json").write_text("{")
+
+    def publish(*words: str) -> tuple[str, dict[str, tuple[int, bytes]]]:
+        done = fiprof("publish", "site", *words, cwd=tmp_path)
+        assert done.returncode == 1 and done.stderr.count("is left out") == done.stderr.count("run-3 is left out") == 1
+        return done.stderr, {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in pages.iterdir()}
+
+    said, first = publish()
+    assert "16 of 17 reports made" in said and len(first) == 16
+    shutil.copytree(archive / "run-0", archive / "new")
+    shutil.rmtree(archive / "run-1")
+    assert fiprof("tag", "run-2", "release", cwd=tmp_path).returncode == 0
+    said, second = publish()
+    assert "1 of 17 reports made" in said
+    del first["run-1.html"]
+    assert second == {**first, "new.html": second["new.html"]} and second["new.html"][1] == first["run-0.html"][1]
+    assert "release" in (tmp_path / "site/index.html").read_text()
+    _, every = publish("--all")
+    assert every.keys() == second.keys() and not {*every.values()} & {*second.values()}
+
+
 @pytest.mark.fault("a site's index names a run `../x`, `/x`, `x/y` or nothing", "one line; nothing outside is touched")
 @pytest.mark.parametrize("name", ["../../victim", "{}/victim", "x/../../../victim", "x/y", "..", "", "x\0", "x\n"])
 def test_a_sites_index_names_runs_alone(name: str, tmp_path: Path) -> None:

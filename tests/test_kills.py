@@ -33,7 +33,7 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import PROGRAMS, RUNS, parsed
+from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled
 from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -74,6 +74,13 @@ def archived(folder: Path) -> None:
     """A run with its tables in an archive that has a catalogue."""
     shutil.copytree(parsed("decode").path, folder / "archive" / RECORDED.name)
     CliRunner().invoke(cli, ("index", "--artifacts", str(folder / "archive")), catch_exceptions=False)
+
+
+def many(folder: Path) -> None:
+    """So many runs that several processes make their pages."""
+    archived(folder)
+    for number in range(24):
+        shutil.copytree(profiled("server").path, folder / f"archive/server-{number}")
 
 
 def plain(folder: Path) -> None:
@@ -124,7 +131,7 @@ SCENARIOS = {
     "profile": Scenario(("profile", "--", "sleep", "0.2"), ("runs",), nothing, longest_s=5),
     "gate": Scenario(GATE, ("runs",), nothing),
     "baseline": Scenario(("baseline", "set", "main", RECORDED.name, *ARCHIVE), ("verify", *ARCHIVE), archived),
-    "publish": Scenario(("publish", "site", *ARCHIVE), ("publish", "site", *ARCHIVE), archived),
+    "publish": Scenario(("publish", "site", *ARCHIVE), ("publish", "site", *ARCHIVE), many),
     "index": Scenario(("index", "--rebuild", *ARCHIVE), ("runs", *ARCHIVE), archived, longest_s=1.5),
     "tag": Scenario(("tag", "run", "x"), ("verify", "run"), made, longest_s=1),
     "note": Scenario(("note", "run", "x"), ("verify", "run"), made, longest_s=1),

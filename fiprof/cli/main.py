@@ -70,7 +70,7 @@ OWN = {name: words for commands in SECTIONS.values() for name, words in commands
 JOINT = {
     "collect": ("collect", "capture", "import"),
     "read_runs": (*SECTIONS["Read"], "export"),
-    "keep_runs": ("runs", "trend", "tag", "note", "publish", "verify", "pack", "prune", "parse", "index"),
+    "keep_runs": ("runs", "trend", "tag", "note", "verify", "pack", "prune", "parse", "index"),
     "know": tuple(SECTIONS["More"]),
 }
 """Modules of several commands, each as ``NAME_command``; any other command is in a module of its name."""

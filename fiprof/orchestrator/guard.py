@@ -119,7 +119,7 @@ def _start(command: list[str]) -> tuple[int, int]:
     if not child:
         try:
             os.setsid()
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != guard:
                 os._exit(1)
             signal.set_wakeup_fd(-1)
@@ -176,7 +176,7 @@ def _command_line(pid: int) -> str:
     return "a process"
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
@@ -189,7 +189,7 @@ def main() -> None:
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     for number in (*ASKING, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     guard = Guard(command)
     left: list[str] = []
     if not guard.error:

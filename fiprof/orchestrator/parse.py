@@ -23,6 +23,8 @@ from fiprof.errors import FiprofError
 from fiprof.files import MEMORY, Unwritable, cache_folder, exchange, file_errors, locked, scratch, write_whole
 from fiprof.model import packing
 from fiprof.model.manifest import (
+    BASELINE,
+    COMPARISON,
     FILE_NAME,
     NCU_PAGES,
     NCU_REPORT,
@@ -54,9 +56,9 @@ CACHE_BYTES = 4 << 30
 IN_USE_S = 24 * 3600
 """After its last use a folder stays that long, whatever the cache holds: somebody may be reading."""
 ELSEWHERE = "name another cache with XDG_CACHE_HOME"
-_held = contextlib.ExitStack()
-"""Tables in memory."""
-atexit.register(_held.close)
+in_memory = contextlib.ExitStack()
+"""Tables that only memory takes, until it is closed."""
+atexit.register(in_memory.close)
 
 
 @dataclass(frozen=True)
@@ -364,7 +366,7 @@ def with_tables(
                 if not any(isinstance(problem, Unwritable) for problem in problems):
                     return at, problems
         with file_errors(MEMORY, ELSEWHERE):
-            at = Path(_held.enter_context(scratch(MEMORY)))
+            at = Path(in_memory.enter_context(scratch(MEMORY)))
         problems = parse_all(folder, at).problems
         if full := next((problem for problem in problems if isinstance(problem, Unwritable)), None):
             raise full
@@ -378,10 +380,10 @@ def state(folder: Path) -> str:
     """
     raw = [
         (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        for name in (*RAW_FOLDERS, TABLES)
+        for name in (".", *RAW_FOLDERS, TABLES)
         if (folder / name).is_dir() and not (folder / name).is_symlink()
         for entry in os.scandir(folder / name)
-        if name != TABLES or entry.name.endswith(".parquet")
+        if name in RAW_FOLDERS or entry.name in (BASELINE, COMPARISON) or entry.name.endswith(".parquet")
         for status in [entry.stat(follow_symlinks=False)]
     ]
     manifest = hashlib.sha256(files.read_bytes(folder, FILE_NAME)).hexdigest()

@@ -66,7 +66,8 @@ def begin(folder: Path) -> dict[str, Published]:
 
     Raises FiprofError for a folder with other things in it, and where ``site.json`` cannot be read or written.
     """
-    files.clear(folder)
+    for each in (folder, folder / REPORTS):
+        files.clear(each)
     if not (folder / FILE_NAME).exists():
         with files.file_errors(folder, ELSEWHERE):
             if folder.exists() and os.listdir(folder):
@@ -76,6 +77,11 @@ def begin(folder: Path) -> dict[str, Published]:
     remedy = "remove the folder and publish it anew"
     read = json_file.read(folder / FILE_NAME, Site, remedy, makes="fiprof publish makes it")
     return {each.name: each for each in read.runs}
+
+
+def has(folder: Path, name: str) -> bool:
+    """Whether a run's page is there. Raises FiprofError where something else has its name."""
+    return files.exists(folder, f"{REPORTS}/{name}{SUFFIX}")
 
 
 def rendered(run: Run, state: str) -> tuple[Published, str]:
