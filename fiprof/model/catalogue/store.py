@@ -12,6 +12,7 @@ falls below 420 runs a second at 12,000 runs and keeps falling.) Any other chang
 import contextlib
 import functools
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -25,7 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from fiprof.errors import FiprofError
@@ -60,7 +60,6 @@ LONGEST_TEXT = 4000
 OWN = "fiprof index --rebuild makes an archive's own again"
 ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)
-INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 Row = dict[str, Any]
 METADATA = sa.MetaData()
@@ -333,7 +332,7 @@ class Catalogue:
         try:
             self.url = sa.make_url(url)
             self.is_sqlite = self.url.get_backend_name() == "sqlite"
-            if self.url.get_backend_name() not in INSERT:
+            if self.url.get_backend_name() not in ("sqlite", "postgresql"):
                 raise ArgumentError("it is neither SQLite nor PostgreSQL")
             self.engine = sa.create_engine(self.url, connect_args={"timeout": BUSY_S} if self.is_sqlite else {})
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
@@ -462,11 +461,13 @@ class Catalogue:
             rows: dict[sa.Table, dict[Any, Row]] = {table: {} for table in METADATA.sorted_tables}
             for run, entry in by_id.items():
                 _add_rows(rows, archive, run, entry)
+            # PostgreSQL's takes a tenth of the time of `fiprof runs` to import.
+            dialect = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
             for table, found in rows.items():
                 if not found:
                     continue
                 # Through the driver itself, which halves the time for 40 columns.
-                insert = INSERT[connection.dialect.name](table).on_conflict_do_nothing()
+                insert = dialect.insert(table).on_conflict_do_nothing()
                 statement = insert.compile(dialect=connection.dialect, column_keys=list(next(iter(found.values()))))
                 order, values = statement.positiontup, list(found.values())
                 cells: Any = [tuple(map(row.__getitem__, order)) for row in values] if order else values
