@@ -25,7 +25,7 @@ DETAILS = BY_COPIES, BY_RANGES = "Copies", "NVTX ranges by the time of the kerne
 PROFILED = (
     "verdict: of the launches that ncu profiled; profiled: share of the kernel's time with their grids and blocks."
 )
-LONGEST_NAME = 60
+LONGEST_NAME = 200
 """Cells of a range's name: PyTorch's operators can have their arguments in theirs."""
 MOST_ROWS = 10
 """Of the ranking, that people are shown."""
