@@ -14,7 +14,7 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, Program
-from fiprof.analysis.requests import Kind, Request, Step, kv_tokens, requests, says, served, short_name
+from fiprof.analysis.requests import Kind, Step, kv_tokens, requests, says, served, short_name
 from fiprof.analysis.steady import steady
 from fiprof.analysis.surprises import FEW_STEPS
 from fiprof.analysis.telling import Beat, tell
@@ -183,6 +183,7 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
     lengths = kv_tokens(asked)
     memory, peak = _allocations(moments)
     late = [int(rows[number]) for group, rows in long.items() for number in slow[group]]
+    came_to = tuple(served(asked, server_steps, {moments.texts[place] for place in late}))
     return Story(
         rank=ranks_of(run).on(device),
         device=device,
@@ -193,9 +194,9 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
         said=tuple(said),
         memory=memory,
         peak=peak,
-        again=tuple(_again(run.manifest.name, happened, surprising, asked)),
+        again=tuple(_again(run.manifest.name, happened, surprising, came_to)),
         requests=[each.row() for each in asked],
-        served=tuple(served(asked, server_steps, {moments.texts[place] for place in late})),
+        served=came_to,
         surprises=tuple(surprising),
         causes=tuple(surprises.by_cause(surprising)),
         first_steps=tuple(surprises.by_cause(first_steps)),
@@ -293,20 +294,19 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
 
 
 def _again(
-    name: str, happened: Sequence[Row], surprising: Sequence[Finding], made: Sequence[Request]
+    name: str, happened: Sequence[Row], surprising: Sequence[Finding], came_to: Sequence[Finding]
 ) -> Iterator[Finding]:
-    """A command for each of the most important findings, and what it says. name: of the run."""
+    """A command for each of the most important findings, and what it says. name: of the run; came_to: of its requests."""
     slow = sorted((each for each in surprising if each.kind == "slow_step"), key=lambda each: each.values["more_ms"])
-    of_cause = {(cause := each.values["cause"]).kind + str(cause.values.get("name")): each for each in slow}
+    of_cause = {surprises.same_cause(each): each for each in slow}
     for each in sorted(of_cause.values(), key=lambda each: -each.values["more_ms"])[:2]:
         command, words = f"fiprof story {name} --around {each.values['at_ms']:.1f}", "takes {length_ms:,.3f} ms."
         values = {key: each.values[key] for key in ("what", "length_ms")}
         yield finding("again", "{command}: {what} " + words, command=command, **values)
-    firsts = [row["ttft_ms"] for each in made if (row := each.row())["ttft_ms"] is not None]
-    if firsts:
+    for each in (each for each in came_to if each.kind == "served"):
         command = f"fiprof story {name} --table requests --format csv"
         words = "{command}: the median of ttft_ms is {ttft_ms:,.3f}."
-        yield finding("again", words, command=command, ttft_ms=float(np.median(firsts)))
+        yield finding("again", words, command=command, ttft_ms=each.values["ttft_ms"])
     steps = max((row for row in happened if row["count"] > 1), key=lambda row: row["total_ms"], default=None)
     if steps:
         command = f"fiprof story {name} --format csv"

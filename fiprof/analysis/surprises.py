@@ -206,12 +206,17 @@ def _late_rank(moments: Moments, place: int, excess: float) -> Finding | None:
     )
 
 
+def same_cause(slow: Finding) -> tuple[str, Any]:
+    """What slow steps of one cause have in common."""
+    cause = slow.values["cause"]
+    return cause.kind, cause.values.get("name")
+
+
 def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
     """Slow steps of one name and cause as one finding, in the order of the first; other findings as they are."""
     alike: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
     for number, each in enumerate(slow):
-        cause = each.values.get("cause")
-        alike[(each.values["of"], cause.kind, cause.values.get("name")) if cause else (number,)].append(each)
+        alike[(each.values["of"], *same_cause(each)) if "cause" in each.values else (number,)].append(each)
     for several in alike.values():
         if len(several) == 1:
             yield several[0]

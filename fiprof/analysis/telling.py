@@ -10,6 +10,7 @@ import numpy as np
 
 from fiprof.analysis.frames import Column
 from fiprof.analysis.requests import Kind, Request, Step
+from fiprof.analysis.surprises import same_cause
 from fiprof.model.finding import Finding, finding
 
 Row = dict[str, Any]
@@ -233,8 +234,7 @@ def _single(beat: Beat, usual: Mapping[str, Beat], slow_before: dict[Any, str]) 
     why = None
     if beat.slow:
         values = beat.slow.values
-        cause = values["cause"]
-        like_step = slow_before.setdefault((cause.kind, cause.values.get("name")), step.head)
+        like_step = slow_before.setdefault(same_cause(beat.slow), step.head)
         words = "slow (usual {usual_ms:,.1f})" + (": {cause}" if like_step == step.head else " as {like}")
         words += ", {new:new kernel|new kernels}" if values["new"] else ""
         told = {key: values[key] for key in ("usual_ms", "cause", "more_ms", "new")}
