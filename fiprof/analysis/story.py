@@ -296,17 +296,18 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
 def _again(
     name: str, happened: Sequence[Row], surprising: Sequence[Finding], came_to: Sequence[Finding]
 ) -> Iterator[Finding]:
-    """A command for each of the most important findings, and what it says. name: of the run; came_to: of its requests."""
+    """A command for each of the most important findings, and what it says. came_to: of the requests."""
     slow = sorted((each for each in surprising if each.kind == "slow_step"), key=lambda each: each.values["more_ms"])
     of_cause = {surprises.same_cause(each): each for each in slow}
     for each in sorted(of_cause.values(), key=lambda each: -each.values["more_ms"])[:2]:
         command, words = f"fiprof story {name} --around {each.values['at_ms']:.1f}", "takes {length_ms:,.3f} ms."
         values = {key: each.values[key] for key in ("what", "length_ms")}
         yield finding("again", "{command}: {what} " + words, command=command, **values)
-    for each in (each for each in came_to if each.kind == "served"):
-        command = f"fiprof story {name} --table requests --format csv"
-        words = "{command}: the median of ttft_ms is {ttft_ms:,.3f}."
-        yield finding("again", words, command=command, ttft_ms=each.values["ttft_ms"])
+    for each in came_to:
+        if each.kind == "served":
+            command = f"fiprof story {name} --table requests --format csv"
+            words = "{command}: the median of ttft_ms is {ttft_ms:,.3f}."
+            yield finding("again", words, command=command, ttft_ms=each.values["ttft_ms"])
     steps = max((row for row in happened if row["count"] > 1), key=lambda row: row["total_ms"], default=None)
     if steps:
         command = f"fiprof story {name} --format csv"
