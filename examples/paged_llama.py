@@ -1,12 +1,13 @@
 """A model of Llama-3.1-8B's shape with random weights over a paged KV cache: FlashInfer's kernels, torch's products.
 
-request.py and batching.py run it. Its ranges: ``plan`` (what the host prepares for a step) and ``layer N``.
+request.py and batching.py run it, tensor_parallel.py a rank's share of it. Its ranges: ``plan`` (what the host prepares
+for a step) and ``layer N``.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,25 +38,38 @@ def weights(*shape: int) -> Tensor:
 
 
 class Layer:
-    """The weights of a layer."""
+    """The weights of a layer, or of one rank's heads and part of the MLP."""
 
-    def __init__(self) -> None:
-        self.qkv = weights(HIDDEN, (HEADS + 2 * KV_HEADS) * HEAD_DIM)
-        self.output = weights(HEADS * HEAD_DIM, HIDDEN)
-        self.gate_up = weights(HIDDEN, 2 * INTERMEDIATE)
-        self.down = weights(INTERMEDIATE, HIDDEN)
+    def __init__(self, ranks: int) -> None:
+        self.qkv = weights(HIDDEN, (HEADS + 2 * KV_HEADS) * HEAD_DIM // ranks)
+        self.output = weights(HEADS * HEAD_DIM // ranks, HIDDEN)
+        self.gate_up = weights(HIDDEN, 2 * INTERMEDIATE // ranks)
+        self.down = weights(INTERMEDIATE // ranks, HIDDEN)
         self.before_attention, self.before_mlp = torch.ones(2, HIDDEN, **KIND)
 
 
 class Model:
-    """Weights, the KV cache of a number of pages, and the buffers of a step, which stay where they are."""
+    """Weights, the KV cache of a number of pages, and the buffers of a step, which stay where they are. Each of several
+    ranks has its heads and its part of the MLP; reduce gets what these add to the hidden state, and gives the sum."""
 
-    def __init__(self, layers: int, pages: int, most_tokens: int, most_requests: int) -> None:
+    def __init__(
+        self,
+        layers: int,
+        pages: int,
+        most_tokens: int,
+        most_requests: int,
+        *,
+        page: int = PAGE,
+        ranks: int = 1,
+        reduce: Callable[[Tensor], Tensor] = lambda part: part,
+    ) -> None:
         torch.manual_seed(0)
-        self.layers = [Layer() for _ in range(layers)]
+        self.page, self.reduce = page, reduce
+        self.heads, self.kv_heads = HEADS // ranks, KV_HEADS // ranks
+        self.layers = [Layer(ranks) for _ in range(layers)]
         self.embedding, self.head = weights(VOCABULARY, HIDDEN), weights(HIDDEN, VOCABULARY)
         self.norm = torch.ones(HIDDEN, **KIND)
-        self.cache = torch.zeros(layers, pages, 2, PAGE, KV_HEADS, HEAD_DIM, **KIND)
+        self.cache = torch.zeros(layers, pages, 2, page, self.kv_heads, HEAD_DIM, **KIND)
         self.tokens, self.positions, self.owners = torch.zeros(3, most_tokens, **INDEX)
         self.starts, self.page_starts = torch.zeros(2, most_requests + 1, **INDEX)
         self.page_numbers = torch.zeros(pages, **INDEX)
@@ -85,8 +99,8 @@ class Model:
         starts = self.send(self.starts, list(itertools.accumulate((len(part.tokens) for part in parts), initial=0)))
         pages = self.send(self.page_starts, list(itertools.accumulate((len(p.pages) for p in parts), initial=0)))
         numbers = self.send(self.page_numbers, [page for part in parts for page in part.pages])
-        last = self.send(self.last_page, [(part.length - 1) % PAGE + 1 for part in parts])
-        heads = (HEADS, KV_HEADS, HEAD_DIM, PAGE)
+        last = self.send(self.last_page, [(part.length - 1) % self.page + 1 for part in parts])
+        heads = (self.heads, self.kv_heads, HEAD_DIM, self.page)
         kinds = {"q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
         if decoding:
             self.decode.plan(pages, numbers, last, *heads, **kinds)
@@ -104,12 +118,12 @@ class Model:
             with nvtx.range(f"layer {number}"):
                 flashinfer.fused_add_rmsnorm(x, residual, layer.before_attention)
                 heads = (x @ layer.qkv).view(tokens, -1, HEAD_DIM)
-                q, k, v = heads.split((HEADS, KV_HEADS, KV_HEADS), dim=1)
+                q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
                 flashinfer.apply_llama31_rope_pos_ids_inplace(q, k, positions)
                 flashinfer.append_paged_kv_cache(k, v, owners, positions, self.cache[number], *table)
-                x = attention.run(q, self.cache[number]).view(tokens, -1) @ layer.output
+                x = self.reduce(attention.run(q, self.cache[number]).view(tokens, -1) @ layer.output)
                 flashinfer.fused_add_rmsnorm(x, residual, layer.before_mlp)
-                x = flashinfer.silu_and_mul(x @ layer.gate_up) @ layer.down
+                x = self.reduce(flashinfer.silu_and_mul(x @ layer.gate_up) @ layer.down)
         last = self.starts[1 : requests + 1] - 1
         flashinfer.fused_add_rmsnorm(x, residual, self.norm)
         return (x[last] @ self.head).argmax(-1)

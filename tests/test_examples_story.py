@@ -135,7 +135,17 @@ def test_the_scheduler_serves_everyone_within_its_limits(seed: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["request", "batching", "experts"])
+def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "tensor_parallel.py"), "--dry-run"], capture_output=True, text=True, check=True
+    )
+    told = json.loads(done.stdout)
+    assert [told[key] for key in ("ranks", "heads", "layer_bytes", "all_reduces")] == [2, 16, 218_112_000, 16]
+    alone = subprocess.run([sys.executable, str(EXAMPLES / "tensor_parallel.py")], capture_output=True, text=True)
+    assert alone.returncode == 1 and "torchrun --nproc-per-node 2" in alone.stderr
+
+
+@pytest.mark.parametrize("name", ["request", "batching", "experts", "tensor_parallel"])
 def test_help_asks_for_no_gpu(name: str) -> None:
     done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "fiprof profile" in done.stdout
