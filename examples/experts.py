@@ -4,7 +4,7 @@
     python3 examples/experts.py --grouped              # one grouped product for all experts, not a loop over them
     fiprof profile -- python3 examples/experts.py --steps 8
 
-Ranges: ``step N`` > ``route``, ``expert E`` (or ``experts``), ``combine``.
+Ranges: ``step N`` > ``route``, ``expert E: N rows`` (or ``experts``), ``combine``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
         out, begin = torch.empty_like(rows), 0
         for expert, end in enumerate(ends.tolist()):
             if end > begin:
-                with nvtx.range(f"expert {expert}"):
+                with nvtx.range(f"expert {expert}: {end - begin} rows"):
                     inner = flashinfer.silu_and_mul(rows[begin:end] @ gate_up[expert])
                     torch.mm(inner, down[expert], out=out[begin:end])
             begin = end
