@@ -36,7 +36,7 @@ from fiprof.model.run import Run
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.collect import replay
-from fiprof.orchestrator.importing import ImportRequest, import_files
+from fiprof.orchestrator.importing import import_files
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench, Result
@@ -76,7 +76,7 @@ def no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def importing(folder: Path, *files: Path, ranges: tuple[str, ...] = (), link: bool = False) -> tuple[Result, Manifest]:
     archive = Archive(folder / "artifacts")
-    result = import_files(ImportRequest(files, ranges, link=link), Bench(archive, Silent(), Supervisor()))
+    result = import_files(files, Bench(archive, Silent(), Supervisor()), ranges=ranges, link=link)
     return result, read_manifest(result.path)
 
 

@@ -3,7 +3,6 @@ lock.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +45,7 @@ class HostWork(NamedTuple):
         return f"{self.function} ({file}{'' if self.line is None else f':{self.line}'})" if file else self.function
 
 
-@dataclass(frozen=True)
-class HostTimes:
+class HostTimes(NamedTuple):
     """When each thread did what; nothing in a run without samples and waits."""
 
     work: tuple[HostWork, ...]

@@ -123,8 +123,7 @@ class Copying(NamedTuple):
     range: str | None
 
 
-@dataclass
-class Part:
+class Part(NamedTuple):
     """A GPU's time inside or outside its steady part."""
 
     activity: Activity

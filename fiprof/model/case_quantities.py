@@ -374,8 +374,7 @@ def dram_use(run: Run, launch: Launch) -> DramUse | None:
     return None if by_ncu is None else DramUse(metric("dram_throughput_pct"), by_ncu, by_ncu)
 
 
-@dataclass(frozen=True)
-class Floor:
+class Floor(NamedTuple):
     """The least time of an iteration of a case, µs, by its cost model and the peaks of the launch that takes most of
     it, at the clocks measured during that."""
 

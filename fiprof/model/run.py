@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -55,8 +55,7 @@ def shape(row: Mapping[str, Any]) -> Shape:
     return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
 
 
-@dataclass(frozen=True)
-class StallReason:
+class StallReason(NamedTuple):
     """A reason's row of the table ``stalls``."""
 
     reason: str

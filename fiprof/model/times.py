@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +38,7 @@ class Times:
         return (self.p90_us - self.p10_us) / self.median_us if self.median_us else 0.0
 
 
-@dataclass(frozen=True)
-class CaseTimes:
+class CaseTimes(NamedTuple):
     """What nsys saw of a case in the phase ``measure``."""
 
     iteration: Times

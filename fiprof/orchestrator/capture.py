@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import cache_folder, file_errors, write_whole
@@ -30,8 +30,7 @@ STOP_S = 600.0
 """nsys writes the report while it stops."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Served:
+class Served(TypedDict):
     """A session's program, for whoever captures it. pid: of the fiprof that started it. facts: ``program_facts``."""
 
     pid: int
@@ -56,10 +55,11 @@ def serve(
     if record.exists() and _alive(name) is not None:
         raise FiprofError(f"there is a session {name} already", "choose another name", exit_code=2)
     facts = program_facts(request.program)
-    served = Served(os.getpid(), tuple(mask_words(request.program)), {**facts, "command": mask_words(facts["command"])})
+    facts["command"] = mask_words(facts["command"])
+    served: Served = {"pid": os.getpid(), "program": tuple(mask_words(request.program)), "facts": facts}
     with file_errors(record):
         record.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(record, json.dumps(dataclasses.asdict(served)).encode())
+    write_whole(record, json.dumps(served).encode())
     options = (*nsys.program_trace(nsys_tool.version, request.python_hz), *request.nsys_args)
     argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
     command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
@@ -98,11 +98,11 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
             f"running: {', '.join(others)}" if others else "fiprof profile --session NAME -- COMMAND … begins one",
             exit_code=2,
         )
-    asked = request or ProfileRequest(program=served.program)
+    asked = request or ProfileRequest(program=served["program"])
     asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
     tool = find_tools(asked)["nsys"]
     with _held(name):
-        folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served.facts)
+        folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served["facts"])
         session, report = RunSession(folder, bench), folder.path / NSYS_REPORT
         commands = Commands(folder.path, {"nsys": tool}, STOP_S)
         traced = False
@@ -159,7 +159,7 @@ def _alive(name: str) -> Served | None:
     """A session whose fiprof is there still; None otherwise."""
     try:
         served = decode(_record(name).read_bytes(), Served)
-        os.kill(served.pid, 0)
+        os.kill(served["pid"], 0)
     except (OSError, MisfitError):
         return None
     return served

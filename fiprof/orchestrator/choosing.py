@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fiprof.analysis.trace import SEPARATOR, CaseShape, kernel_phases, phases, stand_ins, sums
 from fiprof.model.arrays import Kinds, numbers
@@ -45,8 +46,7 @@ class Group:
         return kernel_identity(self.kernel, self.kernel_full), self.grid, self.block
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(NamedTuple):
     """Which launches ncu is to take: of kernels of these mangled names some by their number, or else of each grid and
     block the first ones after ``skip``. invocations: as ncu counts the launches of a name."""
 

@@ -18,7 +18,7 @@ from concurrent.futures import Executor as Threads
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import fiprof.workloads
 from fiprof.analysis.comparison.measured_result import (
@@ -184,8 +184,7 @@ class CompareRequest(CompareSettings):
 # Commits
 
 
-@dataclass(frozen=True)
-class Checkout:
+class Checkout(NamedTuple):
     """The files of a side's commit, in a folder of their own."""
 
     commit: str

@@ -9,9 +9,9 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from fiprof import clock, files
 from fiprof.errors import FiprofError, Interrupted
@@ -49,22 +49,7 @@ NAMES: dict[FileKind, str] = {
 """Kind of a file -> its name in the run folder."""
 
 
-@dataclass(frozen=True)
-class ImportRequest:
-    """What to import, and what is known of it.
-
-    ranges: NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration. name: what the folder's
-    name ends in; empty for the first file's. link: read the files where they lie, instead of copying them.
-    """
-
-    files: Sequence[Path]
-    ranges: Sequence[str] = ()
-    name: str = ""
-    link: bool = False
-
-
-@dataclass(frozen=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A file with its place in the run. number: traces are counted, and so are ncu's reports, with their pages."""
 
     source: Path
@@ -76,30 +61,34 @@ class Incoming:
         return numbered(NAMES[self.kind], self.number)
 
 
-def import_files(request: ImportRequest, bench: Bench) -> Result:
+def import_files(
+    given: Sequence[Path], bench: Bench, *, ranges: Sequence[str] = (), name: str = "", link: bool = False
+) -> Result:
     """Make a run of files of nsys and ncu, which are left as they are.
 
+    ranges: NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration. name: what the folder's
+    name ends in; empty for the first file's. link: read the files where they lie, instead of copying them.
     Raises FiprofError before anything is made where a file is none of theirs, or cannot be read here; what goes wrong
     later stands in the result and in the manifest.
     """
-    incoming = recognized(request.files)
+    incoming = recognized(given)
     tools = _tools(incoming)
     there = next(path for path in (bench.archive.root, *bench.archive.root.absolute().parents) if path.exists())
     sizes = [(each.source.stat().st_size, each.kind) for each in incoming]
     # Clearing an SQLite keeps its old pages in a journal, of one file at a time.
     journal = max((size for size, kind in sizes if kind == "nsys-sqlite"), default=0)
     needed, free = sum(size for size, _ in sizes) + journal, shutil.disk_usage(there).free
-    if needed > free and not request.link:
-        named = ", ".join(str(path) for path in request.files)
+    if needed > free and not link:
+        named = ", ".join(str(path) for path in given)
         what = f"{named}: copies and clearing them take {needed / 1e9:,.1f} GB"
         raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {files.ANOTHER_ARCHIVE}")
-    label = re.sub("[^A-Za-z0-9._]", "-", request.name or request.files[0].stem)
+    label = re.sub("[^A-Za-z0-9._]", "-", name or given[0].stem)
     folder = bench.archive.create(label.strip("-._")[:60] or "imported")
-    folder.set(ranges=list(request.ranges))
+    folder.set(ranges=list(ranges))
     folder.save()
     importing = _Importing(folder, bench)
     with importing.ending_in_order():
-        importing.read(incoming, tools, link=request.link)
+        importing.read(incoming, tools, link=link)
     return importing.finish()
 
 

@@ -13,9 +13,8 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import fiprof
 from fiprof import files
@@ -61,8 +60,7 @@ in_memory = contextlib.ExitStack()
 atexit.register(in_memory.close)
 
 
-@dataclass(frozen=True)
-class Parsed:
+class Parsed(NamedTuple):
     """Names of the tables that :func:`parse_all` made; what the tools' output did not have, a sentence each; and the
     problem of a tool whose output could not be read: the other's tables are made all the same."""
 

@@ -25,7 +25,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import psutil
 
@@ -73,8 +73,7 @@ class Command:
         return (*self.makes, *([self.stdout] if self.stdout else []))
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """How a process ended.
 
     exit_status: None where it could not be started; negative for a signal. started: ISO 8601 with offset. left:

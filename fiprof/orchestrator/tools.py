@@ -8,9 +8,8 @@ import shutil
 import subprocess
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -37,8 +36,7 @@ _FOLDERS = {
 }
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(NamedTuple):
     """A profiler that was found. version: e.g. (2025, 3, 1); empty where its output could not be read."""
 
     path: Path

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import fiprof
 from fiprof.model.finding import Finding, plain, worded
@@ -65,8 +65,7 @@ def render(
 # For a terminal
 
 
-@dataclass(frozen=True)
-class _Pen:
+class _Pen(NamedTuple):
     """How lines are written."""
 
     width: int

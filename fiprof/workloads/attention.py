@@ -8,8 +8,7 @@ import statistics
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Random, Value, Workload, torch_dtype
@@ -27,8 +26,7 @@ LARGEST_SCORES = 2**24
 """Of the float32 reference, so that they need 64 MB; fewer and larger launches save most of its time."""
 
 
-@dataclass(frozen=True)
-class PagedKV:
+class PagedKV(NamedTuple):
     """Keys and values of ``batch`` requests of ``kv_len`` tokens, in shuffled pages (layout NHD)."""
 
     cache: Tensor

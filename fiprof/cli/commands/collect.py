@@ -233,10 +233,10 @@ def import_command(
     The copy of an SQLite is cleared of environments, and secrets in it are masked. With --link nothing is.
     """
     from fiprof.model.manifest import read_manifest
-    from fiprof.orchestrator.importing import ImportRequest, import_files
+    from fiprof.orchestrator.importing import import_files
 
     with measuring(archive, quiet=quiet) as bench:
-        result = import_files(ImportRequest(files, ranges, name, link), bench)
+        result = import_files(files, bench, ranges=ranges, name=name, link=link)
     tools = {file.tool_name for file in read_manifest(result.path).imported}
     # What reads what each tool left.
     readers = {"ncu": "fiprof verdict", "nsys": "fiprof top"}

@@ -142,13 +142,12 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
     if Path(text).is_file():
         import tempfile
 
-        from fiprof.orchestrator.importing import ImportRequest, import_files
+        from fiprof.orchestrator.importing import import_files
         from fiprof.orchestrator.run_folder import Archive
 
         folder = until_shown.enter_context(files.scratch(Path(tempfile.gettempdir())))
-        request = ImportRequest((Path(text),), ranges, link=True)
         with measuring(Archive(folder), quiet=True) as bench:
-            result = import_files(request, bench)
+            result = import_files((Path(text),), bench, ranges=ranges, link=True)
         if result.problem is not None:
             raise result.problem
         return ArchivedSide(Run(result.path))

@@ -161,8 +161,7 @@ def _metric(name: str) -> str:
     return found[0]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a question finds, in its order."""
 
     rows: tuple[Row, ...] = ()
