@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiprof.workloads.base import Cost, Random, Workload
@@ -97,11 +98,9 @@ def torch_exam(name: str, summary: str, make: Callable[[Any, Callable[..., Any]]
     globals()[name] = type(name, (TorchExam,), attributes)
 
 
-def triton(name: str, *grid: int) -> Callable[..., object]:
-    """What launches a kernel of kernels/exam_triton.py."""
-    from tests.kernels import exam_triton
-
-    launch: Callable[..., object] = getattr(exam_triton, name)[grid]
+def triton(name: str, *grid: int, file: str = "exam_triton") -> Callable[..., object]:
+    """What launches a kernel of a file of Triton kernels."""
+    launch: Callable[..., object] = getattr(import_module(f"tests.kernels.{file}"), name)[grid]
     return launch
 
 
