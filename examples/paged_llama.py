@@ -70,6 +70,8 @@ class Model:
         self.embedding, self.head = weights(VOCABULARY, HIDDEN), weights(HIDDEN, VOCABULARY)
         self.norm = torch.ones(HIDDEN, **KIND)
         self.cache = torch.zeros(layers, pages, 2, page, self.kv_heads, HEAD_DIM, **KIND)
+        self.kv_bytes_per_token = self.cache.nbytes // (pages * page)
+        nvtx.mark(f"KV cache: kv_bytes_per_token {self.kv_bytes_per_token}")
         self.tokens, self.positions, self.owners = torch.zeros(3, most_tokens, **INDEX)
         self.starts, self.page_starts = torch.zeros(2, most_requests + 1, **INDEX)
         self.page_numbers = torch.zeros(pages, **INDEX)

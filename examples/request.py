@@ -30,7 +30,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     import torch
-    from paged_llama import HEAD_DIM, KV_HEADS, PAGE, VOCABULARY, Model, Part
+    from paged_llama import PAGE, VOCABULARY, Model, Part
     from torch.cuda import nvtx
 
     length = arguments.prompt + arguments.tokens
@@ -82,7 +82,6 @@ def main() -> None:
         line["begin_us"] = round(line["begin_us"] - arrival, 1)  # type: ignore[operator]
         print(json.dumps(line))
     gaps = sorted(after - before for before, after in itertools.pairwise(ends))
-    token_bytes = 2 * 2 * arguments.layers * KV_HEADS * HEAD_DIM
     truth = {
         "request": 0,
         **vars(arguments),
@@ -90,7 +89,8 @@ def main() -> None:
         "itl_us": {"median": round(median(gaps), 1), "p99": round(gaps[int(0.99 * len(gaps))], 1)} if gaps else None,
         "total_us": ends[-1],
         "copied_bytes": model.copied_bytes,
-        "kv_bytes": token_bytes * (length - 1),
+        "kv_bytes_per_token": model.kv_bytes_per_token,
+        "kv_bytes": model.kv_bytes_per_token * (length - 1),
         "kv_bytes_allocated": model.cache.nbytes,
         "peak_bytes": torch.cuda.max_memory_allocated(),
     }

@@ -25,7 +25,7 @@ from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, l
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
-from tests.conftest import Env, Fiprof, python_path
+from tests.conftest import REPOSITORY, Env, Fiprof, python_path
 from tests.nsys_exports import altered, query
 from tests.recorded_runs import RUNS, on_h100, profiled
 from tests.test_collect import only_run
@@ -171,6 +171,44 @@ def test_a_whole_profile(faked: Fiprof, tmp_path: Path) -> None:
     assert program["files"] == {"run.sh": hashlib.sha256(b"echo out; echo err >&2").hexdigest()}
     assert manifest["warnings"] == []
     assert "all launches would take" in done.stderr
+
+
+def test_torchs_history_comes_from_every_process(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
+    """A stand-in for torch, whose allocator has done four things; the program's own sitecustomize runs as well."""
+    torch = tmp_path / "site/torch/cuda"
+    torch.mkdir(parents=True)
+    (torch.parent / "__init__.py").write_text("")
+    (tmp_path / "site/sitecustomize.py").write_text("import sys\nif sys.orig_argv[1] == '-c': print('own')\n")
+    events = [("segment_alloc", 2 << 20), ("alloc", 5000), ("alloc", 300), ("free_requested", 300)]
+    trace = [{"action": action, "size": size, "addr": 4096, "time_us": 7, "frames": []} for action, size in events]
+    frames = [
+        {"name": "linear", "filename": str(torch / "f.py"), "line": 3},
+        {"name": "go", "filename": "/x/me.py", "line": 9},
+    ]
+    trace[1]["frames"] = frames
+    blocks = [{"state": "active_allocated", "size": size, "requested_size": size} for size in (5000, 700)]
+    segment = {"device": 0, "total_size": 2 << 20, "segment_pool_id": (0, 1), "blocks": blocks}
+    (torch / "__init__.py").write_text(
+        "from . import memory\ncalls = []\n_lazy_call = calls.append\n"
+        "def init(): calls[0]()\ndef memory_stats(device): return {}\n"
+    )
+    (torch / "memory.py").write_text(
+        f"def _record_memory_history(**how): print(how['context'])\n"
+        f"def _snapshot(): return {{'device_traces': [{trace!r}, []], 'segments': [{segment!r}]}}\n"
+    )
+    program = f"{sys.executable} -c 'import torch.cuda as gpu; gpu.init()'"
+    env = {**fakes, "PYTHONPATH": f"{REPOSITORY}:{tmp_path / 'site'}"}
+    done = profile(fiprof, env, f"{program} & {program}; wait", "--tool", "nsys", "--torch-memory")
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["alloc", "alloc", "own", "own"]), done.stderr
+    path, manifest = only_run(tmp_path)
+    (action,) = (each for each in manifest["actions"] if each["step"] == "nsys")
+    assert [each["path"] for each in action["files"]] == ["nsys/trace.nsys-rep", "nsys/torch_memory.jsonl"]
+    rows = Run(path).table("torch_memory").to_pylist()
+    assert len({row["pid"] for row in rows}) == 2
+    assert [(row["action"], row["bytes"], row["stack"]) for row in rows[:7]] == [
+        ("allocate", 700, None), ("reserve", 0, None), ("reserve", 2 << 20, None), ("allocate", 5000, "go (me.py:9)"),
+        ("allocate", 300, None), ("free", 300, None), ("graph_pools", 2 << 20, None),
+    ]  # fmt: skip
 
 
 def test_launches_of_each_range(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:

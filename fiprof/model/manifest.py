@@ -19,6 +19,8 @@ Page = Literal["raw", "details", "source"]
 BASELINE = "baseline.jsonl"
 NSYS_REPORT = "nsys/trace.nsys-rep"
 NSYS_SQLITE = "nsys/trace.sqlite"
+TORCH_MEMORY = "nsys/torch_memory.jsonl"
+"""What torch's caching allocator did in the processes of the trace, a line a GPU."""
 NCU_REPORT = "ncu/profile.ncu-rep"
 NCU_PAGES: Mapping[Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
 NSYS_CASES = "logs/nsys.jsonl"

@@ -72,6 +72,8 @@ class ProfileSettings:
     keep_running: bool = False
     gpu_metrics_hz: int = 0
     python_hz: int = 200
+    torch_memory: bool = False
+    torch_modules: bool = False
     nsys_args: tuple[str, ...] = ()
     ncu_args: tuple[str, ...] = ()
     timeout_s: float = 1800.0

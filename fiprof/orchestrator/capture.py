@@ -60,7 +60,7 @@ def serve(
     with file_errors(record):
         record.parent.mkdir(parents=True, exist_ok=True)
     write_whole(record, json.dumps(served).encode())
-    options = (*nsys.program_trace(nsys_tool.version, request.python_hz), *request.nsys_args)
+    options = (*nsys.program_trace(nsys_tool.version, request), *request.nsys_args)
     argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
     command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
     stop = Command("nsys-stop", (str(nsys_tool.path), "stop", f"--session={name}"), record.with_suffix(".stop"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from fiprof.model.manifest import (
     NSYS_CASES,
     NSYS_REPORT,
     NSYS_SQLITE,
+    TORCH_MEMORY,
     Page,
     numbered,
 )
@@ -193,7 +195,13 @@ class ProgramCommands(Commands):
     def trace(self) -> Command:
         tool, report = self.tools["nsys"], self.path / NSYS_REPORT
         argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
-        return self.command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on), reads=INPUT)
+        options: dict[str, Any] = {"makes": (report,)}
+        if self.request.torch_memory:
+            folder, history = Path(fiprof.workloads.__path__[0]) / "torch_memory", self.path / TORCH_MEMORY
+            paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+            env = {"PYTHONPATH": paths, "FIPROF_TORCH_MEMORY": str(history.absolute())}
+            options = {"makes": (report, history), "env": env}
+        return self.command("nsys", argv, pass_on=nsys.ProgramOutput(self.pass_on), reads=INPUT, **options)
 
     def profile(
         self,

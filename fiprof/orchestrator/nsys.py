@@ -15,6 +15,8 @@ JSON_PAYLOADS = (2025, 3)
 
 LONGEST_OWN_LINE = 1 << 16
 NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
+MODULES = "--pytorch=functions-trace"
+"""Ranges around the forward of PyTorch's modules; 2022.4 knows no such option."""
 CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
 
 # The Python package nvtx from 0.2.13 on sends payloads that nsys understands from 2024.4 on.
@@ -49,7 +51,7 @@ def program_argv(
 
     nsys waits for the program alone, not for daemons that it leaves. An option of the user's takes the place of ours.
     """
-    traced, *detail = program_trace(version, settings.python_hz)
+    traced, *detail = program_trace(version, settings)
     ours = [traced, *NO_SAMPLING, *detail]
     ours += _gpu_metrics(version, settings.gpu_metrics_hz)
     # What of the program is traced, and whether it goes on afterwards.
@@ -73,15 +75,15 @@ def program_argv(
     return (*fixed, *kept, *settings.nsys_args, *program)
 
 
-def program_trace(version: tuple[int, ...], python_hz: int) -> tuple[str, ...]:
-    """What of a program's own doing is traced: CUDA, NVTX, and where the version can what its Python threads do.
-
-    python_hz: looks a second; 0 for none. Programs without Python are not touched by them.
+def program_trace(version: tuple[int, ...], settings: ProfileSettings) -> tuple[str, ...]:
+    """What of a program's own doing is traced: CUDA, NVTX, where asked PyTorch's modules, and where the version can
+    what its Python threads do. Programs without Python are not touched by them.
     """
-    if not python_hz or version < JSON_PAYLOADS:
-        return ("--trace=cuda,nvtx", *CUDA_DETAIL, "--wait=primary")
-    looks = ("--python-sampling=true", f"--python-sampling-frequency={python_hz}")
-    return ("--trace=cuda,nvtx,python-gil", *CUDA_DETAIL, "--wait=primary", *looks)
+    modules = (MODULES,) if settings.torch_modules else ()
+    if not settings.python_hz or version < JSON_PAYLOADS:
+        return ("--trace=cuda,nvtx", *CUDA_DETAIL, "--wait=primary", *modules)
+    looks = ("--python-sampling=true", f"--python-sampling-frequency={settings.python_hz}")
+    return ("--trace=cuda,nvtx,python-gil", *CUDA_DETAIL, "--wait=primary", *looks, *modules)
 
 
 def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from fiprof.model.manifest import (
     RAW_FOLDERS,
     RECORDED,
     TABLES,
+    TORCH_MEMORY,
     FileEntry,
     Manifest,
     Page,
@@ -92,7 +93,7 @@ def declared_ranges(folder: Path) -> list[str]:
 
 def parse_nsys(folder: Path, out: Path) -> NsysSummary:
     """nsys/trace.sqlite, and what an imported run has beside it -> NSYS_TABLES, into the folder ``out``."""
-    from fiprof.parsers import nsys
+    from fiprof.parsers import nsys, torch_memory
     from fiprof.parsers.nsys import merge
 
     declared = declared_ranges(folder)
@@ -102,7 +103,11 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
             return nsys.parse(sqlite, into, declared=declared)
 
     if len(found := numbers(folder, NSYS_SQLITE)) < 2:
-        return parse(0, out)
+        summary = parse(0, out)
+        if packing.exists(folder, TORCH_MEMORY):
+            with packing.unpacked(folder, TORCH_MEMORY) as history, file_errors(folder / TABLES):
+                torch_memory.parse(history, out, session_start_ns=summary.session_start_ns)
+        return summary
     with scratch(out) as parts:
         summaries = [parse(number, parts / str(number)) for number in found]
         starts = [summary.session_start_ns for summary in summaries]

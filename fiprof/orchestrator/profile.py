@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import numbers
-from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, numbered
+from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, TORCH_MEMORY, numbered
 from fiprof.model.run import Run, Shape, shape
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
@@ -21,7 +21,7 @@ from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
 from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
-from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, visible_gpus
+from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, help_of, visible_gpus
 from fiprof.text import count, short_kernel
 
 TIMES = 4.0
@@ -60,7 +60,12 @@ def find_tools(request: ProfileRequest) -> dict[str, Tool]:
     program = request.program[0]
     if shutil.which(program) is None:
         raise FiprofError(f"{program} was not found, or cannot be run", "fiprof profile -- COMMAND …", exit_code=2)
-    return find_profilers(dict.fromkeys(("nsys", *request.tools)), "--tool nsys traces without them")
+    tools = find_profilers(dict.fromkeys(("nsys", *request.tools)), "--tool nsys traces without them")
+    option, _, value = nsys.MODULES.partition("=")
+    if request.torch_modules and not re.search(f"{option}\\b.*\\b{value}", help_of(tools["nsys"]), re.DOTALL):
+        remedy = "name a newer one with FIPROF_NSYS, or mark them in the program: with fiprof.range(NAME): …"
+        raise FiprofError(f"nsys {tools['nsys'].version_text} cannot mark PyTorch's modules", remedy)
+    return tools
 
 
 def new_run(
@@ -113,6 +118,10 @@ class Profiling(RunSession):
         self.folder.note_environment({"program": {**self.folder.manifest.environment["program"], **ended}})
         if finished.exit_status:
             self.warn(f"the program {describe_exit(finished.exit_status)} under nsys")
+        if self.request.torch_memory and not (self.path / TORCH_MEMORY).exists():
+            self.warn(
+                "torch's allocator left no history: the program did not use torch's CUDA, or did not end by itself"
+            )
         if not self.trace_tables(self.commands.trace_export()).rows["kernels"]:
             raise no_kernels(self.path, self.exit_status)
         return finished.duration_s

@@ -70,6 +70,15 @@ def find_tool(name: str) -> Tool:
     return Tool(Path(path), parse_version(done.stdout))
 
 
+def help_of(tool: Tool) -> str:
+    """What nsys says that ``profile`` takes; empty where it says nothing."""
+    argv = (str(tool.path), "profile", "--help")
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(argv, capture_output=True, errors="replace", timeout=VERSION_TIMEOUT_S, check=False)
+        return done.stdout + done.stderr
+    return ""
+
+
 def find_profilers(names: Collection[str], otherwise: str) -> dict[str, Tool]:
     """Profilers by name, asked for their versions side by side.
 

@@ -60,7 +60,7 @@ def command(
     if not program:
         raise FiprofError("which program?", "fiprof profile -- python train.py", exit_code=2)
     request = ProfileRequest(program=program, **settings)
-    _check(request)
+    _check(request, session)
     if dry_run:
         return _dry_run(request, archive)
     with measuring(archive, quiet=quiet, wait=wait, live=False) as bench:
@@ -90,7 +90,7 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
     return 0
 
 
-def _check(request: ProfileRequest) -> None:
+def _check(request: ProfileRequest, session: str | None) -> None:
     """Raise FiprofError for values that do not go together or mean nothing."""
     kind, _, name = (request.capture or "cudaProfilerApi").partition(":")
     if (kind, bool(name)) not in (("cudaProfilerApi", False), ("nvtx", True)):
@@ -99,6 +99,9 @@ def _check(request: ProfileRequest) -> None:
         raise FiprofError("--by-range: which ranges?", "--range NAME --range OTHER --by-range", exit_code=2)
     if request.keep_running and not request.duration_s:
         raise FiprofError("--keep-running traces a window", "say how long: --duration 5", exit_code=2)
+    if request.torch_memory and (session or request.keep_running):
+        remedy = "without --session and --keep-running"
+        raise FiprofError("--torch-memory is written when the program ends under nsys", remedy, exit_code=2)
     try:
         re.compile(request.kernel or "")
     except re.error as error:
