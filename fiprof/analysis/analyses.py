@@ -22,7 +22,7 @@ Group = Alike[Launch]
 
 
 class Analyses:
-    """What is known of a run and of its launches shown. Raises FiprofError for a table that cannot be read."""
+    """What is known of a run and of its launches shown."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

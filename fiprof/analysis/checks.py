@@ -425,7 +425,6 @@ def compute(run: Run) -> pa.Table:
     """Every check of a run, as the table ``checks``.
 
     What it compares: the run's tables, baseline and manifest as they are now; what is missing makes a check null.
-    Raises FiprofError for a table of the run that is there and cannot be read.
     """
     rows = [
         {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
@@ -436,17 +435,14 @@ def compute(run: Run) -> pa.Table:
 
 @once
 def every(run: Run) -> tuple[Check, ...]:
-    """Every check: from the table ``checks`` where the run has one that is whole and of this version, else made now.
-
-    Raises FiprofError for another table that cannot be read.
-    """
+    """Every check: from the table ``checks`` where the run has one that is whole and of this version, else made now."""
     found = _recorded(run)
     return tuple(evaluate(run)) if found is None else found
 
 
 @once
 def failed(run: Run) -> tuple[Check, ...]:
-    """The checks that failed. Raises FiprofError for a table that cannot be read."""
+    """The checks that failed."""
     found = _recorded(run, failed=True)
     return tuple(check for check in every(run) if check.passed is False) if found is None else found
 

@@ -100,7 +100,7 @@ class Comm:
 
 
 def comm(run: Run, *, cells: int = CELLS) -> Comm:
-    """The communication of a run. cells: pieces of a track. Raises FiprofError for a table that cannot be read."""
+    """The communication of a run. cells: pieces of a track."""
     ranks = ranks_of(run)
     if not run.has("kernels") or not ranks.several:
         missing = finding("no_trace", "no communication: {why}", why=run.missing("nsys"))

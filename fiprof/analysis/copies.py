@@ -43,10 +43,7 @@ Row = dict[str, Any]
 
 
 def copies(run: Run, *, within_steady: bool = False) -> list[Row]:
-    """Rows of COPIES, the most time first. within_steady: those that begin in the steady part, or all.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """Rows of COPIES, the most time first. within_steady: those that begin in the steady part, or all."""
     kinds, ranks, found = Kinds(), ranks_of(run), parts(run, within_steady=within_steady)
     sums: dict[int, Ints] = defaultdict(lambda: np.zeros(3, np.int64))
     inside = {

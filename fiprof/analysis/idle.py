@@ -160,7 +160,7 @@ def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
 
 
 def parts(run: Run, *, within_steady: bool = True) -> dict[int, Part]:
-    """What each GPU did in its steady part, or in all, by its number; empty without nsys. Raises FiprofError."""
+    """What each GPU did in its steady part, or in all, by its number; empty without nsys."""
     found = run.once(_measured)
     return {device: steady if within_steady else _together(steady, other) for device, (steady, other) in found.items()}
 

@@ -248,10 +248,7 @@ COLUMNS = (
 
 @once
 def by_launch(run: Run) -> Mapping[int, Listing]:
-    """Launch -> its instructions; empty where the run has none.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """Launch -> its instructions; empty where the run has none."""
     return dict(listings(run.table("hotspots", COLUMNS))) if run.has("hotspots") else {}
 
 

@@ -143,7 +143,7 @@ class Program:
 def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, changing: Mapping[int, float]) -> Program:
     """The verdict. kernels: groups of a kernel's executions in that part: place, kernel, detail, count, ns, median_us,
     ``verdict`` (of a launch under ncu, None without). changing: device -> share of its steps that differ from the one
-    before. Raises FiprofError for a table that cannot be read."""
+    before."""
     rows: list[Row] = []
     of_gpu = {}
     for device, part in parts(run, within_steady=within_steady).items():

@@ -202,7 +202,7 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchRooflin
     """Every launch of a run on the roofs, in the order of the launches; and rows of CASES, of those of the launches
     whose cost model has operations and bytes.
 
-    Raises FiprofError where the run has no launches under ncu, or no launch is left, or a table cannot be read.
+    Raises FiprofError where the run has no launches under ncu, or no launch is left.
     """
     launches = tuple(place(launch, run) for launch in run.selected(wanted, weights(run)))
     ids = {item.case for item in launches}

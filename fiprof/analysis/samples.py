@@ -90,10 +90,7 @@ class Samples:
 
 @once
 def read(run: Run) -> dict[int, Samples]:
-    """GPU -> its samples; empty where the run has none.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """GPU -> its samples; empty where the run has none."""
     if not run.has("gpu_metrics"):
         return {}
     table = run.table("gpu_metrics", ["time_ns", "device", "value", "metric"])

@@ -158,7 +158,7 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchFigures, Ca
     """The figures of a run, as far as it has them; warnings: its status, what it lacks, and the checks that failed.
 
     wanted: only these launches, and their cases.
-    Raises FiprofError where there is none of these, or for a table that is there and cannot be read.
+    Raises FiprofError where there is none of these.
     """
     kept = wanted.of(
         list(_figures(run, wanted)),

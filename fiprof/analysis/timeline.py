@@ -118,7 +118,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
 
     wanted: only these kernels; a launch's number means its kernel. phase: one of PHASES. cells: pieces of a track.
 
-    Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
+    Raises FiprofError where nothing is left of kernels that are there.
     """
     kinds, kind_of, turns = _kinds(run)
     sampled = samples.read(run)

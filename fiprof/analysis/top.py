@@ -105,7 +105,7 @@ def top(
 
     range_, kernel: only kernels launched in ranges, or with names, that have this in them. rank: only this one's. The
     GPU's own time, and why it was idle, are the whole's. by_range: a kernel in each range by itself.
-    Raises FiprofError where the run has no kernels under nsys, or none of these, or a table cannot be read.
+    Raises FiprofError where the run has no kernels under nsys, or none of these.
     """
     if not run.row_count("kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace of kernels", why=run.missing("nsys"))

@@ -80,7 +80,7 @@ class Phases(Sequence[str]):
 
 @once
 def phases(run: Run) -> Phases:
-    """The program's ranges; none without nsys. Raises FiprofError for a table that cannot be read."""
+    """The program's ranges; none without nsys."""
     found = marks(run)
     label = np.full(len(found.starts), NOTHING, np.int32)
     outer, name, first = ([np.empty(0, np.int64)] for _ in range(3))
@@ -181,7 +181,7 @@ def folded(name: str) -> str:
 
 @once
 def marks(run: Run) -> Marks:
-    """The ranges; no rows without nsys. Raises FiprofError for a table that cannot be read."""
+    """The ranges; no rows without nsys."""
     count, at = run.row_count("ranges"), 0
     starts, ends, threads = (np.empty(count, np.int64) for _ in range(3))
     depths, parents, domain, name, kind = (np.empty(count, np.int32) for _ in range(5))
@@ -304,7 +304,7 @@ class Calls:
 
 
 def calls(run: Run) -> Calls:
-    """The CUDA calls, read once. Raises FiprofError for a table that cannot be read."""
+    """The CUDA calls, read once."""
     return run.once(Calls)
 
 
@@ -376,10 +376,7 @@ def traced_shapes(run: Run) -> dict[CaseShape, tuple[int, int]]:
 
 
 class StandIns(dict[int, StandsFor]):
-    """ncu's launch ID -> what it stands for; empty for a run whose iterations tell, and without a trace.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """ncu's launch ID -> what it stands for; empty for a run whose iterations tell, and without a trace."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()

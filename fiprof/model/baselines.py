@@ -76,7 +76,7 @@ def names_by_run(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read_baseline(root: Path, name: str) -> NamedBaseline:
-    """Raises FiprofError where there is none of that name (exit status 2), or its file is damaged or a link."""
+    """Raises FiprofError where there is none of that name (exit status 2)."""
     try:
         path = files.path(root, f"{FOLDER}/{name}{SUFFIX}") if _valid(name) else None
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def read_baseline(root: Path, name: str) -> NamedBaseline:
 
 
 def write_baseline(root: Path, baseline: NamedBaseline) -> Path:
-    """Write a baseline, whole or not at all, in the place of another of its name. Raises FiprofError."""
+    """Write a baseline, whole or not at all, in the place of another of its name."""
     name = f"{FOLDER}/{baseline.name}{SUFFIX}"
     with files.file_errors(root / FOLDER):
         files.make_folder(root, FOLDER)
@@ -101,7 +101,7 @@ def write_baseline(root: Path, baseline: NamedBaseline) -> Path:
 
 
 def remove_baseline(root: Path, name: str) -> None:
-    """Remove a baseline's file, also a damaged one; its run stays. Raises FiprofError."""
+    """Remove a baseline's file, also a damaged one; its run stays."""
     if not _valid(name) or not os.path.lexists(root / FOLDER / f"{name}{SUFFIX}"):
         raise _missing(root, name)
     with files.file_errors(root / FOLDER):

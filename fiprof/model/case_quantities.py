@@ -40,10 +40,7 @@ DEVICE_BITS, STREAM_BITS = 8, 24
 
 @once
 def busy_times(run: Run) -> dict[str, Times]:
-    """Case id -> the working time of its iterations in the phase ``measure``, by nsys; empty without.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """Case id -> the working time of its iterations in the phase ``measure``, by nsys; empty without."""
     ranks, kinds, parts = ranks_of(run), Kinds(), [(np.empty(0, np.int64),) * 3]
     for name in ("kernels", "copies"):
         for piece in run.pieces(name, ("start_ns", "end_ns", "phase", "case", "iteration", "pid", "device")):
@@ -68,7 +65,7 @@ def busy_times(run: Run) -> dict[str, Times]:
 
 
 def beside(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
-    """BESIDE of a kernel in a case; None without nsys. Raises FiprofError for a table that cannot be read."""
+    """BESIDE of a kernel in a case; None without nsys."""
     share = overlap_shares(run).get((case, kernel))
     source = Provenance("nsys", "100 * sum(beside_ns) / sum(duration_ns)", case=case, kernel=kernel)
     return None if share is None else TracedNumber(100 * share, source, ".0f", "%")
@@ -80,7 +77,7 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     ran on the same GPU, which ncu does not see; 0 to 1. Kernels of set-up and warm-up are left out.
 
     Kernels of one stream never count, though a programmatic dependent launch starts one before the other has ended.
-    Empty without nsys. Raises FiprofError for a table that cannot be read.
+    Empty without nsys.
     """
     if not run.row_count("kernels"):
         return {}

@@ -43,10 +43,7 @@ class Annotations:
 
 
 def read_annotations(folder: Path) -> Annotations:
-    """A run folder's annotations without secrets; none where it has no such file.
-
-    Raises FiprofError where it is damaged or a link.
-    """
+    """A run folder's annotations without secrets; none where it has no such file."""
     path = folder / ANNOTATIONS
     if not os.path.lexists(path):
         return Annotations()
@@ -60,7 +57,7 @@ def change(
 ) -> Annotations:
     """Add tags or a note to a run folder's annotations, or remove tags; two who do it at once wait for each other.
 
-    Raises FiprofError for a tag that the run does not have, and where they cannot be read or written.
+    Raises FiprofError for a tag that the run does not have.
     """
     with locked(folder):
         found = read_annotations(folder)

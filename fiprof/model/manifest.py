@@ -269,10 +269,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a run folder.
-
-    Raises FiprofError where there is none, or it is cut short, of a later schema, or not fiprof's.
-    """
+    """The manifest of a run folder."""
     path = folder / FILE_NAME
     if not path.exists():
         raise FiprofError(
@@ -328,15 +325,12 @@ KINDS: Mapping[str, type] = {"case": Baseline, "error": CaseError, "environment"
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file; none where there is no file. A last line cut short is left out.
-
-    Raises FiprofError for a line that is no JSON object elsewhere in the file, or does not fit its kind.
-    """
+    """The objects of a JSON-lines file; none where there is no file. A last line cut short is left out."""
     return [record for record, _ in _read(path)]
 
 
 def baselines(path: Path) -> dict[str, Baseline]:
-    """Case id -> how the runner timed it. Raises as :func:`read_jsonl`."""
+    """Case id -> how the runner timed it."""
     return {found.case: found for _, found in _read(path) if isinstance(found, Baseline)}
 
 

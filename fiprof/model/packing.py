@@ -32,7 +32,7 @@ _LINK_REMEDY = "put it back where it was, or import it again: fiprof import FILE
 
 
 def exists(folder: Path, name: str) -> bool:
-    """Whether a run folder has a raw file, packed or linked too. Raises FiprofError where it is no regular file."""
+    """Whether a run folder has a raw file, packed or linked too."""
     return stored(folder, name) is not None or _link(folder, name) is not None
 
 
@@ -57,7 +57,7 @@ def _link(folder: Path, name: str) -> ImportedFile | None:
 
 
 def _linked(file: ImportedFile) -> Path:
-    """Where a linked file lies. Raises FiprofError where it is gone, no regular file, or not what was imported."""
+    """Where a linked file lies."""
     path = Path(file.source)
     try:
         source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -199,7 +199,7 @@ def _touch(folder: Path, changed: Sequence[Path]) -> None:
 
 
 def _blocks(folder: Path, name: str) -> Iterator[bytes]:
-    """The plain content of a raw file, packed or not, block by block. Raises FiprofError for one that is damaged."""
+    """The plain content of a raw file, packed or not, block by block."""
     there = stored(folder, name) or name
     path = folder / there
     with files.open_file(folder, there) as source:

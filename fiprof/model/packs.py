@@ -22,10 +22,7 @@ GROUP = "fiprof.packs"
 
 @functools.cache
 def packs() -> dict[str, ModuleType]:
-    """Name -> module of every pack that is installed, in the order of their names.
-
-    Raises FiprofError for a pack that cannot be imported.
-    """
+    """Name -> module of every pack that is installed, in the order of their names."""
     # Commands that need no pack do not pay for looking through what is installed.
     from importlib.metadata import entry_points
 

@@ -84,7 +84,7 @@ class Ranks:
 
 @once
 def ranks_of(run: Run) -> Ranks:
-    """The ranks of a run; none where it has no trace. Raises FiprofError for a table that cannot be read."""
+    """The ranks of a run; none where it has no trace."""
     declared = tables.schema("processes").names
     rows = run.rows("processes", [name for name in _WHO if name in declared])
     rows.sort(key=lambda row: (row.get("file") or 0, row["device"] or 0, row["pid"]))

@@ -154,9 +154,6 @@ def write(path: Path, results: DataclassInstance) -> None:
 
 
 def read(path: Path, kind: type[T]) -> T:
-    """A results file as a dataclass with a ``schema_version``: KernelResults, EnvironmentInfo or a pack's.
-
-    Raises FiprofError where it is missing, damaged or of another schema.
-    """
+    """A results file as a dataclass with a ``schema_version``: KernelResults, EnvironmentInfo or a pack's."""
     remedy, makes = "fiprof study NAME --results-only writes it again from the runs", "fiprof study NAME makes results"
     return json_file.read(path, kind, remedy, makes=makes, damaged="is damaged or no study's result")

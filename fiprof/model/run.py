@@ -177,14 +177,11 @@ class Run:
         return self._tables[name]
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, or some of its columns, as Arrow. Raises FiprofError where it is missing or damaged."""
+        """A table, or some of its columns, as Arrow."""
         return self._reader(name).read(columns)
 
     def pieces(self, name: str, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
-        """Columns of a table so many rows at a time, which are not kept; none where the run has no such table.
-
-        Raises FiprofError where it cannot be read.
-        """
+        """Columns of a table so many rows at a time, which are not kept; none where the run has no such table."""
         if self.has(name):
             yield from self._reader(name).pieces(columns, rows)
 
@@ -204,8 +201,7 @@ class Run:
     def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """A table's rows, every column present; none where the run has no such table.
 
-        None stands for a column that the table lacks, a null, a NaN and an infinity. Raises FiprofError where it cannot
-        be read.
+        None stands for a column that the table lacks, a null, a NaN and an infinity.
         """
         if not self.has(table):
             return []
@@ -219,10 +215,7 @@ class Run:
     def by_launch(
         self, table: str, columns: Sequence[str], make: Callable[[list[dict[str, Any]]], T]
     ) -> Mapping[int, T]:
-        """What a function makes of each launch's rows of a table; empty where the run has no such table.
-
-        Raises FiprofError where it cannot be read.
-        """
+        """What a function makes of each launch's rows of a table; empty where the run has no such table."""
         return ByLaunch(make, self.table(table, ["launch", *columns])) if self.has(table) else {}
 
     @functools.cached_property

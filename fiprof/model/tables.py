@@ -168,10 +168,7 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
 
 
 class Reader:
-    """A table's file, opened once; each column is read when it is first asked for.
-
-    Raises FiprofError when the table is not there, cannot be read, or has other columns than declared.
-    """
+    """A table's file, opened once; each column is read when it is first asked for."""
 
     def __init__(self, folder: Path, name: str, *, leaving: bool = False) -> None:
         """leaving: mask the secrets that a table of before that was done may hold."""
@@ -199,7 +196,7 @@ class Reader:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Some columns, or all; categories as dictionaries.
 
-        A declared column that the file lacks, as one of an older fiprof may, is null. Raises FiprofError.
+        A declared column that the file lacks, as one of an older fiprof may, is null.
         """
         import pyarrow as pa
 
@@ -246,7 +243,7 @@ class Reader:
                 yield piece
 
     def holds_secrets(self) -> bool:
-        """Whether a text of the table is another one where it leaves. Raises FiprofError."""
+        """Whether a text of the table is another one where it leaves."""
         texts = [column.name for column in TABLES[self.path.stem].columns if column.kind in ("category", "string")]
         return any(self._hid for _ in self.pieces(texts, CHECKED_ROWS))
 
@@ -340,8 +337,5 @@ def _check(name: str, found: pa.Schema) -> None:
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A table as Arrow, categories as dictionaries.
-
-    Raises FiprofError when it is not there or cannot be read.
-    """
+    """A table as Arrow, categories as dictionaries."""
     return Reader(folder, name).read(columns)

@@ -59,7 +59,7 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
 
 
 def measured_cases(folder: Path, manifest: Manifest) -> list[CaseEntry]:
-    """The cases of a run; of a comparison those of side B. Raises FiprofError."""
+    """The cases of a run; of a comparison those of side B."""
     if manifest.kind != "comparison":
         return manifest.cases
     now = {case.b for case in read_comparison(folder).cases}

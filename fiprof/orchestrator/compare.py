@@ -450,7 +450,7 @@ class WarmProcess:
     """A process of ``fiprof.workloads rounds``: :meth:`ask` it one thing after the other, then :meth:`end` it."""
 
     def __init__(self, session: RunSession, command: Command, orders: Path, threads: Threads) -> None:
-        """orders: the FIFO that the command reads. Raises FiprofError where it cannot be started."""
+        """orders: the FIFO that the command reads."""
         self.name = command.step
         self._results = command.makes[0]
         self._over = threading.Event()
@@ -498,7 +498,7 @@ class WarmProcess:
             time.sleep(POLL_S)
 
     def end(self) -> None:
-        """Have no more orders, and wait for its end. Raises FiprofError where it fails in that."""
+        """Have no more orders, and wait for its end."""
         self.close()
         self.ended.result()
 

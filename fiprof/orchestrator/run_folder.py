@@ -137,7 +137,7 @@ class Archive:
     def create(self, label: str) -> RunFolder:
         """A new run folder, named by the time and ``label``, still under its partial name.
 
-        Raises FiprofError when it cannot be made. Two at the same second get different names.
+        Two at the same second get different names.
         """
         stem = f"{clock.now():%Y%m%d-%H%M%S}-{label}"
         with files.file_errors(self.root):

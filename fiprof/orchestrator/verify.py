@@ -65,7 +65,7 @@ def verify(folder: Path) -> Verified:
 def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None = None) -> tuple[Finding, ...]:
     """Compare an archive's catalogue, brought up to date as every command does, with all its runs.
 
-    Nothing is found of an archive that has none. Raises FiprofError where it cannot be read.
+    Nothing is found of an archive that has none.
     """
     from fiprof.model.catalogue.queries import Question
 

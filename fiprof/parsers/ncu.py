@@ -239,11 +239,7 @@ Action = Any
 
 
 def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
-    """The launches with their metrics, and the tables ``rules`` and ``hotspots``.
-
-    Raises FiprofError where ncu-report is not installed, or the file is missing, no report of ncu, newer than the
-    package, or holds no launches.
-    """
+    """The launches with their metrics, and the tables ``rules`` and ``hotspots``."""
     try:
         import ncu_report
     except ImportError as error:

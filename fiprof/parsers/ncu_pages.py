@@ -111,7 +111,7 @@ class Page:
             )
 
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[list[str]]:
-        """The cells of each row between two places of the page. Raises FiprofError for what is no CSV."""
+        """The cells of each row between two places of the page."""
         text = io.TextIOWrapper(io.BytesIO(self.data[begin:end]), encoding="utf-8", newline="")
         try:
             yield from csv.reader(text)
@@ -159,8 +159,6 @@ def read_raw(path: Path) -> Profile:
     """The launches and metrics of a raw page.
 
     Lines of ncu or of the program before the header, and of ncu after the last row, are passed over.
-    Raises FiprofError where the file is missing, too large, empty, no raw page, cut short, holds no launches or no
-    metrics, or contradicts itself.
     """
     page = Page.read(path, "raw")
     header_at = HEADER.search(page.data)
@@ -235,10 +233,7 @@ def _read_transposed(page: Page) -> Profile:
 
 
 def _text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.StringArray]:
-    """The columns of the rows between two places of a page, null for NO_VALUE.
-
-    count: how many columns there are. Raises FiprofError where a row has another number of cells, or there is none.
-    """
+    """The columns of the rows between two places of a page, null for NO_VALUE. count: how many columns there are."""
     page.check_end(begin, end)
     names = [str(column) for column in range(count)]
     bad_rows: list[pyarrow.csv.InvalidRow] = []
@@ -391,10 +386,7 @@ RULE_COLUMNS = ("Section Name", "Rule Name", "Rule Type", "Rule Description")
 
 
 def read_rules(path: Path, profile: Profile) -> pa.Table:
-    """The table ``rules`` from a details page.
-
-    Raises FiprofError where the file is missing, empty, cut short, no details page, or of another report.
-    """
+    """The table ``rules`` from a details page."""
     page = Page.read(path, "details")
     known = {str(launch): launch for launch in profile.launches["launch"]}
     return rules_table(_rules(page, list(_details(page, RULE_COLUMNS)), known))
@@ -404,8 +396,6 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
     """The launches with the metrics that a details page has, and the table ``rules``.
 
     A metric whose label is not known is called by section and label, as the page has them.
-    Raises FiprofError where the file is missing, empty, cut short, no details page, holds no launches or no metrics, or
-    contradicts itself.
     """
     page = Page.read(path, "details")
     rows = list(_details(page, METRIC_COLUMNS))
@@ -421,10 +411,7 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
 
 
 def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The rows by column; those of metrics may end before the columns of rules.
-
-    Raises FiprofError where the page is cut short or lacks a column.
-    """
+    """The rows by column; those of metrics may end before the columns of rules."""
     # The row of a metric ends with an empty cell.
     page.check_end(closing=b'\n",')
     needed = ("ID", "Kernel Name", *columns)
@@ -545,7 +532,6 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
     The page does not say which launch a listing belongs to. Listings are given to the launches in order, and each
     must have the kernel and the number of samples that the raw page gives its launch. ncu prints a listing more than
     once where several kernels of a module were profiled; repetitions count once.
-    Raises FiprofError where the file is missing, empty, cut short, no source page, or does not fit the launches.
     """
     page = Page.read(path, "source")
     page.check_end()

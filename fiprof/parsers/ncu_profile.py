@@ -123,7 +123,7 @@ Ranges = tuple[tuple[str, str], ...]
 def ranges_of(cell: str) -> Ranges:
     """The ranges in a cell of the column for push/pop ranges, without secrets.
 
-    ``7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"  …`` -> ``(("fiprof", "measure"), …)``
+    ``7 "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure" …`` -> ``(("fiprof", "measure"), …)``
     """
     found = (_RANGE.fullmatch(text) for text in _QUOTED.findall(cell))
     return tuple((plain_domain(match["domain"]), mask(match["name"])) for match in found if match)

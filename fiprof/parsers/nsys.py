@@ -70,7 +70,6 @@ def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSumma
     """Write the tables into the folder ``out``, all of them or none; empty where the export has nothing.
 
     declared: NVTX ranges that are cases.
-    Raises FiprofError where the file is missing, locked, damaged, cut short or no nsys export.
     """
     with Export(sqlite) as export:
         out.mkdir(parents=True, exist_ok=True)

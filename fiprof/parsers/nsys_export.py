@@ -93,7 +93,7 @@ class Export:
     """The tables of one file. Use as a context manager; every method raises FiprofError for a damaged file."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises FiprofError where it is missing, empty, cut short, or no nsys export."""
+        """Open the file."""
         self.path = path
         self.absent_columns: dict[str, None] = {}
         """A sentence for each column that was asked for in vain so far."""
@@ -348,7 +348,7 @@ class Export:
         """A table's pages in the order of the rows' ids, as many together as are read at once; and what reads them.
 
         That gives some columns (name -> whether it is of real numbers) of the rows in each group of pages, decoded some
-        groups ahead. Raises NotPlainError, and FiprofError as all methods.
+        groups ahead. Raises NotPlainError.
         """
         found = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
         described = self._described(table)

@@ -41,7 +41,7 @@ SMALL = (MESSAGES, *EXPORTED_BY)
 def scrub(path: Path) -> None:
     """Take out of an export, in place, what does not belong to the trace, and mask secrets.
 
-    What is deleted is overwritten in the file. Raises FiprofError where the file is no SQLite or cannot be written.
+    What is deleted is overwritten in the file.
     """
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:

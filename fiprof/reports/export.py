@@ -118,7 +118,7 @@ def _is_export(out: Path, target: str) -> bool:
 
 
 def _readers(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, tables.Reader]]:
-    """The run's tables, one after the other. Raises FiprofError where it has none, or one cannot be read."""
+    """The run's tables, one after the other."""
     names = [name for name in TABLES if run.has(name)]
     if not names:
         raise FiprofError(f"{run.manifest.name} has no tables", "fiprof parse makes them from the raw files")
@@ -250,10 +250,7 @@ def render(made: Report, suffixes: Sequence[str]) -> dict[str, str]:
 
 
 def write_report(made: Report, folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Write report.md and report.html into a folder. Returns their paths.
-
-    suffixes: md, html or both. Raises FiprofError where the folder cannot be written.
-    """
+    """Write report.md and report.html into a folder. Returns their paths. suffixes: md, html or both."""
     elsewhere = f"{ELSEWHERE} DIR"
     texts = render(made, suffixes)
     with file_errors(folder, elsewhere):
@@ -269,7 +266,7 @@ def write_bundle(
     """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
 
     Each run has a folder of its name in it; the report lies at the top. with_private: raw reports that hold an
-    environment too. Raises FiprofError where it cannot be written, or something of a run is damaged or no file.
+    environment too.
     """
     import zipfile
 

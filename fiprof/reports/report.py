@@ -82,11 +82,7 @@ class Report:
 
 
 def report(runs: Sequence[Run]) -> Report:
-    """The report of the runs.
-
-    runs: at least one, with their tables made.
-    Raises FiprofError for a table that is there and cannot be read.
-    """
+    """The report of the runs. runs: at least one, with their tables made."""
     measured, ink = [run.once(Analyses) for run in runs], Ink()
     found = [rows_of(each) for each in measured]
     several = len(runs) > 1

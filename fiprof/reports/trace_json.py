@@ -41,7 +41,7 @@ def write(run: Run, path: Path) -> str:
     written, in words.
 
     Times are those of the tables, moved so that the earliest is 0.
-    Raises FiprofError where the run has no trace, or the file cannot be written.
+    Raises FiprofError where the run has no trace.
     """
     run = dataclasses.replace(run, leaving=True)
     if not run.has("kernels"):

@@ -199,7 +199,7 @@ class Workload(ABC, Generic[P]):
 
 
 def parameters(workload: type[Workload[Any]]) -> tuple[Parameter, ...]:
-    """The declared parameters of a workload, in order. Raises FiprofError where they are declared wrongly."""
+    """The declared parameters of a workload, in order."""
     try:
         hints = typing.get_type_hints(workload.Params)
         return tuple(

@@ -118,8 +118,7 @@ class ProgramComparison:
 
 
 def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
-    """counters: whether ncu's numbers can be compared. Raises FiprofError where a side has no kernels under nsys, or a
-    table cannot be read."""
+    """counters: whether ncu's numbers can be compared. Raises FiprofError where a side has no kernels under nsys."""
     tops = top(a), top(b)
     kernels = kernel_changes(kernels_of_program(a), kernels_of_program(b))
     shares = []

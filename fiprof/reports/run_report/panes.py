@@ -69,7 +69,7 @@ MEMORIES = (
 
 
 def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, Any]:
-    """Launch -> its panes, for the groups' launches; under ``keys`` what the counters are. Raises FiprofError."""
+    """Launch -> its panes, for the groups' launches; under ``keys`` what the counters are."""
     run = measured.run
     sources = _sources(run, [group.shown.launch for group in groups])
     raw_names, raw = _raw(run, [group.shown.launch for group in groups[:MOST_RAW]])

@@ -231,7 +231,7 @@ class Rows:
 
 
 def rows_of(measured: Analyses) -> Rows:
-    """What takes a run's time. Raises FiprofError for a table that cannot be read."""
+    """What takes a run's time."""
     run = measured.run
     if run.has("kernels") and (run.of_program or not run.cases or run.imported) and run.row_count("kernels"):
         return _of_program(measured, top(run, within_steady=True))

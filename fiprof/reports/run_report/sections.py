@@ -141,10 +141,7 @@ SIZES = (
 
 
 def parameters(measured: Analyses) -> Section:
-    """The maps; and of cases that differ in one parameter alone, a table each of options and of sizes.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """The maps; and of cases that differ in one parameter alone, a table each of options and of sizes."""
     run = measured.run
     times = {case.id: time for case in run.cases if (time := KERNEL_TIME.traced(run, case.id)) is not None}
     series: dict[tuple[str, str, tuple[object, ...]], list[CaseEntry]] = defaultdict(list)
@@ -213,10 +210,7 @@ def format_switch(value: object) -> str:
 
 
 def maps(measured: Analyses) -> Iterator[View]:
-    """The maps of a run: kernel time over the two parameters of most values, those that define the problem first.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """The maps of a run: kernel time over the two parameters of most values, those that define the problem first."""
     workloads: dict[str, list[CaseEntry]] = defaultdict(list)
     for case in measured.run.cases:
         if KERNEL_TIME.of(measured.run, case.id):
@@ -293,7 +287,7 @@ def _cell(measured: Analyses, cases: Sequence[CaseEntry], options: Sequence[str]
 
 
 def times(runs: Sequence[Run]) -> Section:
-    """How long an iteration of each case takes, by each tool. Raises FiprofError for a table that cannot be read."""
+    """How long an iteration of each case takes, by each tool."""
     cases = {case.id: case for run in runs for case in run.cases}
 
     def time(case: CaseEntry) -> float:
@@ -328,7 +322,7 @@ def times(runs: Sequence[Run]) -> Section:
 
 
 def planned(run: Run) -> Section:
-    """What planning costs, apart from run(). Raises FiprofError for a table that cannot be read."""
+    """What planning costs, apart from run()."""
     rows = plans(run)
     return Section("planned", "Planning", (show_report.planning(rows),) if rows else ())
 
@@ -344,7 +338,7 @@ def ranges(found: Rows) -> Section:
 
 
 def ranks(runs: Sequence[Run]) -> Section:
-    """Which rank the others wait for. Raises FiprofError for a table that cannot be read."""
+    """Which rank the others wait for."""
     blocks = [
         view
         for run in runs
@@ -369,7 +363,7 @@ def checked(found: Sequence[Check]) -> str:
 
 
 def sure(runs: Sequence[Run]) -> Section:
-    """The checks that failed and those that were not possible. Raises FiprofError for a table that cannot be read."""
+    """The checks that failed and those that were not possible."""
     blocks: list[Any] = []
     rows = []
     for number, run in enumerate(runs, 1):
