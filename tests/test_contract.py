@@ -9,7 +9,7 @@ from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
 from fiprof.reports.writers import render
 from tests import docs, golden
-from tests.recorded_runs import RUNS, invoke, parsed, served, session_folder
+from tests.recorded_runs import RUNS, invoke, parsed, profiled, served, session_folder
 from tests.test_gate import MAIN, STEADY, gated
 
 MEASURED = gated(STEADY, STEADY)
@@ -41,6 +41,7 @@ def printed_rows() -> list[dict[str, Any]]:
             ("story", str(served("batching").path), "--table", table)
             for table in ("steps", "requests", "told", "memory")
         ),
+        ("story", str(profiled("ranks").path), "--table", "steps"),
     )
     measured = {
         "compare": measured_document(MEASURED.comparison, MEASURED.run.cases),

@@ -3,6 +3,7 @@
 import json
 import lzma
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -390,16 +391,25 @@ def test_the_story_of_a_server_is_told_in_order(recordings: dict[str, Path], mon
 
 
 def test_steps_that_wait_for_a_late_rank() -> None:
-    """Rank 1 sleeps in three of the 30 steps; step 8 waits for its first use of a library."""
-    found = [each for each in told(profiled("ranks").path)["surprises"] if each["cause"]["id"] == "late_rank"]
-    assert {each["number"]: each["cause"]["doing"] for each in found} == {
-        5: "host late",
-        8: "host first use",
-        15: "host late",
-        25: "host late",
+    """Rank 1 sleeps in three of the 30 steps; step 8 waits for its first use of a library. Each step says who came late,
+    by how much, and what it did."""
+    run = profiled("ranks")
+    found = [each for each in told(run.path)["surprises"] if each.get("cause", {}).get("id") == "late_rank"]
+    assert {each["number"]: each["cause"]["doing"]["range"] for each in found} == {
+        5: "late",
+        8: "first use",
+        15: "late",
+        25: "late",
     }
     assert {each["cause"]["late_rank"] for each in found} == {1}
-    of_rank = {each["number"]: each["cause"] for each in told(profiled("ranks").path, "--rank", "1")["surprises"]}
+    steps = {row["number"]: row for row in told(run.path, "--table", "steps")["rows"] if row["what"] == "step"}
+    slept = re.search(r"rank 1 late by \[(.+)\] ms", (run.path / "logs/nsys.log").read_text(encoding="utf-8"))
+    assert slept is not None
+    for number, ms in zip((5, 15, 25), map(float, slept[1].split(", ")), strict=True):
+        late = steps[number]
+        assert (late["late_rank"], late["meanwhile"]["range"]) == (1, "late")
+        assert abs(late["late_ms"] - ms) < 0.05 * ms
+    of_rank = {each["number"]: each["cause"] for each in told(run.path, "--rank", "1")["surprises"] if "cause" in each}
     assert {number: of_rank[number]["id"] for number in (5, 15, 25)} == dict.fromkeys((5, 15, 25), "host")
     assert {of_rank[number]["range"] for number in (5, 15, 25)} == {"late"}
 

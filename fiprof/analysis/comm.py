@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -31,10 +31,12 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import Rank, Ranks, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, Stretches, split, union, within
+from fiprof.text import short_kernel
 
 KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "copy", "call", "host")
 """What keeps a rank: its GPU runs a kernel of its own, is in another collective, or copies; else its thread is in a
 CUDA call, or in none. What comes first here counts where several do."""
+NOT_KNOWN = ("", "", "")
 SMALLEST_SHARE = 0.01
 """Of a delay: what the late rank did for less of it is told of no single collective."""
 MOST_BUFFERED = 4.0
@@ -124,31 +126,60 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
     )
 
 
-class Waited(NamedTuple):
-    """What a rank waited for in collectives, by the rank that came last."""
+class Delay(NamedTuple):
+    """What a rank kept others waiting, being the last to come to collectives."""
 
-    ns: dict[int, float]
-    meanwhile: dict[int, str]
-    """What that rank did most; empty where nothing is known."""
+    rank: int
+    ns: float
+    """From the first rank's start to its own."""
+    waited_ns: float
+    """What the rank that is asked for waited of it."""
     collectives: int
+    doing: Finding
+    """What the late rank did most."""
 
 
-def waited(run: Run, rank: int, begins: Ints, ends: Ints) -> Waited:
-    """What a rank waited for in the collectives that it began in some stretches of time, ns since the trace began."""
-    late: dict[int, float] = defaultdict(float)
-    doing: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    count = 0
-    for row in run.once(comm).collectives:
+def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:
+    """Who came last to the collectives that a rank began in stretches of time (ns since the trace began, in order): of
+    each group of these, the longest delay first."""
+    found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0]))
+    done: dict[tuple[int, int], Counter[tuple[str, str, str]]] = defaultdict(Counter)
+    for row in run.once(comm).collectives if len(begins) else ():
         for each in row["arrivals"]:
-            at = each["start_us"] * 1e3
-            if each["rank"] == rank and ((begins <= at) & (at < ends)).any():
-                late[row["late_rank"]] += each["wait_us"] * 1e3
-                count += 1
-                for meanwhile in row["meanwhile"]:
-                    words = filter(None, (meanwhile[key] for key in ("doing", "doing_name", "range")))
-                    doing[row["late_rank"]][" ".join(words)] += meanwhile["us"]
-    most = {other: max(doing[other], key=doing[other].__getitem__, default="") for other in late}
-    return Waited({other: ns for other, ns in late.items() if other != rank and ns}, most, count)
+            at, late = each["start_us"] * 1e3, row["late_rank"]
+            place = int(np.searchsorted(begins, at, side="right")) - 1
+            if each["rank"] != rank or place < 0 or at >= ends[place]:
+                continue
+            group = int(groups[place])
+            more = row["skew_us"] * 1e3, each["wait_us"] * 1e3 if late != rank else 0.0, 1
+            found[group][late] = [sum(pair) for pair in zip(found[group][late], more, strict=True)]
+            for doing in row["meanwhile"]:
+                done[group, late][doing["doing"], doing["doing_name"], doing["range"]] += doing["us"]
+    return {
+        group: sorted(
+            (
+                Delay(late, ns, waited_ns, int(count), doing_words(*max(what, key=what.__getitem__, default=NOT_KNOWN)))
+                for late, (ns, waited_ns, count) in of.items()
+                for what in [done[group, late]]
+            ),
+            key=lambda delay: -delay.ns,
+        )
+        for group, of in found.items()
+    }
+
+
+def doing_words(doing: str, name: str, range_: str) -> Finding:
+    """What a rank did (one of DOING), with the kernel's or call's name and the range."""
+    words = {
+        KERNEL: "kernel {name}",
+        COMMUNICATION: "another collective",
+        COPY: "copy",
+        CALL: "{name}",
+        "": "not known",
+    }
+    inside = " in {range}" if range_ and doing in (CALL, HOST) else ""
+    said = words.get(doing, "host code") + inside
+    return finding("doing", said, doing=doing, name=short_kernel(name), range=range_)
 
 
 def _on_one_clock(kernels: Kernels, clocks: Mapping[int, Clock]) -> Kernels:

@@ -8,16 +8,19 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fiprof.analysis.comm import Delay, delays
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, repeated, steady
 from fiprof.analysis.trace import Marks, calls, kernel_calls, marks, phases, thread_keys
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Worded
+from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost, split
 
@@ -111,6 +114,12 @@ class Moments:
     def name(self, place: int) -> str:
         """Of a moment as the program has it; its group's where it has none of its own."""
         return self.texts[place] or self.names[self.group[place]].text
+
+    @cached_property
+    def delays(self) -> dict[int, list[Delay]]:
+        """Of each moment which ranks came late to its collectives, the longest delay first."""
+        rank = ranks_of(self.run).on(self.device)
+        return {} if rank is None else delays(self.run, rank, self.from_, self.done, np.arange(self.count))
 
     # Where one ends and the next begins
 

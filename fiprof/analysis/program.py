@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.comm import waited
+from fiprof.analysis.comm import delays
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Cause, Part, Why, between, outside, parts
@@ -476,12 +476,14 @@ class _Gpu:
         rank = self.part.activity.rank
         if rank is None:
             return 0.0
-        waits = waited(self.run, rank, self.at.begins, self.at.ends)
-        for other, ns in waits.ns.items():
+        late = delays(self.run, rank, self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)).get(0, [])
+        per_step = self.per_step(sum(each.collectives for each in late))
+        for each in late:
             words = "meanwhile rank {late_rank}: {doing}"
-            because = finding("meanwhile", words, late_rank=other, doing=waits.meanwhile[other])
-            self.add(Waste.RANKS, ns, f"rank {other}", None, per_step=self.per_step(waits.collectives), because=because)
-        return sum(waits.ns.values())
+            because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
+            if each.waited_ns:
+                self.add(Waste.RANKS, each.waited_ns, f"rank {each.rank}", None, per_step=per_step, because=because)
+        return sum(each.waited_ns for each in late)
 
     def of_streams(self) -> None:
         """Streams that take turns although each kernel leaves room for another's."""

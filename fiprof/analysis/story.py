@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis import samples, surprises
+from fiprof.analysis.comm import Delay
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import layers, typical_steps
@@ -64,6 +65,12 @@ STEPS = (
 )
 """One moment; the host's times are those of the launching thread. What its range says in numbers follows, each with
 ``says_`` before its word."""
+LATE = (
+    Column("late_rank", "late", spec="d", meaning="The rank that the others wait for most in the step's collectives."),
+    Column("late_ms", "by", "ms", ",.3f", "From the first rank's start to its own, in all of them."),
+    Column("meanwhile", "meanwhile", narrow=Narrow.BELOW, meaning="What it does most then."),
+)
+"""Of a step, where there are ranks."""
 SAYS = "says_"
 MEMORY = (
     Column("at_ms", "at", "ms", ",.1f"),
@@ -162,6 +169,11 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += surprises.leak(moments, rows)
         laws += surprises.growth(moments, rows)
+        median = float(np.median(moments.length[rows]))
+        delayed = surprises.late_rank([_latest(moments, place) for place in rows.tolist()], median)
+        if delayed:
+            what = moments.names[group].text
+            surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))
     # A warm-up and the steps have the same layers: those that come last are told.
     layered = {
         tuple(layer[0].values[key] for key in ("count", "period", "kernels")): layer
@@ -350,6 +362,7 @@ def _beats(moments: Moments, own: Mapping[int, Step], surprising: Sequence[Findi
             _doing(moments.does[place]) if counts[group] < FEW_STEPS else (),
             () if repeats else _functions(moments, begin, int(moments.edges[place + 1])),
             slow.get(place),
+            _latest(moments, place),
         )
 
 
@@ -372,11 +385,16 @@ def _functions(moments: Moments, begin: int, end: int) -> tuple[Finding, ...]:
     )
 
 
+def _latest(moments: Moments, place: int) -> Delay | None:
+    return next(iter(moments.delays.get(place, ())), None)
+
+
 def _steps(moments: Moments, own: Mapping[int, Step], places: Ints) -> Iterator[Row]:
     """Rows of STEPS, with what each says of itself."""
     for number, place in enumerate(places.tolist()):
         step = own.get(place)
         said = step.said.items() if step else ()
+        late = _latest(moments, place)
         yield {
             "number": number,
             "what": moments.name(place),
@@ -389,6 +407,9 @@ def _steps(moments: Moments, own: Mapping[int, Step], places: Ints) -> Iterator[
             "kind": step.kind if step else Kind.OTHER,
             **{f"{SAYS}{word}": list(value) if isinstance(value, tuple) else value for word, value in said},
             **{f"{does}_ms": float(moments.does[place, n]) / 1e6 for n, does in enumerate(DOES)},
+            "late_rank": late and late.rank,
+            "late_ms": late and late.ns / 1e6,
+            "meanwhile": late and late.doing,
         }
 
 

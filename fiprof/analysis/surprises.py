@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.comm import waited
+from fiprof.analysis.comm import Delay
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
@@ -17,8 +17,8 @@ from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
 from fiprof.analysis.requests import short_name
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
-from fiprof.model.finding import Finding, finding
-from fiprof.model.ranks import COLLECTIVE, ranks_of
+from fiprof.model.finding import Finding, finding, worded
+from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.spans import Stretches
 
 FEW_STEPS = 5
@@ -38,6 +38,9 @@ EXPLAINS = 0.4
 """Share of a step's excess from which on something is its cause."""
 MOST_OF = 0.8
 """Share of it from which on the cause is not said to be a part of it."""
+LATE_SHARE = 0.1
+"""Share of steps by which a rank is late in them, at least, to be told."""
+MEANWHILE = ", meanwhile {doing}"
 LEAST_GROWTH = 0.02
 """Share of the first step by which steps grow, or shrink, at least, from the first to the last, to be told."""
 MOST_CHANGES = 4
@@ -189,20 +192,39 @@ def _cause(more: Mapping[Part, tuple[float, int]], excess: float, names: Sequenc
 
 def _late_rank(moments: Moments, place: int, excess: float) -> Finding | None:
     """The rank that a step waits for in its collectives; None where that explains too little of its excess."""
-    rank = ranks_of(moments.run).on(moments.device)
-    waits = None if rank is None else waited(moments.run, rank, moments.from_[[place]], moments.done[[place]])
-    if waits is None or max(waits.ns.values(), default=0.0) < EXPLAINS * excess:
+    late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
+    if late is None or late.waited_ns < EXPLAINS * excess:
         return None
-    other = max(waits.ns, key=waits.ns.__getitem__)
-    doing = waits.meanwhile[other]
     return finding(
         "late_rank",
-        "waiting for rank {late_rank}" + (", meanwhile {doing}" if doing else ""),
-        more_ms=waits.ns[other] / 1e6,
+        "waiting for rank {late_rank}" + MEANWHILE,
+        more_ms=late.waited_ns / 1e6,
         range="",
-        name=f"rank {other} {doing}",
-        late_rank=other,
-        doing=doing,
+        name=f"rank {late.rank} {worded(late.doing)}",
+        late_rank=late.rank,
+        doing=late.doing,
+    )
+
+
+def late_rank(latest: Sequence[Delay | None], usual_ns: float) -> Finding | None:
+    """The rank that comes late in most of some steps, by a share of them that counts. latest: of each step the longest
+    delay."""
+    of_rank: dict[int, list[Delay]] = defaultdict(list)
+    for each in latest:
+        if each is not None:
+            of_rank[each.rank].append(each)
+    longest: list[Delay] = max(of_rank.values(), key=len, default=[])
+    mine = sorted(longest, key=lambda each: each.ns)
+    median = mine[len(mine) // 2] if len(mine) >= max(MOST_OF * len(latest), 1) else None
+    if median is None or median.ns < LATE_SHARE * usual_ns:
+        return None
+    return finding(
+        "late_rank",
+        "rank {late_rank} comes {late_ms:,.3f} ms late to collectives ({share:.0%} of a step)" + MEANWHILE,
+        late_rank=median.rank,
+        late_ms=median.ns / 1e6,
+        share=median.ns / usual_ns,
+        doing=median.doing,
     )
 
 

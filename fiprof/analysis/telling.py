@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fiprof.analysis.comm import Delay
 from fiprof.analysis.frames import Column
 from fiprof.analysis.requests import Kind, Request, Step
-from fiprof.analysis.surprises import same_cause
+from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.finding import Finding, finding
 
 Row = dict[str, Any]
@@ -49,6 +50,8 @@ class Beat:
     inside: tuple[Finding, ...] = ()
     """What it was in most, of what comes once."""
     slow: Finding | None = None
+    late: Delay | None = None
+    """By the rank that others wait for most."""
     events: list[Finding] = field(default_factory=list)
     rank: float = 0.0
     """How much it wants a line of its own; 0: not at all."""
@@ -265,7 +268,8 @@ def _folded(run: Sequence[Beat]) -> Finding:
     between = float(np.median(gaps)) / 1e6 if gaps else 0.0
     apart = finding("apart", "{ms:,.2f} ms between them", ms=between) if between >= 0.1 * values["each_ms"] else None
     doing = finding("host", "the host: {doing}", doing=run[0].doing) if run[0].doing else None
-    return _joined("steps", head, apart, doing, *_levels(run), *_events(run), **values)
+    late = late_rank([beat.late for beat in run], 1e6 * values["each_ms"])
+    return _joined("steps", head, apart, late, doing, *_levels(run), *_events(run), **values)
 
 
 def _events(run: Sequence[Beat]) -> Iterator[Finding]:

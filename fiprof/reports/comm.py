@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from fiprof.analysis.comm import CALL, CAUSES, COLLECTIVES, HOST, RANKS, Comm, Row
+from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, Row, doing_words
 from fiprof.model.finding import say, worded
 from fiprof.reports.timeline_text import axis, bytes_words, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
-from fiprof.text import short_kernel
 
 By = Literal["collective", "rank", "cause"]
 
@@ -120,10 +119,7 @@ def summary(what: Comm) -> str:
 
 def _doing(row: Row) -> str:
     """What a rank did, in words."""
-    words = {"kernel": "kernel {name}", "communication": "another collective", "copy": "copy", "call": "{name}"}
-    inside = " in {range}" if row["range"] and row["doing"] in (CALL, HOST) else ""
-    said = words.get(row["doing"], "host code") + inside
-    return say(said, name=short_kernel(row["doing_name"]), range=row["range"])
+    return worded(doing_words(row["doing"], row["doing_name"], row["range"]))
 
 
 def _chart(chart: Row, what: Comm) -> View:

@@ -7,7 +7,7 @@ from typing import Any
 from fiprof.analysis.layers import LAYERS
 from fiprof.analysis.program import Program
 from fiprof.analysis.requests import REQUESTS
-from fiprof.analysis.story import HAPPENED, MEMORY, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.story import HAPPENED, LATE, MEMORY, SAYS, SHOWN, STEPS, Row, Story
 from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded
@@ -89,7 +89,11 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
 
 def step_columns(what: Story) -> tuple[Column, ...]:
     """Those of the steps, with what they say of themselves."""
-    return *STEPS, *(Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in what.said)
+    return (
+        *STEPS,
+        *(LATE if what.rank is not None else ()),
+        *(Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in what.said),
+    )
 
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
@@ -159,4 +163,6 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     notes: tuple[str, ...] = ()
     if len(rows) > len(shown):
         notes = (say("{count:step|steps} more: as CSV and JSON", count=len(rows) - len(shown)),)
-    return Document(view_of(step_columns(what), rows), (view_of(STEPS, shown, title="Steps", notes=notes),))
+    columns = step_columns(what)
+    kept = [column for column in columns if not column.key.startswith(SAYS)]
+    return Document(view_of(columns, rows), (view_of(kept, shown, title="Steps", notes=notes),))
