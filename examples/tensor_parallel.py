@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RANKS, HIDDEN, PARAMETERS, HEADS = 2, 4096, 218_112_000, 32
 """Ranks, and of the whole model: its hidden size, a layer's parameters, its heads."""
-PAGE = 128
+PAGE = 512
 """Tokens in a page: plan() sends a table of them."""
 
 
@@ -61,8 +61,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8, help="layers of the model [8]")
     parser.add_argument("--prompt", type=int, default=2048, help="tokens of the prefill [2048]")
-    parser.add_argument("--batch", type=int, default=128, help="requests that decode [128]")
-    parser.add_argument("--context", type=int, default=4096, help="tokens of each that the KV cache holds [4096]")
+    parser.add_argument("--batch", type=int, default=32, help="requests that decode [32]")
+    parser.add_argument("--context", type=int, default=16384, help="tokens of each that the KV cache holds [16384]")
     parser.add_argument("--steps", type=int, default=12, help="decode steps [12]")
     parser.add_argument("--all-reduce", choices=("nccl", "flashinfer"), default="nccl", help="whose [nccl]")
     parser.add_argument("--slow-rank", type=int, choices=range(RANKS), help="the rank that is slowed [none]")
