@@ -22,7 +22,7 @@ CAUSES = {
     "pageable-copies": ("pageable_copies", "Host-to-Device", "pin_memory"),
     "streams": ("streams", "2 streams", "overlap_streams"), "small-kernels": ("launches", "", "capture_step"),
     "allocation": ("allocation", "", "keep_memory"), "gil": ("gil", "burn (causes.py:", "free_lock"),
-    "loader": ("input", "dataloader.py", "faster_input"),
+    "loader": ("input", "dataloader.py", "faster_input"), "late-rank": ("ranks", "rank 1", "help_rank"),
 }  # fmt: skip
 """Program -> its cause, what its name contains, and the step."""
 OF_PROCESSES = 5.0
@@ -77,7 +77,7 @@ def test_the_report_begins_with_what_top_says(recorded: Recording) -> None:
     printed = " ".join(invoke("top", str(run))[1].split())
     assert invoke("report", str(run))[0] == 0
     page = " ".join(re.sub(r"<[^>]*>", "", unescape((run / "report.html").read_text(encoding="utf-8"))).split())
-    assert printed[printed.index("The GPU is idle") : printed.index(" Steady part")] in page
+    assert printed[printed.index("GPU is idle") : printed.index(" Steady part")] in page
 
 
 def test_without_the_cause_it_saves_what_was_promised(recorded: Recording) -> None:
