@@ -12,7 +12,6 @@ from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, packs
 from fiprof.model.finding import Finding, Provenance, TracedNumber, Worded, finding
-from fiprof.model.manifest import Baseline
 from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run, once
 
@@ -200,6 +199,7 @@ def timed(run: Run) -> list[CaseResult]:
     found = []
     for case in run.cases:
         baseline, traced = run.baseline.get(case.id), run.trace.cases.get(case.id)
+        rounds = baseline.wall_rounds_us if baseline else ()
         found.append(
             CaseResult(
                 id=case.id,
@@ -207,7 +207,7 @@ def timed(run: Run) -> list[CaseResult]:
                 params=case.params,
                 run=run.manifest.name,
                 plain=times(baseline.gpu_us, baseline.rounds) if baseline else None,
-                wall=wall_times(baseline),
+                wall=times(rounds, len(rounds)) if len(rounds) > 1 else None,
                 wall_us=case_quantities.WALL.of(run, case.id),
                 waiting_pct=case_quantities.WAITING.of(run, case.id),
                 nsys=times(traced.iterations_us if traced else (), run.settings.rounds),
@@ -215,9 +215,3 @@ def timed(run: Run) -> list[CaseResult]:
             )
         )
     return found
-
-
-def wall_times(baseline: Baseline | None) -> Times | None:
-    """Host time of an iteration over the rounds; None for fewer than two."""
-    rounds = baseline.wall_rounds_us if baseline else ()
-    return times(rounds, len(rounds)) if len(rounds) > 1 else None

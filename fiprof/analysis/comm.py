@@ -113,7 +113,11 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
     kernels, communicating = communication(run)
     tied = {clock.file: clock for clock in trace_clocks(run)}
     clocks = {rank: tied.get(file, Clock(file)) for rank, file in ranks.files.items()}
-    matched = match(_on_one_clock(kernels, clocks), ranks, local_ranks(run, ranks))
+    start, end = kernels.start.copy(), kernels.end.copy()
+    for rank, clock in clocks.items():
+        mine = kernels.rank == rank
+        start[mine], end[mine] = clock.to_first(start[mine]), clock.to_first(end[mine])
+    matched = match(replace(kernels, start=start, end=end), ranks, local_ranks(run, ranks))
     activity = Activity(run, ranks, communicating, clocks)
     steps = Steps(run, kernels)
     collectives, causes = _collectives(matched, activity, steps)
@@ -180,15 +184,6 @@ def doing_words(doing: str, name: str, range_: str) -> Finding:
     inside = " in {range}" if range_ and doing in (CALL, HOST) else ""
     said = words.get(doing, "host code") + inside
     return finding("doing", said, doing=doing, name=short_kernel(name), range=range_)
-
-
-def _on_one_clock(kernels: Kernels, clocks: Mapping[int, Clock]) -> Kernels:
-    """The kernels on the first trace's clock. clocks: of each rank."""
-    start, end = kernels.start.copy(), kernels.end.copy()
-    for rank, clock in clocks.items():
-        mine = kernels.rank == rank
-        start[mine], end[mine] = clock.to_first(start[mine]), clock.to_first(end[mine])
-    return replace(kernels, start=start, end=end)
 
 
 def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[list[Row], list[Row]]:

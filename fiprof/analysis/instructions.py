@@ -159,10 +159,6 @@ class Listing:
         return finite(self.rows["top_reason"])
 
     @functools.cached_property
-    def _in_code(self) -> Counter[Family]:
-        return Counter(map(family, self.code.lines))
-
-    @functools.cached_property
     def _executed(self) -> Counter[str]:
         """Opcodes and families of what was executed, and how often."""
         found: Counter[str] = Counter()
@@ -174,7 +170,7 @@ class Listing:
 
     def count(self, *families: Family) -> int:
         """Instructions of these families in the code."""
-        return sum(self._in_code[each] for each in families)
+        return sum(family(line) in families for line in self.code.lines)
 
     def executed_share(self, *those: str) -> float | None:
         """Executed instructions of these families or opcodes, of all, 0 to 1; None where that was not collected."""

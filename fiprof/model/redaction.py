@@ -160,18 +160,20 @@ def masked(content: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """A document without secrets, and what was masked in it: ``argv: HF_TOKEN``."""
     values, names = secrets(), set[str]()
 
-    def assigned(key: str, value: Any, found: Found) -> Any:
-        if not isinstance(value, str) or key == "key":
-            return clear(value, key)
-        # As a command line would set it.
-        return mask_words([f"{key}={value}"], values, found)[0].removeprefix(f"{mask(key, values)}=")
-
     def clear(value: Any, where: str) -> Any:
         found: Found = []
         if isinstance(value, str):
             value = mask(value, values, found)
         elif isinstance(value, dict):
-            value = {mask(key, values): assigned(key, each, found) for key, each in value.items()}
+            cleared = {}
+            for key, each in value.items():
+                name = mask(key, values)
+                if isinstance(each, str) and key != "key":
+                    # As a command line would set it.
+                    cleared[name] = mask_words([f"{key}={each}"], values, found)[0].removeprefix(f"{name}=")
+                else:
+                    cleared[name] = clear(each, key)
+            value = cleared
         elif isinstance(value, list | tuple):
             words = all(isinstance(each, str) for each in value)
             value = mask_words(value, values, found) if words else [clear(each, where) for each in value]

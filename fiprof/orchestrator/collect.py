@@ -27,7 +27,7 @@ from fiprof.model.run import Run
 from fiprof.model.settings import ToolName, from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
-from fiprof.orchestrator.environment import collect_facts, run_environment, workload_environment
+from fiprof.orchestrator.environment import collect_facts, run_environment
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import Bench, Gate, Replay, Result, RunSession, Started, read_log, require_success
@@ -201,7 +201,9 @@ class Collection(RunSession):
                         "the workload ended the process itself; its output stands in logs/plain.log",
                     )
         finally:
-            self.folder.note_environment(workload_environment(results))
+            for record in read_jsonl(results):
+                if record.get("kind") == "environment":
+                    self.folder.note_environment({key: record.get(key, {}) for key in ("packages", "gpu")})
             if self._facts is not None:
                 facts = self._facts.result()
                 self.folder.note_environment({"program": facts, "git": facts["git"]})

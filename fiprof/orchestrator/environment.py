@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.manifest import read_jsonl
 from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.tools import Tool
 from fiprof.workloads.case import Case
@@ -47,14 +46,6 @@ def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> di
         "program": dict(program),
         "git": program["git"],
     }
-
-
-def workload_environment(baseline: Path) -> dict[str, Any]:
-    """packages and gpu as the workload's process saw them; empty where it did not come that far."""
-    for record in read_jsonl(baseline):
-        if record.get("kind") == "environment":
-            return {"packages": record.get("packages", {}), "gpu": record.get("gpu", {})}
-    return {}
 
 
 def program_facts(command: Sequence[str]) -> dict[str, Any]:

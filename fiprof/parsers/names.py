@@ -48,7 +48,12 @@ def short_name(demangled: str) -> str:
         if kind == "open":
             opened.append(part)
         elif kind == "close":
-            _close(opened, part)
+            # A ``>`` inside parentheses is a comparison, a ``<`` left open by them was one.
+            if part != ">":
+                while opened and opened.pop() == "<":
+                    pass
+            elif opened and opened[-1] == "<":
+                opened.pop()
         if outermost:
             if naming and outermost in "{[":
                 word.append(part)
@@ -61,16 +66,6 @@ def short_name(demangled: str) -> str:
         elif naming and part != "<":
             word.append("".join(part.split()))
     return "".join(word or before).lstrip("*&").strip() or text or NO_NAME
-
-
-def _close(opened: list[str], closer: str) -> None:
-    """Close the innermost group; a ``>`` inside parentheses is a comparison, a ``<`` left open by them was one."""
-    if closer == ">":
-        if opened and opened[-1] == "<":
-            opened.pop()
-        return
-    while opened and opened.pop() == "<":
-        pass
 
 
 def case_of(domain: str, name: str, declared: Sequence[str]) -> str | None:

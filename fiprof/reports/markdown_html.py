@@ -53,12 +53,9 @@ def escape_markdown(value: object) -> Markdown:
     if isinstance(value, Markdown):
         return value
     text = re.sub(r"([\\`*\[\]<>|~&])|(?<!\w)_|_(?!\w)", r"\\\g<0>", escape_control(str(value)))
-    return Markdown(re.sub(r"^(#|[-+=](?=\s|$|[-=])|\d+(?=[.)]\s))", _at_line_start, text))
-
-
-def _at_line_start(found: re.Match[str]) -> str:
-    """What would begin a heading or a list."""
-    return f"{found[1]}\\" if found[1].isdigit() else f"\\{found[1]}"
+    # What would begin a heading or a list.
+    text = re.sub(r"^(#|[-+=](?=\s|$|[-=]))", r"\\\1", text)
+    return Markdown(re.sub(r"^(\d+)(?=[.)]\s)", r"\1\\", text))
 
 
 def code_span(value: object) -> Markdown:

@@ -316,7 +316,7 @@ def _sentence(found: Gate, case: GatedCase) -> str:
     return say(_SENTENCES[case.decision], **values)
 
 
-def _suite_name(against: str) -> str:
+def suite_name(against: str) -> str:
     """What a CI system calls the gate."""
     return escape_control(f"fiprof gate against {against}")
 
@@ -355,7 +355,7 @@ def junit_error(against: str, message: str) -> bytes:
 def _xml(against: str, tests: Iterable[Any], seconds: float, properties: Mapping[str, str]) -> bytes:
     from junitparser import JUnitXml, TestSuite
 
-    suite, whole, out = TestSuite(_suite_name(against)), JUnitXml(), io.BytesIO()
+    suite, whole, out = TestSuite(suite_name(against)), JUnitXml(), io.BytesIO()
     for name, value in properties.items():
         suite.add_property(name, escape_control(value))
     for test in tests:
@@ -380,19 +380,14 @@ def github_lines(found: Gate) -> list[str]:
     for level in ("error", "warning", "notice"):
         cases = [case for case in found.cases if levels.get(case.decision) == level]
         shown: Sequence[GatedCase] = cases if len(cases) <= MOST_ANNOTATIONS else cases[: MOST_ANNOTATIONS - 1]
-        lines += [_annotation(level, f"fiprof gate: {label(case.case)}", _sentence(found, case)) for case in shown]
+        lines += [annotation(level, f"fiprof gate: {label(case.case)}", _sentence(found, case)) for case in shown]
         if rest := len(cases) - len(shown):
             more = say("{count:more case|more cases}: the summary of the step lists them.", count=rest)
-            lines.append(_annotation(level, answer(found), more))
+            lines.append(annotation(level, answer(found), more))
     return lines
 
 
-def github_error(against: str, message: str) -> str:
-    """That nothing was decided."""
-    return _annotation("error", _suite_name(against), message)
-
-
-def _annotation(level: str, title: str, text: str) -> str:
+def annotation(level: str, title: str, text: str) -> str:
     """What GitHub shows on the page of a workflow's run, escaped as actions/toolkit does it."""
     title, text = (escape_control(each).replace("%", "%25") for each in (title, text))
     return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{text}"

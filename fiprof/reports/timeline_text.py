@@ -167,7 +167,9 @@ def axis(length_us: float, cells: int) -> tuple[str, str]:
     """The axis's labels, and the ticks below them, as long as the chart."""
     unit, per_us = ("ms", 1e-3) if length_us >= 1000 else ("µs", 1.0)
     length = max(length_us * per_us, 1e-9)
-    span = _round_span(length / max(cells // 12, 1))
+    least = length / max(cells // 12, 1)
+    power = 10.0 ** math.floor(math.log10(least))
+    span = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
     labels, ticks = [" "] * cells, ["╌"] * cells
     free = 0
     for index in range(int(length / span) + 1):
@@ -179,12 +181,6 @@ def axis(length_us: float, cells: int) -> tuple[str, str]:
             labels[at : at + len(word)] = word
             free = at + len(word) + 1
     return "".join(labels).rstrip(), "".join(ticks)
-
-
-def _round_span(least: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 def time_words(us: float) -> str:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from fiprof.analysis.trend import FEWEST, Level, Line
+from fiprof.model.baselines import SHORT_COMMIT
 from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import say
 from fiprof.model.selection import Labels
@@ -26,7 +27,6 @@ MOST_LINES = 50
 """Lines that a page shows, those that changed most."""
 MOST_ROWS = 20
 """Lines that people are shown in a table."""
-SHORT_COMMIT = 12
 CHART_PX = 220
 POINT, LEVEL = "#2994ff", "#ff5500"
 """Of colours.COLOURS, told apart with any colour blindness."""

@@ -122,7 +122,7 @@ def command(
         if junit is not None:
             write_whole(junit, measured_table.junit_error(name, error.message), ELSEWHERE.format("--junit"))
         if github:
-            output.message(measured_table.github_error(name, error.message))
+            output.message(measured_table.annotation("error", measured_table.suite_name(name), error.message))
         raise
     run = Run(result.path)
     comparison = read_comparison(result.path)
