@@ -25,6 +25,8 @@ from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import parsed
 from tests.test_workloads import USERS_OWN
 
+COLLECTED = TABLES.keys() - {"torch_memory"}
+"""``profile --torch-memory`` makes the other."""
 STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
 
 
@@ -64,7 +66,7 @@ def test_a_whole_run(whole: tuple[Path, Completed]) -> None:
             data = recorded_bytes(path / made["path"])
             assert (len(data), hashlib.sha256(data).hexdigest()) == (made["bytes"], made["sha256"])
     assert {raw.suffix for raw in path.glob("n*/*")} == {".zst", ".nsys-rep"}
-    rows = {table: pq.read_metadata(path / f"tables/{table}.parquet").num_rows for table in TABLES}
+    rows = {table: pq.read_metadata(path / f"tables/{table}.parquet").num_rows for table in COLLECTED}
     # A collect samples no host code.
     assert [table for table, count in rows.items() if count == 0] == ["host_samples"]
     assert not list(path.rglob(".*"))
@@ -339,7 +341,7 @@ def test_half_a_set_of_tables_is_made_again(fiprof: Fiprof, collected: Path) -> 
     assert shown.returncode == 0
     assert shown.stderr.startswith("making the tables of ")
     assert "not there" not in shown.stdout
-    assert {path.stem for path in (collected / "tables").glob("*.parquet")} == set(TABLES)
+    assert {path.stem for path in (collected / "tables").glob("*.parquet")} == COLLECTED
 
 
 @pytest.mark.fault(
@@ -436,7 +438,7 @@ def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path
     assert done.returncode == 0, done.stderr
     path, manifest = only_run(tmp_path)
     assert (manifest["replayed_from"], manifest["status"]) == (recorded.name, "complete")
-    for table in TABLES:
+    for table in COLLECTED:
         name = f"tables/{table}.parquet"
         assert pq.read_table(path / name).equals(pq.read_table(parsed("all").path / name)), table
 
