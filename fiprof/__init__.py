@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from fiprof.orchestrator.study import Definition
     from fiprof.reports.notebook import OpenedRun
     from fiprof.workloads.nvtx import Range
 
@@ -85,6 +86,17 @@ def runs(
     archive = Archive(Path(artifacts or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER))
     found = document(index.answer(archive, asked, catalog), asked).data
     return pd.DataFrame(list(found.rows), columns=[column.key for column in found.columns])
+
+
+def study(name: str, *, quick: bool = False) -> Definition:
+    """A study, for Python: ``fiprof.study("flashinfer").run(on=executor)`` measures it by any executor as
+    ``concurrent.futures`` has them, a batch a call, and returns its results.
+
+    name, quick: as ``fiprof study`` takes them. Raises FiprofError.
+    """
+    from fiprof.orchestrator.study import load
+
+    return load(name, quick=quick)
 
 
 def range(name: str) -> Range:  # noqa: A001

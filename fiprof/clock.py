@@ -7,15 +7,23 @@ import time
 from datetime import datetime, timedelta
 
 VARIABLE = "FIPROF_CLOCK"
-"""``DATE@BASE``: the clock showed the ISO time DATE when this machine's monotonic clock showed BASE seconds."""
+"""``DATE@BASE``: the clock showed the ISO time DATE when this machine's monotonic clock showed BASE seconds. ``DATE``
+alone: the clock stands."""
 
 
 def now() -> datetime:
     """The time with the local time zone."""
-    date, _, base = os.environ.get(VARIABLE, "").partition("@")
+    date, moves, base = os.environ.get(VARIABLE, "").partition("@")
     if not date:
         return datetime.now().astimezone()
-    return (datetime.fromisoformat(date) + timedelta(seconds=time.monotonic() - float(base or 0))).astimezone()
+    passed = timedelta(seconds=time.monotonic() - float(base or 0) if moves else 0)
+    return (datetime.fromisoformat(date) + passed).astimezone()
+
+
+def monotonic() -> float:
+    """Seconds for durations; a clock that stands takes none."""
+    date, moves, _ = os.environ.get(VARIABLE, "").partition("@")
+    return 0.0 if date and not moves else time.monotonic()
 
 
 def now_text(timespec: str = "milliseconds") -> str:

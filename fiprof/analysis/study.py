@@ -509,7 +509,8 @@ TIMES = ("run", "plain", "nsys", "wall", "wall_us", "ncu_us", "waiting_pct")
 
 def unmeasured(case: CaseEntry, why: str) -> CaseResult:
     """A case without measurements; its workload without the file that it may come from."""
-    return CaseResult(**{**vars(case), "workload": case.id.partition("[")[0]}, run="", skipped=why)
+    known = {name: value for name, value in vars(case).items() if name != "anchor"}
+    return CaseResult(**{**known, "workload": case.id.partition("[")[0]}, run="", skipped=why)
 
 
 def case_results(run: Run) -> list[CaseResult]:

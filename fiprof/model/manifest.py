@@ -87,6 +87,14 @@ class GpuState(TypedDict, total=False):
     memory_used_bytes: int | None
     memory_total_bytes: int | None
     other_processes: tuple[str, ...] | None
+    compute_capability: str | None
+    power_limit_w: float | None
+    mig: bool | None
+    ecc: bool | None
+    ecc_errors: int | None
+    """Uncorrected, since the driver was loaded."""
+    slowdowns: tuple[str, ...] | None
+    """Why its clocks are lower than they would be; the power limit is none of these."""
 
 
 class Program(TypedDict, total=False):
@@ -117,7 +125,7 @@ class Environment(TypedDict, total=False):
     """nsys and ncu -> version."""
     gpu: Gpu | None
     gpu_state: dict[str, GpuState | None] | None
-    """Before and after the run."""
+    """Before and after the run; of a study's batch on several GPUs also ``during`` it."""
     driver: str | None
     host: dict[str, str | int | float | None] | None
     program: Program | None
@@ -178,6 +186,8 @@ class CaseEntry:
     bytes_written: int
     tokens: int | None = None
     """That an iteration processes; None where the workload knows no tokens."""
+    anchor: bool = False
+    """Measured beside the run's own cases, as in every batch of its study, to tell boards apart."""
 
 
 @dataclass(frozen=True)

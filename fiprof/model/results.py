@@ -143,6 +143,8 @@ class EnvironmentInfo:
     environment: dict[str, Any] = field(metadata={SCHEMA: Environment})
     mixed: dict[str, list[str]]
     run_warnings: dict[str, list[str]]
+    boards: dict[str, str] = field(default_factory=dict)
+    anchors: dict[str, dict[str, float]] = field(default_factory=dict)
     fiprof: str = ""
     schema_version: int = SCHEMA_VERSION
 

@@ -64,13 +64,16 @@ def require_tools(request: CollectRequest) -> dict[str, Tool]:
         ) from error
 
 
-def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench) -> Collection:
+def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench, label: str = "") -> Collection:
     """A run in a new folder of the archive, with nothing measured yet. The caller holds the lock of the GPU.
 
+    label: what the folder's name ends in, if not in the workloads' names.
     Raises FiprofError where a cost model fails or the folder cannot be made.
     """
-    cases, facts = case_entries(request), collect_facts(request.cases, commit=False)
-    folder = bench.archive.create(request.label)
+    cases, facts = case_entries(request), collect_facts(request.cases, request.argv, commit=False)
+    folder = bench.archive.create(label or request.label)
+    if request.argv:
+        folder.set(argv=list(request.argv))
     environment = {**run_environment(tools, facts), "gpu_state": {"before": gpu_state(gpu)}}
     folder.set(cases=cases, settings=recorded(request), environment=environment)
     folder.save()
@@ -125,7 +128,8 @@ def case_entries(request: CollectRequest) -> list[CaseEntry]:
                 f"the cost of {case.id} cannot be computed: {error!r}",
                 "cost() uses the parameters alone: no torch, no GPU",
             ) from error
-        entries.append(CaseEntry(case.id, case.workload, dict(case.params), **dataclasses.asdict(cost)))
+        entry = CaseEntry(case.id, case.workload, dict(case.params), **dataclasses.asdict(cost))
+        entries.append(dataclasses.replace(entry, anchor=entry.id in request.anchors))
     return entries
 
 
@@ -136,7 +140,7 @@ class Collection(RunSession):
         super().__init__(folder, bench)
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
         # The commit is found while the plain run goes on.
-        self._facts = self._pool.submit(collect_facts, request.cases) if request.cases else None
+        self._facts = self._pool.submit(collect_facts, request.cases, request.argv) if request.cases else None
         self._traced: Future[int] | None = None
         """Kernels that one iteration of every case launched."""
         self._started = False

@@ -40,6 +40,10 @@ class CollectRequest(CollectSettings):
     """One run: the cases, the tools and how they are to measure."""
 
     cases: tuple[Case, ...] = field(kw_only=True)
+    anchors: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """Ids of those cases that are measured beside the run's own."""
+    argv: tuple[str, ...] = field(default=(), kw_only=True)
+    """The command that the run is for, where it is not this process's."""
 
     @property
     def label(self) -> str:

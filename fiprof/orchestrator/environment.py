@@ -53,9 +53,10 @@ def program_facts(command: Sequence[str]) -> dict[str, Any]:
     return _facts(command, {str(path): path for path in _files(command)})
 
 
-def collect_facts(cases: Sequence[Case], *, commit: bool = True) -> dict[str, Any]:
+def collect_facts(cases: Sequence[Case], argv: Sequence[str] = (), *, commit: bool = True) -> dict[str, Any]:
     """The same of a collect: its own command line, and the files that its workloads are in.
 
+    argv: the command line, where it is not this process's.
     commit: whether to ask git, which reads a fresh checkout whole.
     """
     files = {}
@@ -63,7 +64,7 @@ def collect_facts(cases: Sequence[Case], *, commit: bool = True) -> dict[str, An
         kind = find(case.workload)
         path, colon, _ = case.workload.rpartition(".py:")
         files[f"{path}.py" if colon else f"{kind.__module__.replace('.', '/')}.py"] = Path(inspect.getfile(kind))
-    return _facts(["fiprof", *sys.argv[1:]], files, commit=commit)
+    return _facts(argv or ["fiprof", *sys.argv[1:]], files, commit=commit)
 
 
 def _facts(command: Sequence[str], files: Mapping[str, Path], *, commit: bool = True) -> dict[str, Any]:

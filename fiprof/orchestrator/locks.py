@@ -27,39 +27,48 @@ LONGEST_ADDRESS = 108
 
 
 @contextlib.contextmanager
-def gpu_lock(gpu: str, *, wait: bool, waiting: Callable[[str], None], stopping: threading.Event) -> Iterator[None]:
-    """Hold the GPU's lock around a block.
+def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: threading.Event) -> Iterator[str]:
+    """Hold the lock of a GPU around a block: of several the first that is free. Gives which.
 
     The lock is an abstract socket's name, unix(7): no file that TMPDIR or a user's rights move, or a link leads away;
     the kernel says who holds it, and lets it go with the process. Containers with a network each have a lock each.
 
-    gpu: UUID, or index where it has none.
+    gpus: UUID, or index where one has none.
     wait: wait for another holder's end, telling ``waiting`` who it is; otherwise raise at once.
     stopping: set by somebody who wants the waiting to end.
     Raises FiprofError naming the holder, Interrupted when told to stop.
     """
-    address = os.fsencode(f"\0fiprof-gpu-{gpu}")[:LONGEST_ADDRESS]
     with socket.socket(socket.AF_UNIX) as held:
         told = False
-        while True:
-            try:
-                held.bind(address)
-                break
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise FiprofError(f"GPU {gpu} cannot be locked: {error.strerror}") from error
+        while (free := next((gpu for gpu in gpus if _bound(held, gpu)), None)) is None:
+            named, listener = " and ".join(gpus), _listener(_address(gpus[0]))
             if not wait:
                 raise FiprofError(
-                    f"GPU {gpu} is being profiled by {_listener(address)}",
+                    f"GPU {named} is being profiled by {listener}",
                     "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu",
                 )
             if not told:
-                waiting(f"waiting for GPU {gpu}: {_listener(address)} is profiling on it")
+                waiting(f"waiting for GPU {named}: {listener} is profiling on it")
                 told = True
             if stopping.wait(POLL_S):
                 raise Interrupted
         held.listen()
-        yield
+        yield free
+
+
+def _address(gpu: str) -> bytes:
+    return os.fsencode(f"\0fiprof-gpu-{gpu}")[:LONGEST_ADDRESS]
+
+
+def _bound(held: socket.socket, gpu: str) -> bool:
+    """Whether a GPU's lock was free, and is held now."""
+    try:
+        held.bind(_address(gpu))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise FiprofError(f"GPU {gpu} cannot be locked: {error.strerror}") from error
+        return False
+    return True
 
 
 def _listener(address: bytes) -> str:
@@ -71,6 +80,23 @@ def _listener(address: bytes) -> str:
         pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         return f"process {pid} of {user_name(uid)} since {_time(psutil.Process(pid).create_time())}"
     return "another fiprof"
+
+
+@contextlib.contextmanager
+def waiting_lock(path: Path, stopping: threading.Event) -> Iterator[None]:
+    """Hold a lock file around a block, once nobody else does. Raises FiprofError, OSError, Interrupted."""
+    descriptor = files.open_lock(path)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stopping.wait(POLL_S):
+                    raise Interrupted from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

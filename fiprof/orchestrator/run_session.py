@@ -57,6 +57,20 @@ class Progress(Protocol):
         """The same, for work that says nothing to stay: whoever started it sums it up."""
 
 
+class Silent:
+    """Progress that nobody looks at."""
+
+    def step(self, name: str, /) -> AbstractContextManager[None]:  # noqa: ARG002
+        return contextlib.nullcontext()
+
+    def detail(self, name: str, text: str, /) -> None: ...
+
+    def say(self, text: str, /) -> None: ...
+
+    def without_lines(self) -> Progress:
+        return self
+
+
 class Started(Protocol):
     """A command under way."""
 
@@ -95,11 +109,16 @@ class Bench:
         """
         with contextlib.ExitStack() as locks:
             for gpu in gpus:
-                stopping = self.executor.stopping
-                locks.enter_context(gpu_lock(gpu, wait=self.wait, waiting=self.progress.say, stopping=stopping))
+                locks.enter_context(self.holding_one(gpu))
+            yield
+
+    @contextlib.contextmanager
+    def holding_one(self, *gpus: str) -> Iterator[str]:
+        """The same of the first GPU that is free. Gives which."""
+        with gpu_lock(*gpus, wait=self.wait, waiting=self.progress.say, stopping=self.executor.stopping) as gpu:
             for process in end_orphans():
                 self.progress.say(f"ended what a killed fiprof had left running: {process}")
-            yield
+            yield gpu
 
 
 class Replay:

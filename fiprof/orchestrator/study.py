@@ -5,7 +5,8 @@ Its folder has its runs, its results, which can be made again, and ``study.json`
 
 import dataclasses
 import os
-import re
+import statistics
+import sys
 import threading
 import time
 import tomllib
@@ -20,43 +21,31 @@ from msgspec import Meta, Struct
 
 import fiprof
 from fiprof import clock, files
-from fiprof.analysis.study import case_results, unmeasured
+from fiprof.analysis.study import Study, case_results, unmeasured
+from fiprof.analysis.study import load as load_results
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file, packs, results
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.manifest import (
-    BASELINE,
-    FILE_NAME,
-    NCU_CASES,
-    NSYS_CASES,
-    STUDY_FILE,
-    CaseEntry,
-    Manifest,
-    case_errors,
-    read_manifest,
-)
+from fiprof.model.manifest import FILE_NAME, STUDY_FILE, CaseEntry, Manifest, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings, settings_of, shared
-from fiprof.orchestrator import collect
+from fiprof.orchestrator import batches, collect, executors
+from fiprof.orchestrator.batches import Job, Outcome, culprits, set_aside
 from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.parse import parse_all, whole
-from fiprof.orchestrator.process import Supervisor, describe_exit
+from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive, recover
-from fiprof.orchestrator.run_session import Bench, Result
+from fiprof.orchestrator.run_session import Bench, Result, Silent
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
+from fiprof.text import join_words
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
 
-SET_ASIDE = "set-aside"
-FIXED_BYTES = 2 << 30
-"""CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments."""
-CHECK_COPIES = 7
-"""Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""
 MOST_FAILURES = 3
 """Batches that may fail one after the other, each by a case that took its process with it, before the study ends."""
-RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
+POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -82,6 +71,26 @@ class Definition:
                 f"the study {self.name} has no {', '.join(unknown)}", f"--only takes of {', '.join(names)}", exit_code=2
             )
         return tuple(case for case in self.cases if not words or short_name(case.workload) in words)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command that measures it, wherever."""
+        return ("fiprof", "study", self.source, *(["--quick"] if self.quick else []))
+
+    def folder(self, archive: Path) -> Path:
+        """Where it lies in an archive, if nobody says otherwise."""
+        return archive / f"study-{self.name}{'-quick' if self.quick else ''}"
+
+    def run(self, on: Any = "local", *, out: str | None = None, only: Sequence[str] = (), python: str = "") -> Study:
+        """Measure what the study's folder does not hold yet. Returns all that it holds then.
+
+        on: as ``--on`` takes it, or any executor as ``concurrent.futures`` has them, whose workers see the folder.
+        out: the folder. python: the interpreter that has torch and flashinfer. Raises FiprofError.
+        """
+        python = python or os.environ.get("FIPROF_PYTHON") or sys.executable
+        path = Path(out) if out else self.folder(Path(os.environ.get(files.ARCHIVE_VARIABLE) or files.ARCHIVE_FOLDER))
+        run_study(self, Bench(Archive(path), Silent(), Supervisor()), python=python, gpu=None, only=only, on=on)
+        return load_results(path)
 
 
 class _File(Struct, forbid_unknown_fields=True):
@@ -209,35 +218,29 @@ def make_plan(
     for case in cases:
         if case.id in done:
             continue
-        # Roughly: inputs, outputs, the comparison with the reference, and what is always there.
-        needed = entries[case.id].bytes_read + CHECK_COPIES * entries[case.id].bytes_written + FIXED_BYTES
-        if free_bytes is not None and needed > free_bytes:
-            skipped[case.id] = (
-                f"does not fit: it needs some {needed / 2**30:.1f} GiB of device memory, "
-                f"{free_bytes / 2**30:.1f} GiB are free"
-            )
+        if why := batches.too_large(entries[case.id].bytes_read, entries[case.id].bytes_written, free_bytes):
+            skipped[case.id] = why
         else:
             by_workload.setdefault(case.workload, []).append(case)
-    batches: list[tuple[Case, ...]] = []
+    made: list[tuple[Case, ...]] = []
     for group in by_workload.values():
         parts = -(-len(group) // batch_cases)
         for part in range(parts):
             piece = tuple(group[part * len(group) // parts : (part + 1) * len(group) // parts])
-            if batches and len(batches[-1]) + len(piece) <= batch_cases // 2:
-                batches[-1] += piece
+            if made and len(made[-1]) + len(piece) <= batch_cases // 2:
+                made[-1] += piece
             else:
-                batches.append(piece)
-    return Plan(tuple(batches), skipped, {case.id: done[case.id] for case in cases if case.id in done})
+                made.append(piece)
+    return Plan(tuple(made), skipped, {case.id: done[case.id] for case in cases if case.id in done})
 
 
 def plan_session(definition: Definition, only: Sequence[str], done: Mapping[str, str], gpu: str) -> Plan:
     """What there is to do on this GPU. gpu: its UUID or index."""
-    memory = gpu_state(gpu)
     return make_plan(
         definition.only(only),
         entries(definition),
         done=done,
-        free_bytes=memory["memory_total_bytes"] - memory["memory_used_bytes"] if memory else None,
+        free_bytes=batches.free_bytes(gpu_state(gpu)),
         batch_cases=definition.settings.batch_cases,
     )
 
@@ -288,6 +291,8 @@ class StudyManifest:
     """Case id -> why it could not be measured, of cases that took their process with them."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Case id -> why the last session left it out."""
+    submitted: dict[str, list[str]] = field(default_factory=dict)
+    """A cluster's number of a batch that was handed to it and not heard of since -> its cases."""
     fiprof: str = ""
     schema_version: int = 2
 
@@ -327,31 +332,34 @@ class StudyFolder:
         found = {name: read_manifest(self.path / name) for name in there}
         return {name: manifest for name, manifest in found.items() if manifest.status == "complete"}
 
+    def pooled(self) -> dict[str, Manifest]:
+        """Of them, where several boards measured, those of one kind of board, driver and packages: of most cases."""
+        kinds: dict[str, dict[str, Manifest]] = {}
+        for name, manifest in (runs := self.runs()).items():
+            facts = {what: value for what, value in _facts(manifest.environment).items() if what != "GPU"}
+            kinds.setdefault(str(facts), {})[name] = manifest
+        several = any(case.anchor for manifest in runs.values() for case in manifest.cases)
+        return max(kinds.values(), key=lambda kind: sum(len(each.cases) for each in kind.values())) if several else runs
+
     def done(self) -> dict[str, str]:
         """Case id -> the run that holds it, or why it failed."""
-        held = {case.id: name for name, manifest in self.runs().items() for case in manifest.cases}
+        runs = self.pooled().items()
+        held = {case.id: name for name, manifest in runs for case in manifest.cases if not case.anchor}
         return {**self.manifest.failed, **held}
 
-    def begin(self) -> None:
-        """End what a killed session left, set aside the runs that did not complete, and begin a session."""
+    def tidy(self) -> None:
+        """End what a killed session left, and set aside the runs that did not complete."""
         recover(self.archive)
         files.clear(self.path)
         complete = self.runs()
         for name in self.archive.names():
             if name not in complete:
-                self.set_aside(name)
-        self.update(sessions=[*self.manifest.sessions, Session(clock.now_text("seconds"))], fiprof=fiprof.__version__)
+                set_aside(self.path, name)
 
-    def set_aside(self, name: str) -> None:
-        """Move a run folder out of the study; it is kept to be looked at, with a number where its name is taken."""
-        aside, number = self.path / SET_ASIDE, 1
-        with files.file_errors(aside):
-            files.make_folder(self.path, SET_ASIDE)
-            free = aside / name
-            while free.exists():
-                number += 1
-                free = aside / f"{name}~{number}"
-            os.rename(self.path / name, free)
+    def begin(self) -> None:
+        """Begin a session in a tidy folder."""
+        self.tidy()
+        self.update(sessions=[*self.manifest.sessions, Session(clock.now_text("seconds"))], fiprof=fiprof.__version__)
 
 
 def open_folder(path: Path, definition: Definition) -> StudyFolder:
@@ -398,13 +406,27 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
 
     Raises FiprofError for a cost model that fails, a run whose tables cannot be read, or files that cannot be written.
     """
-    manifest, runs, costs = folder.manifest, folder.runs(), entries(definition)
+    manifest, runs, costs = folder.manifest, folder.pooled(), entries(definition)
+    boards = {name: _board(run.environment) for name, run in runs.items()}
+    anchors: dict[str, dict[str, list[float]]] = {}
     why = {**manifest.skipped, **{case: f"failed: {text}" for case, text in manifest.failed.items()}}
     cases = {case: unmeasured(costs[case], text) for case, text in why.items() if case in costs}
     for name in runs:
         if not whole(folder.path / name):
             parse_all(folder.path / name)
-        cases |= {case.id: case for case in case_results(Run(folder.path / name)) if case.id in costs}
+        beside = {case.id for case in runs[name].cases if case.anchor}
+        found = [case for case in case_results(Run(folder.path / name)) if case.id in costs]
+        cases |= {case.id: case for case in found if case.id not in beside}
+        for each in found:
+            if each.plain:
+                anchors.setdefault(each.id, {}).setdefault(boards[name], []).append(each.plain.median_us)
+    anchors = {case: of for case, of in anchors.items() if len(of) > 1}
+    environments = [run.environment for run in runs.values()]
+    left_out = {
+        name: [f"left out, for it had another {join_words(list(mixed([*environments[:1], run.environment])))}"]
+        for name, run in folder.runs().items()
+        if name not in runs
+    }
     missing = Counter(short_name(case.workload) for case in definition.cases if case.id not in cases)
     skipped = sum(bool(case.skipped) for case in cases.values())
     by_workload: dict[str, list[Any]] = {}
@@ -424,33 +446,51 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
         runs=list(runs),
         settings={"quick": manifest.quick, **manifest.settings},
         environment=next((run.environment for run in runs.values()), {}),
-        mixed=mixed(run.environment for run in runs.values()),
-        run_warnings={name: list(run.warnings) for name, run in runs.items() if run.warnings},
+        mixed={what: values for what, values in mixed(environments).items() if what != "GPU" or not anchors},
+        run_warnings={**{name: list(run.warnings) for name, run in runs.items() if run.warnings}, **left_out},
+        boards=boards if anchors else {},
+        anchors={case: {board: statistics.median(us) for board, us in of.items()} for case, of in anchors.items()},
         fiprof=fiprof.__version__,
     )
     with files.file_errors(folder.path):
         files.make_folder(folder.path, RESULTS)
-        for workload, found in by_workload.items():
-            content = KernelResults(workload, definition.name, found, fiprof.__version__)
+        for workload, measured in by_workload.items():
+            content = KernelResults(workload, definition.name, measured, fiprof.__version__)
             results.write(folder.path / RESULTS / f"{workload}.json", content)
         results.write(folder.path / RESULTS / ENVIRONMENT, info)
     return info
 
 
+def _board(environment: Mapping[str, Any]) -> str:
+    """The GPU's UUID; empty where nothing says it."""
+    gpu, state = environment.get("gpu") or {}, (environment.get("gpu_state") or {}).get("before") or {}
+    return str(gpu.get("uuid") or state.get("uuid") or "")
+
+
+def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What should not differ between the runs of a study, as far as it is known."""
+    packages = ["torch", *(name for found in packs.parts("packages").values() for name in found)]
+    state = (environment.get("gpu_state") or {}).get("before") or {}
+    facts = {
+        "GPU": (environment.get("gpu") or {}).get("uuid"),
+        "kind of GPU": state.get("name"),
+        "driver": state.get("driver"),
+        "highest clock": state.get("max_sm_clock_mhz"),
+        "power limit": state.get("power_limit_w"),
+        "MIG mode": state.get("mig"),
+        "ECC mode": state.get("ecc"),
+        **{name: (environment.get("packages") or {}).get(name) for name in packages},
+        **{name: (environment.get("tools") or {}).get(name) for name in ("nsys", "ncu")},
+    }
+    return {what: str(value) for what, value in facts.items() if value is not None and value != ""}
+
+
 def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     """What differs between the runs' environments that should not -> its values."""
-    packages = ["torch", *(name for found in packs.parts("packages").values() for name in found)]
     seen: dict[str, dict[str, None]] = {}
     for environment in environments:
-        facts = {
-            "GPU": (environment.get("gpu") or {}).get("uuid"),
-            "driver": ((environment.get("gpu_state") or {}).get("before") or {}).get("driver"),
-            **{name: (environment.get("packages") or {}).get(name) for name in packages},
-            **{name: (environment.get("tools") or {}).get(name) for name in ("nsys", "ncu")},
-        }
-        for what, value in facts.items():
-            if value:
-                seen.setdefault(what, {})[str(value)] = None
+        for what, value in _facts(environment).items():
+            seen.setdefault(what, {})[value] = None
     return {what: list(values) for what, values in seen.items() if len(values) > 1}
 
 
@@ -480,11 +520,12 @@ Extra = Callable[[PackRequest], None]
 
 
 def run_study(
-    definition: Definition, bench: Bench, *, python: str, gpu: int | None, only: Sequence[str] = ()
+    definition: Definition, bench: Bench, *, python: str, gpu: int | None, only: Sequence[str] = (), on: Any = None
 ) -> EnvironmentInfo:
     """Measure what the study's folder, the bench's archive, does not hold yet, and write its results.
 
-    python, gpu: as of :class:`PackRequest`. only: workloads to measure; all without.
+    python, gpu: as of :class:`PackRequest`. only: workloads to measure; all without. on: who measures, as
+    :func:`executors.opened` takes it; None for this process, on one GPU.
     Raises FiprofError before anything is made for a folder of something else, a missing tool, or a GPU that is taken;
     Interrupted when told to stop; and what ends a batch by something else than one of its cases. What was measured
     is kept, and its results are written.
@@ -492,20 +533,25 @@ def run_study(
     cases, path = definition.only(only), bench.archive.root
     request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **shared(definition.settings))
     asked = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
-    tools = collect.require_tools(request) if cases else {}
+    tools = collect.require_tools(request) if cases and on is None else {}
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):
         folder = open_folder(path, definition)
         folder.begin()
         try:
-            if cases:
+            here, whole = True, True
+            if cases and on is not None:
+                with executors.opened(on, path.resolve(), bench.executor.stopping) as workers:
+                    here = workers.here
+                    whole = _Distributed(definition, folder, request, workers, bench).measure()
+            elif cases:
                 uuid = visible_gpu(gpu)
                 with bench.holding(uuid):
                     plan = plan_session(definition, only, folder.done(), uuid)
                     folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
                     _Batches(folder, request, tools, uuid, bench, plan.cases).measure(plan)
             for name in definition.extras:
-                if name in only or (definition.settings.extras and not only):
+                if name in only or (here and definition.settings.extras and not only):
                     began = time.monotonic()
                     try:
                         packs.merged("extras")[name](dataclasses.replace(asked, cases=definition.extras[name]))
@@ -515,7 +561,7 @@ def run_study(
                             duration_s=round(session.duration_s + seconds, 1),
                             extras_s=round(session.extras_s + seconds, 1),
                         )
-            folder.note(status="complete")
+            folder.note(status="complete" if whole else "interrupted")
         except (Interrupted, KeyboardInterrupt):
             raise
         except BaseException:
@@ -528,6 +574,130 @@ def run_study(
         ran = {kernel.kernel_full for each in written for case in each.cases for kernel in case.kernels}
         packs.parts("after_measuring", dataclasses.replace(asked, kernels=tuple(sorted(ran))))
     return info
+
+
+class _Distributed:
+    """The batches of a session that several workers measure, each on a GPU of its own."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        folder: StudyFolder,
+        request: CollectRequest,
+        workers: executors.Workers,
+        bench: Bench,
+    ) -> None:
+        """request: for all cases that are asked for."""
+        self.folder, self.workers, self.bench = folder, workers, bench
+        self.request = dataclasses.replace(request, argv=definition.argv)
+        self.anchors, self.filling = batches.anchors(definition.cases), batches.fillers(definition.cases)
+        self.most = definition.settings.batch_cases
+        self.running: dict[Any, Job] = {}
+        self.tries: Counter[str] = Counter()
+        self.problem: FiprofError | None = None
+        self.begin = clock.monotonic()
+
+    def jobs(self) -> list[Job]:
+        """What is not done yet, in batches; those that a cluster has already as they were handed to it."""
+        done = self.folder.done()
+        left = {case.id: case for case in self.request.cases if case.id not in done}
+        for number, ids in self.folder.manifest.submitted.items():
+            if cases := tuple(left.pop(name) for name in ids if name in left):
+                job = self._job(cases)
+                attached = self.workers.attach(number) if self.workers.attach and len(cases) == len(ids) else None
+                self.running[attached or self.workers.executor.submit(batches.measure, job)] = job
+        boards = self.workers.boards or -(-len(left) // self.most)
+        self.bench.progress.say(
+            f"{len(done)} cases are done already, {len(left)} in batches for {boards or 'no'} GPUs"
+            f"{f', {len(self.running)} batches handed out before' if self.running else ''}"
+        )
+        return [self._job(batch) for batch in batches.deal(list(left.values()), boards, self.most)]
+
+    def _job(self, cases: tuple[Case, ...]) -> Job:
+        unmeasurable = {**self.folder.manifest.failed, **self.folder.manifest.skipped}
+        beside = [case for case in self.anchors if case not in cases and case.id not in unmeasurable]
+        ids = frozenset(case.id for case in beside)
+        request = dataclasses.replace(self.request, cases=(*cases, *beside), anchors=ids)
+        return Job(str(self.folder.path.resolve()), request, self.filling)
+
+    def measure(self) -> bool:
+        """Measure all, or leave it to a cluster; whether all was heard of.
+
+        Raises Interrupted, and the problem of a batch that failed too often once the others are measured.
+        """
+        waiting, stopping = deque(self.jobs()), self.bench.executor.stopping
+        most = self.workers.most or len(waiting) + len(self.running) + 1
+        try:
+            while waiting or self.running:
+                while waiting and len(self.running) < most:
+                    job = waiting.popleft()
+                    self.running[self.workers.executor.submit(batches.measure, job)] = job
+                self._note_submitted()
+                if self.workers.attach and not self.bench.wait and not waiting:
+                    self.bench.progress.say(f"{len(self.running)} batches are left to the cluster")
+                    return False
+                for pending in [each for each in self.running if each.done()]:
+                    if again := self._take(pending, self.running.pop(pending)):
+                        waiting.append(again)
+                if self.running and stopping.wait(POLL_S):
+                    raise Interrupted
+        finally:
+            self._note_submitted()
+            self.folder.note(duration_s=self._seconds)
+            if not self.workers.attach:
+                for pending in self.running:
+                    getattr(pending, "cancel", bool)()
+        self.folder.tidy()
+        if self.problem:
+            raise self.problem
+        return True
+
+    def _note_submitted(self) -> None:
+        known = {
+            each.job_id: [case.id for case in job.own] for each, job in self.running.items() if self.workers.attach
+        }
+        if known != self.folder.manifest.submitted:
+            self.folder.update(submitted=known)
+
+    def _take(self, pending: executors.Pending, job: Job) -> Job | None:
+        """Note what became of a batch; what is to be measured again of it."""
+        try:
+            outcome = pending.result()
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted from None
+        except Exception as error:
+            # Each engine says in its own way that a worker is gone.
+            outcome = Outcome(message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}")
+        say, manifest = self.bench.progress.say, self.folder.manifest
+        if outcome.failed or outcome.skipped:
+            failed, skipped = {**manifest.failed, **outcome.failed}, {**manifest.skipped, **outcome.skipped}
+            self.folder.update(failed=failed, skipped=skipped)
+        for case, why in {**outcome.failed, **outcome.skipped}.items():
+            say(f"left out: {case}: {why}")
+        if outcome.run:
+            times = {"measuring_s": outcome.measuring_s, "tables_s": outcome.tables_s}
+            self.folder.note({"run": outcome.run, "cases": len(job.own), **times}, duration_s=self._seconds)
+            seconds = f"{outcome.measuring_s:.1f} s, tables {outcome.tables_s:.1f} s"
+            where = f" on GPU {outcome.gpu}: {seconds}" if outcome.gpu else ", measured before"
+            say(f"{label(job.own)}{where}; {len(self.running)} batches under way; {outcome.run}")
+        if not outcome.message:
+            return None
+        cases = tuple(case for case in job.own if case.id not in {**outcome.failed, **outcome.skipped})
+        again = self._job(cases) if cases else None
+        tries = self.tries[job.key] + 1
+        if again and tries > MOST_FAILURES:
+            problem = f"{label(job.own)} failed {tries} times, the last time so: {outcome.message}"
+            self.problem = FiprofError(problem, outcome.remedy or "the same command tries it again")
+            say(problem)
+            return None
+        say(f"{label(job.own)} is measured again: {outcome.message}")
+        if again:
+            self.tries[again.key] = tries
+        return again
+
+    @property
+    def _seconds(self) -> float:
+        return round(clock.monotonic() - self.begin, 1)
 
 
 class _Batches:
@@ -622,7 +792,7 @@ class _Batches:
         at_fault = culprits(result.path, read_manifest(result.path))
         if not at_fault or self.failures > MOST_FAILURES:
             raise problem
-        self.folder.set_aside(result.path.name)
+        set_aside(self.folder.path, result.path.name)
         self.folder.update(failed={**self.folder.manifest.failed, **at_fault})
         for case, why in at_fault.items():
             self.bench.progress.say(f"failed: {case}: {why}; its batch is measured again without it")
@@ -639,20 +809,3 @@ class _Batches:
     @property
     def _seconds(self) -> float:
         return round(time.monotonic() - self.begin, 1)
-
-
-def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
-    """Case id -> why, of the cases that made a run fail: by the runner's own words, or the one at which it died."""
-    found: dict[str, str] = {}
-    for action in manifest.actions:
-        if action.outcome == "ok" or action.step not in RESULT_FILES:
-            continue
-        errors = case_errors(path / RESULT_FILES[action.step])
-        found |= errors
-        if not errors and action.log and action.exit_status != 0:
-            said = (path / action.log).read_text(errors="replace") if (path / action.log).exists() else ""
-            if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", said, re.MULTILINE):
-                ended = action.message if action.exit_status is None else describe_exit(action.exit_status)
-                found[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
-    known = {case.id for case in manifest.cases}
-    return {case: why for case, why in found.items() if case in known}

@@ -21,6 +21,9 @@ CAP_SYS_ADMIN = 21
 """Its bit in a capability set (capabilities(7), linux/capability.h)."""
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 VERSION_TIMEOUT_S = 20
+SLOWDOWNS = {"hardware": 0x8, "software for heat": 0x20, "hardware for heat": 0x40, "power brake": 0x80}
+"""Reasons for a lower clock that a GPU in order never has, by their bit (nvml.h, nvmlClocksEventReasons). Its power
+limit is none: a large matrix product reaches it."""
 
 PERMISSION_REMEDY = (
     "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0, "
@@ -116,9 +119,9 @@ def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_
     return found.group(1) == "0" or bool(capable and int(capable.group(1), 16) >> CAP_SYS_ADMIN & 1)
 
 
-def gpu_env(index: int | None) -> dict[str, str]:
+def gpu_env(gpu: int | str | None) -> dict[str, str]:
     """What makes a process see this GPU alone: nvidia-smi counts in PCI order, CUDA by default does not."""
-    return {} if index is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(index)}
+    return {} if gpu is None else {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(gpu)}
 
 
 def visible_gpu(index: int | None) -> str:
@@ -139,7 +142,8 @@ def visible_gpus() -> list[str]:
 
 
 def gpu_state(gpu: str) -> dict[str, Any]:
-    """The GPU's name, driver, clocks (MHz), temperature, memory and the processes on it; empty without NVML.
+    """The GPU's name, driver, clocks (MHz), temperature, memory, the processes on it, what slows it down, and what its
+    times depend on otherwise; empty without NVML.
 
     gpu: index or UUID.
     """
@@ -167,8 +171,33 @@ def gpu_state(gpu: str) -> dict[str, Any]:
             "memory_used_bytes": memory.used,
             "memory_total_bytes": memory.total,
             "other_processes": others,
+            **_conditions(handle),
         }
     return {}
+
+
+def _conditions(handle: Any) -> dict[str, Any]:
+    """As far as this GPU tells: an MIG instance has no limits of its own, and not every board corrects errors."""
+    import pynvml as nvml
+
+    def asked(what: str, *arguments: int) -> Any:
+        with contextlib.suppress(nvml.NVMLError):
+            return getattr(nvml, f"nvmlDeviceGet{what}")(handle, *arguments)
+        return None
+
+    capability, power, reasons = map(
+        asked, ("CudaComputeCapability", "EnforcedPowerLimit", "CurrentClocksThrottleReasons")
+    )
+    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    mig, ecc = (found and bool(found[0]) for found in map(asked, ("MigMode", "EccMode")))
+    return {
+        "compute_capability": capability and ".".join(map(str, capability)),
+        "power_limit_w": power and power / 1000,
+        "mig": mig,
+        "ecc": ecc,
+        "ecc_errors": asked("TotalEccErrors", *uncorrected),
+        "slowdowns": [name for name, bit in SLOWDOWNS.items() if (reasons or 0) & bit],
+    }
 
 
 def count_gpus() -> int:

@@ -16,6 +16,12 @@ from fiprof.orchestrator.run_folder import Archive
     epilog="Example: fiprof study flashinfer --quick --only decode --dry-run",
 )
 @click.argument("name", metavar="NAME")
+@click.option(
+    "--on",
+    metavar="WHERE",
+    help="Who measures: local (every GPU here; local:2 takes two), slurm:partition=NAME,gpus=1,exclusive (options of "
+    "sbatch; jobs=8 at a time), submitit-local, dask:tcp://HOST:PORT [default: this process, on one GPU].",
+)
 @click.option("--quick", is_flag=True, help="With the study's quick settings: fewer launches, ncu's quick set.")
 @click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or extras, e.g. jit.")
 @click.option("--out", metavar="DIR", help="The study's folder [default: study-NAME in the archive, with -quick].")
@@ -27,6 +33,7 @@ from fiprof.orchestrator.run_folder import Archive
 def command(
     archive: Archive,
     name: str,
+    on: str | None,
     quick: bool,
     only: str,
     out: str | None,
@@ -51,7 +58,11 @@ def command(
     from fiprof.orchestrator.tools import visible_gpu
 
     found = study.load(name, quick=quick)
-    folder = Path(out) if out else archive.root / f"study-{found.name}{'-quick' if quick else ''}"
+    folder = Path(out) if out else found.folder(archive.root)
+    if on and gpu is not None:
+        raise FiprofError(
+            "--on and --gpu exclude each other", "CUDA_VISIBLE_DEVICES says which --on takes", exit_code=2
+        )
     if dry_run:
         done = study.open_folder(folder, found).done() if (folder / STUDY_FILE).exists() else {}
         plan = study.plan_session(found, split(only), done, visible_gpu(gpu))
@@ -74,7 +85,7 @@ def command(
         try:
             with supervised(quiet=quiet) as (progress, supervisor):
                 bench = Bench(Archive(folder), progress, supervisor, wait)
-                study.run_study(found, bench, python=python, gpu=gpu, only=split(only))
+                study.run_study(found, bench, python=python, gpu=gpu, only=split(only), on=on)
         except Interrupted as error:
             remedy = f"the same command goes on where it was: {folder}"
             raise FiprofError("interrupted", remedy, exit_code=error.exit_code) from error

@@ -1,0 +1,397 @@
+"""A study's batches on several GPUs: which cases each has, and the worker that measures one.
+
+A worker is any process that sees the study's folder, of this machine or of a cluster's. It needs nobody to talk to: of
+two workers with the same batch the later waits, and finds it done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import heapq
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fiprof import files, interrupts
+from fiprof.analysis.checks import CLOCK_LOW
+from fiprof.analysis.study import FEWEST_ON_AXIS, is_number
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.model import json_file, packs
+from fiprof.model.finding import Finding, finding, worded
+from fiprof.model.manifest import BASELINE, FILE_NAME, NCU_CASES, NSYS_CASES, Manifest, case_errors, read_manifest
+from fiprof.orchestrator import collect
+from fiprof.orchestrator.commands import CollectCommands, CollectRequest
+from fiprof.orchestrator.locks import waiting_lock
+from fiprof.orchestrator.process import Supervisor, describe_exit
+from fiprof.orchestrator.run_folder import Archive, recover
+from fiprof.orchestrator.run_session import Bench, Silent
+from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpus
+from fiprof.workloads.base import Value
+from fiprof.workloads.case import Case
+
+JOBS = "jobs"
+"""Folder of a study: what its batches were asked for and said, and their locks."""
+SET_ASIDE = "set-aside"
+MOST_ANCHORS = 3
+ANCHOR_AT = 0.75
+"""Where among its workload's cases by size an anchor stands: a long one's time is known better, the longest costs."""
+SIZE_WEIGHT = 0.25
+"""What a case's size counts for its time, against what each case takes: turns and profilers, whatever its size."""
+WATCH_S = 1.0
+"""Between two looks at a GPU while it measures."""
+LEAVING_S = 10.0
+"""By then a process that has ended is gone from the driver's list."""
+FEWEST_LOOKS = 5
+"""From so many on, one of them met the GPU at work, or idle with its clocks up."""
+CHECK_COPIES = 7
+"""Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""
+FIXED_BYTES = 2 << 30
+"""CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments."""
+RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
+
+
+# Which cases go together
+
+
+def groups(cases: Sequence[Case]) -> dict[str, dict[tuple[tuple[str, Value], ...], list[Case]]]:
+    """Workload that is the problem -> its sizes -> the cases that differ in nothing else: their times are compared."""
+    by_workload: dict[str, list[Case]] = {}
+    for case in cases:
+        by_workload.setdefault(case.workload, []).append(case)
+    found: dict[str, dict[tuple[tuple[str, Value], ...], list[Case]]] = {}
+    for workload, members in by_workload.items():
+        known = packs.of_workload(workload)
+        names = [name for name, _ in members[0].params]
+        values = set(chain.from_iterable(case.params for case in members))
+        many = Counter(name for name, value in values if is_number(value))
+        axes = [name for name in sorted(many) if many[name] >= FEWEST_ON_AXIS and not (known and name in known.options)]
+        places = [names.index(name) for name in axes]
+        units = found.setdefault((known.problem if known else "") or workload, {})
+        for case in members:
+            params = case.params
+            units.setdefault(tuple([params[place] for place in places]), []).append(case)
+    return found
+
+
+def size(axes: tuple[tuple[str, Value], ...]) -> float:
+    """Of cases, to rank them within a workload by: the product of their sizes."""
+    return prod(float(value) for _, value in axes)
+
+
+def deal(cases: Sequence[Case], boards: int, most: int) -> list[tuple[Case, ...]]:
+    """The cases in batches of at most ``most``, or what cannot be parted; a multiple of ``boards`` with as much to do.
+
+    Cases that differ in options of solving alone share a batch, and so a board: no comparison straddles boards.
+    """
+    found = groups(cases)
+    units = sum(map(len, found.values()))
+    count = min(boards * -(-len(cases) // (boards * most)), units)
+    while True:
+        batches: list[list[list[Case]]] = [[] for _ in range(count)]
+        lengths = [0] * count
+        for by_size in found.values():
+            total, number = sum(map(size, by_size)), sum(map(len, by_size.values()))
+            heap = [(0.0, lengths[place], place) for place in range(count)]
+            heapq.heapify(heap)
+            for axes, unit in sorted(by_size.items(), key=lambda item: -size(item[0])):
+                load, _, place = heap[0]
+                batches[place].append(unit)
+                lengths[place] += len(unit)
+                load += len(unit) / number + SIZE_WEIGHT * size(axes) / total
+                heapq.heapreplace(heap, (load, lengths[place], place))
+        if max(lengths, default=0) <= most or count == units:
+            break
+        count = min(count + boards, units)
+    order = {case: place for place, case in enumerate(cases)} if len(cases) <= most * boards else None
+    made = (chain.from_iterable(units) for units in batches)
+    return [tuple(sorted(batch, key=order.__getitem__) if order else batch) for batch in made]
+
+
+def anchors(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The cases that every batch repeats, which tell boards apart: one of each of the largest workloads."""
+    found = sorted(groups(cases).values(), key=lambda by_size: -sum(map(len, by_size.values())))[:MOST_ANCHORS]
+    ranked = (sorted(by_size.items(), key=lambda item: size(item[0])) for by_size in found)
+    return tuple(each[int(len(each) * ANCHOR_AT)][1][0] for each in ranked)
+
+
+def fillers(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The smallest case of each way in which a workload is asked for, which between them need all that is compiled."""
+    found: dict[object, Case] = {}
+    for by_size in groups(cases).values():
+        for axes, unit in sorted(by_size.items(), key=lambda item: size(item[0])):
+            sizes = {name for name, _ in axes}
+            others = [place for place, (name, _) in enumerate(unit[0].params) if name not in sizes]
+            for case in unit:
+                found.setdefault((case.workload, *[case.params[place] for place in others]), case)
+    return tuple(found.values())
+
+
+def too_large(bytes_read: int, bytes_written: int, free_bytes: int | None) -> str:
+    """Why a case is not measured on a GPU with so much free memory; empty where it is. None: nobody knows."""
+    # Roughly: inputs, outputs, the comparison with the reference, and what is always there.
+    needed = bytes_read + CHECK_COPIES * bytes_written + FIXED_BYTES
+    if free_bytes is None or needed <= free_bytes:
+        return ""
+    return (
+        f"does not fit: it needs some {needed / 2**30:.1f} GiB of device memory, {free_bytes / 2**30:.1f} GiB are free"
+    )
+
+
+def free_bytes(state: Mapping[str, Any]) -> int | None:
+    """Of a GPU's memory, by its state; None where the driver does not say."""
+    return state["memory_total_bytes"] - state["memory_used_bytes"] if state else None
+
+
+# The worker
+
+
+@dataclass(frozen=True)
+class Job:
+    """A batch, for a worker."""
+
+    folder: str
+    """The study's."""
+    request: CollectRequest
+    """Its cases are the batch's and, behind them, its anchors."""
+    filling: tuple[Case, ...] = ()
+    """Cases that compile all that the study needs."""
+    schema_version: int = 1
+
+    @property
+    def own(self) -> tuple[Case, ...]:
+        """The cases without the anchors."""
+        return tuple(case for case in self.request.cases if case.id not in self.request.anchors)
+
+    @property
+    def key(self) -> str:
+        """The batch's name: that of its cases, whoever asks for them, whenever."""
+        text = "\n".join(case.id for case in self.own)
+        label = dataclasses.replace(self.request, cases=self.own).label
+        return f"{label}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    def path(self, suffix: str) -> Path:
+        """A file of the batch's."""
+        return Path(self.folder) / JOBS / f"{self.key}{suffix}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch."""
+
+    run: str = ""
+    """That holds it; empty where none does."""
+    gpu: str = ""
+    measuring_s: float = 0.0
+    tables_s: float = 0.0
+    failed: dict[str, str] = field(default_factory=dict)
+    """Case id -> why, of cases that took their process with them."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Case id -> why, of cases that do not fit into this GPU's memory."""
+    message: str = ""
+    """What went wrong; empty for nothing."""
+    remedy: str = ""
+    schema_version: int = 1
+
+
+def measure(job: Job, stopping: threading.Event | None = None) -> Outcome:
+    """Measure a batch on a GPU that is visible and free, unless a complete run holds it already.
+
+    A GPU that is disturbed meanwhile makes the run fail. stopping: set by somebody who wants it to end.
+    Raises Interrupted.
+    """
+    supervisor = Supervisor(stopping=stopping)
+    bench = Bench(Archive(Path(job.folder)), Silent(), supervisor)
+    try:
+        with files.file_errors(job.path(".lock")):
+            job.path(".lock").parent.mkdir(parents=True, exist_ok=True)
+        with waiting_lock(job.path(".lock"), supervisor.stopping):
+            return _earlier(job) or _measure(job, bench)
+    except Interrupted:
+        raise
+    except FiprofError as error:
+        return Outcome(message=error.message, remedy=error.remedy)
+
+
+def _earlier(job: Job) -> Outcome | None:
+    """What a worker has measured that could not say so; what it left half made is set aside."""
+    folder, own = Path(job.folder), {case.id for case in job.own}
+    if list(folder.glob(f".partial-*-{job.key}*")):
+        recover(Archive(folder))
+    for path in sorted(folder.glob(f"[!.]*-{job.key}*/{FILE_NAME}")):
+        manifest = read_manifest(path.parent)
+        if manifest.status != "complete":
+            set_aside(folder, path.parent.name)
+        elif own <= {case.id for case in manifest.cases}:
+            return Outcome(path.parent.name)
+    return None
+
+
+def _measure(job: Job, bench: Bench) -> Outcome:
+    """Raises FiprofError for what is no case's fault."""
+    tools = collect.require_tools(job.request)
+    with bench.holding_one(*visible_gpus()) as gpu:
+        bench = dataclasses.replace(bench, executor=Supervisor(gpu_env(gpu), bench.executor.stopping))
+        state, costs = _left_alone(gpu, bench), collect.case_entries(job.request)
+        why = {each.id: too_large(each.bytes_read, each.bytes_written, free_bytes(state)) for each in costs}
+        cases = tuple(case for case in job.request.cases if not why[case.id])
+        skipped = {case.id: why[case.id] for case in job.own if why[case.id]}
+        request = dataclasses.replace(job.request, cases=cases)
+        if len(skipped) == len(job.own):
+            return Outcome(gpu=gpu, skipped=skipped)
+        fill_cache(job, bench, str(state.get("compute_capability", "")))
+        began = time.monotonic()
+        collection = collect.start(request, tools, gpu, bench, job.key)
+        with _watching(gpu) as during:
+            collection.measure()
+        with collection.collecting():
+            _require_undisturbed(collection, during)
+        measuring_s = round(time.monotonic() - began, 1)
+    result = collection.conclude()
+    if isinstance(result.problem, Interrupted):
+        raise result.problem
+    said = Outcome(result.path.name, gpu, measuring_s, round(time.monotonic() - began - measuring_s, 1), {}, skipped)
+    if (problem := result.problem) is None:
+        return said
+    at_fault = culprits(result.path, read_manifest(result.path))
+    set_aside(Path(job.folder), result.path.name)
+    return dataclasses.replace(said, run="", failed=at_fault, message=problem.message, remedy=problem.remedy)
+
+
+def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
+    """Have all that the study needs compiled, once for each architecture and user, while nothing else measures."""
+    cases = ",".join(case.id for case in job.filling)
+    known = hashlib.sha256(f"{architecture} {job.request.python} {cases}".encode()).hexdigest()[:16]
+    folder = files.cache_folder() / "filled" / known
+    with files.file_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with waiting_lock(folder / "lock", bench.executor.stopping):
+        if job.filling and not (folder / "done").exists():
+            request = dataclasses.replace(job.request, cases=job.filling, rounds=1, iterations=1, warmup=0, check=False)
+            with files.scratch(folder) as made:
+                command = CollectCommands(made, {}, request.timeout_s, request).plain()
+                # What fails here fails again where it is measured, and is told there.
+                if bench.executor.start(command).wait().outcome == "ok":
+                    (folder / "done").touch()
+
+
+def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
+    """Case id -> why, of the cases that made a run fail: by the runner's own words, or the one at which it died."""
+    found: dict[str, str] = {}
+    for action in manifest.actions:
+        if action.outcome == "ok" or action.step not in RESULT_FILES:
+            continue
+        errors = case_errors(path / RESULT_FILES[action.step])
+        found |= errors
+        if not errors and action.log and action.exit_status != 0:
+            said = (path / action.log).read_text(errors="replace") if (path / action.log).exists() else ""
+            if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", said, re.MULTILINE):
+                ended = action.message if action.exit_status is None else describe_exit(action.exit_status)
+                found[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
+    known = {case.id for case in manifest.cases}
+    return {case: why for case, why in found.items() if case in known}
+
+
+def set_aside(folder: Path, name: str) -> None:
+    """Move a run folder out of a study; it is kept to be looked at, with a number where its name is taken."""
+    aside, number = folder / SET_ASIDE, 1
+    with files.file_errors(aside):
+        files.make_folder(folder, SET_ASIDE)
+        free = aside / name
+        while free.exists():
+            number += 1
+            free = aside / f"{name}~{number}"
+        (folder / name).rename(free)
+
+
+# Whether the GPU was left alone
+
+
+def _left_alone(gpu: str, bench: Bench) -> dict[str, Any]:
+    """A GPU's state, once what ended just now is gone from it. Raises FiprofError where something stays."""
+    deadline = time.monotonic() + LEAVING_S
+    while found := disturbances([state := gpu_state(gpu)]):
+        if time.monotonic() > deadline:
+            raise FiprofError(f"GPU {gpu}: {'; '.join(map(worded, found))}", "free it, or take another")
+        if bench.executor.stopping.wait(WATCH_S):
+            raise Interrupted
+    return state
+
+
+@contextlib.contextmanager
+def _watching(gpu: str) -> Iterator[list[dict[str, Any]]]:
+    """The states of a GPU during a block, which come while it lasts; of its processes only those of others."""
+    states: list[dict[str, Any]] = []
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(WATCH_S):
+            if state := gpu_state(gpu):
+                states.append({**state, "other_processes": _others(state["other_processes"])})
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield states
+    finally:
+        ended.set()
+        looking.join()
+
+
+def _others(listed: Sequence[str]) -> list[str]:
+    """Those of a GPU's processes that this one did not start."""
+    own = {process.pid for process in psutil.Process().children(recursive=True)}
+    by_pid = {int(text.split()[0]): text for text in listed}
+    # Where none is known, the driver may count processes otherwise than this container.
+    ours_known = bool(own & by_pid.keys())
+    return [text for pid, text in by_pid.items() if pid not in own and (ours_known or psutil.pid_exists(pid))]
+
+
+def _require_undisturbed(collection: collect.Collection, during: Sequence[Mapping[str, Any]]) -> None:
+    """Note the states in the run. Raises FiprofError naming what disturbed it."""
+    states = collection.folder.manifest.environment.get("gpu_state", {})
+    before, after = (states.get(when) or {} for when in ("before", "after"))
+    if during:
+        collection.folder.note_environment({"gpu_state": {**states, "during": during[len(during) // 2]}})
+    if found := disturbances([before, *during, after]):
+        what = "; ".join(map(worded, found))
+        raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")
+
+
+def disturbances(states: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """What happened to a GPU that makes times others than they would be, by its states before, during and after."""
+    known = [state for state in states if state]
+    found = []
+    if others := tuple(dict.fromkeys(each for state in known for each in state.get("other_processes") or ())):
+        found.append(finding("other_processes", "something else was on it: {processes}", processes=others))
+    if throttled := tuple(dict.fromkeys(each for state in known for each in state.get("slowdowns") or ())):
+        found.append(finding("slowed", "it was slowed down: {reasons}", reasons=throttled))
+    for name in ("power_limit_w", "max_sm_clock_mhz", "mig", "ecc", "ecc_errors"):
+        values = tuple(dict.fromkeys(str(state[name]) for state in known if state.get(name) is not None))
+        if len(values) > 1:
+            found.append(finding("changed", "{what} changed: {values}", what=name.replace("_", " "), values=values))
+    clocks = [(state["sm_clock_mhz"], state["max_sm_clock_mhz"]) for state in known if state.get("sm_clock_mhz")]
+    if len(clocks) >= FEWEST_LOOKS and max(clock for clock, _ in clocks) < CLOCK_LOW * clocks[0][1]:
+        words = "its SM clock came to {clock:,.0f} of {highest:,.0f} MHz"
+        found.append(finding("slow_clock", words, clock=max(clock for clock, _ in clocks), highest=clocks[0][1]))
+    return found
+
+
+def main() -> None:
+    """A worker of its own: measures the batch of a file, and writes what became of it to another."""
+    stopping, (job, out) = threading.Event(), map(Path, sys.argv[1:])
+    interrupts.ask_first(stopping.set)
+    with contextlib.suppress(Interrupted, KeyboardInterrupt):
+        outcome = measure(json_file.read(job, Job, "fiprof study writes it"), stopping)
+        files.write_whole(out, json_file.encode(outcome))

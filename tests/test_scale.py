@@ -1,0 +1,211 @@
+"""A study on several GPUs: whoever measures it, what comes of it is the same. A GPU's part is replayed by stand-ins."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+import fiprof
+from fiprof import clock
+from fiprof.reports.study import documents
+from tests.conftest import Env, fake_programs, python_path, ran, run_fiprof
+from tests.recorded_runs import RUNS
+
+STUDY = """
+name = "small"
+[settings]
+ncu_set = "quick"
+batch_cases = 4
+[[cases]]
+workload = "decode"
+batch = [1, 8, 32]
+tensor_cores = [false, true]
+"""
+CASES = 6
+KILLS = int(os.environ.get("FIPROF_SOAK", "1"))
+WORKER = "from fiprof.orchestrator.batches import main; main()"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the study, in which all of its copies are measured: its path stands in the results."""
+    folder = tmp_path_factory.mktemp("scale")
+    (folder / "small.toml").write_text(STUDY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def env(place: Path) -> Env:
+    """Stand-ins for two GPUs, and a clock that stands."""
+    cards = ",".join(f"GPU-{place}-{number}" for number in range(2))
+    stands = {clock.VARIABLE: "2026-11-23T12:00:00+01:00", "XDG_CACHE_HOME": str(place / "cache")}
+    return {**fake_programs(place, RUNS["decode"]), **stands, "CUDA_VISIBLE_DEVICES": cards}
+
+
+@pytest.fixture
+def here(place: Path, env: Env, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same for workers that this process starts, or is."""
+    monkeypatch.chdir(place)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    return place
+
+
+@pytest.fixture(scope="module")
+def local(place: Path, env: Env) -> Path:
+    """The study by the pool of both GPUs."""
+    done = run_fiprof("study", "small.toml", "--on", "local", "--out", "local", cwd=place, env=env)
+    assert (done.returncode, done.stdout) == (0, "local\n"), done.stderr
+    assert done.stderr.startswith("0 cases are done already, 6 in batches for 2 GPUs\n")
+    return place / "local"
+
+
+def told(folder: Path) -> dict[str, bytes]:
+    """Results and documents."""
+    found = {f"{path.parent.name}/{path.name}": path.read_bytes() for path in folder.glob("re*/*")}
+    assert len(found) == 13
+    return found
+
+
+def cells(folder: Path) -> Counter[str]:
+    """Case id -> how many complete runs have it for their own."""
+    manifests = [json.loads(path.read_text()) for path in folder.glob("2*/run.json")]
+    assert {manifest["status"] for manifest in manifests} == {"complete"}
+    return Counter(case["id"] for manifest in manifests for case in manifest["cases"] if not case["anchor"])
+
+
+def test_every_batch_repeats_the_anchors_and_keeps_what_is_compared_together(local: Path) -> None:
+    batches = [json.loads(path.read_text())["cases"] for path in sorted(local.glob("2*/run.json"))]
+    assert [len({case["params"]["batch"] for case in batch if not case["anchor"]}) for batch in batches] == [2, 1]
+    anchor = "decode[batch=32,kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cores=false,cuda_graph=false,dtype=fp16]"
+    assert [[case["id"] for case in batch].count(anchor) for batch in batches] == [1, 1]
+    assert sum(case["anchor"] for batch in batches for case in batch) == 1
+    assert (len(cells(local)), set(cells(local).values())) == (CASES, {1})
+
+
+def test_threads_tell_the_same(here: Path, local: Path) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        study = fiprof.study("small.toml").run(on=executor, out="threads")
+    assert len(study.measured) == CASES
+    documents(here / "threads")
+    assert told(here / "threads") == told(local)
+
+
+def test_submitit_tells_the_same(place: Path, env: Env, local: Path) -> None:
+    pytest.importorskip("submitit")
+    words = ("--on", "submitit-local:timeout_min=9,jobs=2", "--out", "submitit")
+    done = run_fiprof("study", "small.toml", *words, cwd=place, env=env)
+    assert done.returncode == 0, done.stderr
+    assert told(place / "submitit") == told(local)
+
+
+@pytest.mark.fault("a worker of Dask's is killed", "its batch is measured again, by another; results are those without")
+def test_dask_with_a_killed_worker_tells_the_same(here: Path, local: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        study = fiprof.study("small.toml")
+        measuring = pool.submit(study.run, on=f"dask:{cluster.scheduler_address}", out="dask")
+        until(lambda: list((here / "dask").glob(".partial-*/logs/nsys.log")))
+        worker = next(iter(cluster.workers.values())).pid
+        for process in psutil.Process(worker).children() or [psutil.Process(worker)]:
+            process.kill()
+        assert len(measuring.result(120).measured) == CASES
+    documents(here / "dask")
+    assert told(here / "dask") == told(local)
+
+
+def until(there: object, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.fault(
+    "a GPU's worker is killed at random moments", "the batch is measured again: the same cells, none twice"
+)
+@pytest.mark.parametrize("turn", range(KILLS))
+def test_a_killed_worker_loses_nothing(place: Path, env: Env, local: Path, turn: int) -> None:
+    words = ("study", "small.toml", "--on", "local", "--out", f"killed-{turn}")
+    with subprocess.Popen(
+        [sys.executable, "-m", "fiprof", *words],
+        cwd=place,
+        env={**os.environ, **env, "PYTHONPATH": python_path()},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as session:
+        until(lambda: workers(session.pid))
+        time.sleep(random.uniform(0, 4))
+        for worker in workers(session.pid)[:1]:
+            with contextlib.suppress(psutil.Error):
+                worker.send_signal(signal.SIGKILL)
+        _, errors = session.communicate(timeout=120)
+    assert session.returncode == 0, errors
+    assert cells(place / f"killed-{turn}") == cells(local)
+    assert told(place / f"killed-{turn}") == told(local)
+
+
+def workers(session: int) -> list[psutil.Process]:
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(session).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[1:3] == ["-c", WORKER]:
+                    found.append(process)
+    return found
+
+
+@pytest.mark.fault(
+    "a batch's worker dies each time", "it is tried four times; the others are measured, and the study says so"
+)
+def test_a_batch_that_never_ends_well_is_given_up(place: Path, env: Env, local: Path) -> None:
+    words = ("study", "small.toml", "--on", "local", "--out", "refused", "--no-documents")
+    done = run_fiprof(*words, cwd=place, env={**env, "FAKE_WORKLOAD": "exit3"})
+    assert done.returncode == 1
+    assert done.stderr.count("is measured again: the plain run ended with exit status 3") == 6
+    assert "failed 4 times, the last time so: the plain run ended with exit status 3" in done.stderr
+    done = run_fiprof(*words, cwd=place, env=env)
+    assert done.returncode == 0, done.stderr
+    assert cells(place / "refused") == cells(local)
+
+
+def test_a_case_that_takes_its_process_with_it_is_left_out(place: Path, env: Env) -> None:
+    words = ("study", "small.toml", "--on", "local", "--out", "dies", "--no-documents")
+    done = run_fiprof(*words, cwd=place, env={**env, "FAKE_DIES": "batch=8,"})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("left out: decode[batch=8,") == 2
+    assert (len(cells(place / "dies")), set(cells(place / "dies").values())) == (4, {1})
+
+
+@pytest.mark.parametrize(
+    ("on", "message"),
+    [
+        ("nowhere", "--on nowhere names nothing that measures\n  it takes local, local:2, slurm:partition=NAME,"),
+        ("local:3", "--on local:3: 2 GPUs are visible here\n"),
+        ("slurm:gpus=1", "--on slurm: Could not detect"),
+    ],
+)
+def test_what_names_no_worker_is_refused(place: Path, env: Env, on: str, message: str) -> None:
+    without = {**env, "PATH": os.path.dirname(sys.executable)}
+    done = run_fiprof("study", "small.toml", "--on", on, "--out", "none", cwd=place, env=without)
+    assert done.returncode == 2 and f"fiprof: {message}" in done.stderr, done.stderr
+
+
+def test_who_has_one_gpu_imports_none_of_it() -> None:
+    words = (
+        "import sys, fiprof.orchestrator.study; print(*sorted({'submitit', 'distributed', 'dask'} & set(sys.modules)))"
+    )
+    assert ran(sys.executable, "-c", words, env={**os.environ, "PYTHONPATH": python_path()}).stdout == "\n"
