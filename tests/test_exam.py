@@ -125,12 +125,11 @@ counters alone: matmul_naive's limit (L2 at 90 %), runtime_indices' (issue slots
 nearest_code was made to saturate L2."""
 
 
-LEFT = {"cluster_neighbours": "use_graph", "prefix_sum_long": "fewer_barriers"}
-"""Of unseen_kernels.py: the first step that those are told whose limit or first step is another than was written down.
-cluster_neighbours is launched so seldom that the GPU waits for 64 to 72 %; prefix_sum_long, of cub, waits at barriers for
-56 %. As found, before any of the rules was mended: limit 29 of 32 on the H100 and 30 on the H200, first step 25 on both;
-with the rules mended before the recordings were opened 29 and 30, first step 28 on both. csr_warp_short_rows, jacobi_3d
-and sum_one_load were mended since, with the recordings in hand."""
+LEFT = {"cluster_neighbours": "use_graph"}
+"""Of unseen_kernels.py: the first step that those are told whose limit or first step is another than was written down:
+the GPU waits for 64 to 72 % of the time between its launches. As found, before any of the rules was mended: limit 29 of
+32 on the H100 and 30 on the H200, first step 25 on both; with the rules mended before the recordings were opened 29 and
+30, first step 28 on both. csr_warp_short_rows, jacobi_3d, sum_one_load and prefix_sum_long were mended since."""
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,16 @@ time at the least, whatever else is done about it. In this order the first that 
 1. launch-bound: the GPU waits for at least ``WAITING`` of an iteration's time, so no faster kernel helps;
 2. a resource at ``SATURATED`` or more binds;
 3. concurrent: the kernel runs beside others for at least ``BESIDE`` of its time, and ncu measured it alone;
-4. imbalanced: the multiprocessors are idle, on average, for ``IDLE`` of the time of the one that works longest;
+4. imbalanced: the multiprocessors are idle, on average, for ``IDLE`` of the time of the one that works longest, and
+   warps do not wait for each other for longer than that;
 5. a resource at ``BUSY`` or more binds; where warps spend ``MOSTLY`` of their time in one stall, one that shows as it;
 6. latency-bound: none of these.
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
 Within ``NOISE`` both are named, as a pair: a number that passes a threshold changes the verdict by way of the pair.
 So are a tail and what all multiprocessors share, DRAM or L2, where that is saturated before the tail; and a memory that
-is not saturated with latency, where warps mostly wait for loads and these are not known to queue.
+is not saturated with latency, where warps mostly wait for loads and these are not known to queue, or for what waiting
+for that memory does not show as.
 
 A cause is a pattern that a use of hardware alone does not name. Each of these was made into a kernel
 (tests/trouble_kernels.py) and recorded on a GPU. It has to bear on what binds: local memory is none of a kernel whose
@@ -194,6 +196,14 @@ class _Limits(NamedTuple):
         return 100 * busiest.value >= SATURATED * (100 - tail.value)
 
     @property
+    def waits_longer_than_it_idles(self) -> bool:
+        """Whether warps wait for each other for more of the launch's time than multiprocessors idle."""
+        idle, stall = self.imbalance, self.elsewhere
+        if idle is None or stall is None or stall.comparison is None or stall.comparison.of not in _EACH_OTHER:
+            return False
+        return stall.value >= MOSTLY and stall.value * (100 - idle.value) > 100 * idle.value
+
+    @property
     def latency(self) -> Bottleneck | None:
         """That nothing binds; None where it is not known how evenly the multiprocessors work."""
         left = 100 - (self.resources[0].value if self.resources else 0.0)
@@ -208,7 +218,7 @@ class _Limits(NamedTuple):
             return busiest
         if self.beside and self.beside.value >= BESIDE:
             return self.beside
-        if self.imbalance and self.imbalance.value >= IDLE:
+        if self.imbalance and self.imbalance.value >= IDLE and not self.waits_longer_than_it_idles:
             return self.imbalance
         if not self.both_sides:
             return None
@@ -246,6 +256,8 @@ class _Limits(NamedTuple):
         return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])
 
 
+_EACH_OTHER = ("barrier", "membar", "sleeping")
+"""Stalls in which warps wait for other warps."""
 _MOST_CHANGED = 4
 """Resources whose use is changed to look for other verdicts: the busiest."""
 _LITTLE = 1e-9
@@ -291,7 +303,7 @@ def judge(
         and busiest
         and limits.latency
         and top.of not in _shows_as(busiest)
-        and not causes(row, busiest, stalls, names)
+        and (top.of in _EACH_OTHER or not causes(row, busiest, stalls, names))
     ):
         limits = limits._replace(elsewhere=Bottleneck(Kind.LATENCY, None, top.value, top))
     found, runner_up, margin = limits.first, None, None
@@ -300,6 +312,7 @@ def judge(
     if found is not None:
         others = limits.others()
         loads_wait = top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls)
+        loads_wait = loads_wait or (limits.elsewhere is not None and limits.elsewhere.value >= DOMINANT_STALL)
         # A second resource says more than that none is saturated.
         near = sorted((each for each in others if each[1] < NOISE), key=lambda each: each[0].kind is Kind.LATENCY)
         if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
@@ -349,6 +362,20 @@ def judge(
         missing=tuple(column for column in wanted if number(row, column) is None),
         notes=hidden_l2_part(row, resources, names),
     )
+
+
+def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """The stalls, the largest first, but for the barrier where that is the largest and loads follow it: a warp at a
+    barrier waits for the others of its block, and where these mostly wait for loads, and DRAM is at half of ``BUSY`` at
+    the least, more bytes in flight shorten both."""
+    if len(stalls) > 1 and [each.of for each in stalls[:2]] == ["barrier", "long_scoreboard"]:
+        barrier, loads = stalls[:2]
+        if (
+            loads.value >= MOSTLY / 100 * (100 - barrier.value)
+            and (number(row, "dram_throughput_pct") or 0) >= BUSY / 2
+        ):
+            return loads, barrier, *stalls[2:]
+    return tuple(stalls)
 
 
 def queued(row: Row, stalls: Sequence[Comparison]) -> bool:

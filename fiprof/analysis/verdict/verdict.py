@@ -14,7 +14,7 @@ from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOI
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
-from fiprof.analysis.verdict.rules import judge
+from fiprof.analysis.verdict.rules import judge, loads_behind_barriers
 from fiprof.analysis.verdict.steps import Step
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
@@ -73,13 +73,14 @@ def limits(run: Run, launches: Sequence[Launch]) -> list[Verdict]:
 
 
 def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict, tuple[Comparison, ...]]:
-    """What binds a launch, and its warps' stalls, the largest first; ready and issuing warps are none."""
+    """What binds a launch, and its warps' stalls without ready and issuing warps, the largest first but for those of
+    :func:`loads_behind_barriers`."""
     shares = [
         Comparison(STALL_SHARE, stall_share(launch, item.reason, item.share), DOMINANT_STALL, item.reason)
         for item in run.stall_reasons.get(launch.launch, ())
         if item.share is not None and state(item.reason).kind == ReasonKind.STALL
     ]
-    stalls = tuple(sorted(shares, key=lambda each: (-each.value, str(each.of))))
+    stalls = loads_behind_barriers(launch, sorted(shares, key=lambda each: (-each.value, str(each.of))))
     beside = case_quantities.beside(run, launch.case, launch.kernel)
     found = judge(
         launch,
