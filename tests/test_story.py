@@ -437,7 +437,7 @@ def test_the_law_over_the_kv_cache_is_drawn_through_the_steps_that_it_is_of(reco
     assert (line[0], line[2]) == (min(kv), max(kv))
     drawn = np.interp(kv, line[::2], line[1::2])
     assert np.percentile(np.abs(np.array(busy) / drawn - 1), 90) < 0.02
-    by_step = {row["what"].partition(":")[0]: row["kv_tokens"] for row in what.steps if row["kv_tokens"]}
+    by_step = {row["what"].partition(":")[0]: row["kv_tokens"] for row in what.rows("steps") if row["kv_tokens"]}
     # Step 1 computes request 0's second token: its prompt and the first.
     assert by_step["step 1"] == 121
 

@@ -17,7 +17,7 @@ from fiprof.analysis.comm import Delay, delays
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, repeated, steady
-from fiprof.analysis.trace import Marks, calls, kernel_calls, marks, phases, thread_keys
+from fiprof.analysis.trace import Marks, calls, marks, of_device, phases, thread_keys
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
@@ -126,18 +126,12 @@ class Moments:
     def _launching_thread(self) -> tuple[int, int, int]:
         """Number of the thread (``Calls.thread``) that launched most of the GPU's kernels, NOTHING without calls; and
         from the first kernel, or call of this thread, to the last, ns."""
-        started_by, at = kernel_calls(self.run), 0
         counts: Counter[int] = Counter()
         first, last = [], []
-        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device")):
-            starts, ends, devices = map(numbers, piece.columns)
-            rows = started_by[at : (at := at + piece.num_rows)]
-            mine = np.flatnonzero(devices == self.device)
-            if not len(mine):
-                continue
-            first.append(int(starts[mine].min()))
-            last.append(int(ends[mine].max()))
-            if len(rows := rows[mine][rows[mine] != NOTHING]):
+        for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):
+            first.append(int(numbers(piece["start_ns"])[mine].min()))
+            last.append(int(numbers(piece["end_ns"])[mine].max()))
+            if len(rows := rows[rows != NOTHING]):
                 counts.update(dict(enumerate(np.bincount(calls(self.run).thread[rows]).tolist())))
         thread = counts.most_common(1)[0][0] if counts else NOTHING
         if thread != NOTHING:
@@ -229,16 +223,9 @@ class Moments:
     def _kernels(self, *more: str) -> Iterator[tuple[list[str], Ints, Ints, Ints, Ints, Ints, Any]]:
         """Pieces of the GPU's kernels: their names, and of each its name's place, start, end, moment and the call that
         launched it; and further columns, of all GPUs' kernels, with those of this GPU."""
-        started_by, at = kernel_calls(self.run), 0
-        for piece in self.run.pieces("kernels", ("start_ns", "end_ns", "device", "kernel", *more)):
-            starts, ends, devices = map(numbers, piece.columns[:3])
-            rows = started_by[at : (at := at + piece.num_rows)]
-            mine = np.flatnonzero(devices == self.device)
-            if not len(mine):
-                continue
-            starts, ends, rows = starts[mine], ends[mine], rows[mine]
+        for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns", "kernel", *more):
+            starts, ends, *further = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns", *more))
             values, places = coded(piece["kernel"])
-            further = [numbers(piece[column])[mine] for column in more]
             yield [name or "" for name in values], places[mine], starts, ends, self._of(starts, rows), rows, further
 
     def _add_kernels(self) -> None:
@@ -272,13 +259,9 @@ class Moments:
 
     def _add_copies(self) -> None:
         self.copied = np.zeros(self.count)
-        by, at = calls(self.run).of("copies"), 0
-        for piece in self.run.pieces("copies", ("start_ns", "bytes", "device")):
-            starts, sizes, devices = map(numbers, piece.columns)
-            rows = by[at : (at := at + piece.num_rows)]
-            mine = devices == self.device
-            of = self._of(starts[mine], rows[mine])
-            self.copied += np.bincount(of, np.maximum(sizes[mine], 0), self.count)
+        for piece, mine, rows in of_device(self.run, "copies", self.device, "start_ns", "bytes"):
+            starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
+            self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
 
     def _add_host(self) -> None:
         self.does: Floats = np.zeros((self.count, len(DOES)))

@@ -6,15 +6,17 @@ ranges (``request 3``) say when a request came and went. Between, its tokens fol
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from fiprof.analysis.comm import Delay
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.trace import Marks
+from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, Worded, finding
 
 Row = dict[str, Any]
@@ -73,21 +75,52 @@ class Kind(Worded):
     OTHER = "other", "other"
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step of a server; ns since the trace began."""
+_KINDS = {
+    Kind.PREFILL: re.compile("prefill|extend", re.IGNORECASE), Kind.DECODE: re.compile("decode|generat", re.IGNORECASE)
+}  # fmt: skip
 
-    name: str
+
+@dataclass
+class Step:
+    """A moment of a program, a server's step among them; ns since the trace began."""
+
+    text: str
+    """Its range's; empty for none."""
     begin: int
     end: int
     """When the host and the GPU are done with it."""
-    said: Said
+    said: Said = field(default_factory=dict)
     busy: float = 0.0
+    since: int = 0
+    """Its begin, or the end of what came before."""
+    place: int = 0
+    """Among all."""
+    group: str = ""
+    """Name of those like it."""
+    repeats: bool = False
+    kernels: int = 0
+    memory: int | None = None
+    doing: tuple[Finding, ...] = ()
+    """What the launching thread does, with its shares."""
+    inside: tuple[Finding, ...] = ()
+    """What it was in most, of what comes once."""
+    slow: Finding | None = None
+    late: Delay | None = None
+    """By the rank that others wait for most."""
+    events: list[Finding] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.text or self.group
 
     @property
     def head(self) -> str:
         """Its name without what it says of itself."""
         return self.name.partition(": ")[0]
+
+    @property
+    def ms(self) -> float:
+        return (self.end - self.since) / 1e6
 
     @property
     def prefill(self) -> int:
@@ -104,8 +137,8 @@ class Step:
         """By what it says, or by its name."""
         if self.prefill or self.decode:
             return Kind.MIXED if self.prefill and self.decode else Kind.PREFILL if self.prefill else Kind.DECODE
-        of_name = {Kind.PREFILL: "prefill|extend", Kind.DECODE: "decode|generat"}
-        return next((kind for kind, words in of_name.items() if re.search(words, self.head, re.IGNORECASE)), Kind.OTHER)
+        head = self.text.partition(": ")[0]
+        return next((kind for kind, words in _KINDS.items() if words.search(head)), Kind.OTHER)
 
 
 @dataclass
@@ -129,11 +162,10 @@ class Request:
         """A row of REQUESTS."""
         times = [ns for ns, _ in self.tokens]
         gaps = np.diff(times) / 1e6
-        percentiles = np.percentile(gaps, (50, 90, 99)).tolist() if len(gaps) else [None] * 3
         longest = int(np.argmax(gaps)) if len(gaps) else None
-        first = self.first if self.first is not None else (times[0] if times else None)
-        ended = self.ended if self.ended is not None else (times[-1] if times else None)
-        took = _apart(self.arrived, ended)
+        first, ended = (times[0], times[-1]) if times else (None, None)
+        first = first if self.first is None else self.first
+        took = _apart(self.arrived, ended := ended if self.ended is None else self.ended)
         return {
             "request": self.id,
             "arrived_ms": _apart(0, self.arrived),
@@ -144,7 +176,7 @@ class Request:
             "ttft_ms": _apart(self.arrived, first),
             "first_token_ms": _apart(0, first),
             "ended_ms": _apart(0, ended),
-            **dict(zip(("itl_median_ms", "itl_p90_ms", "itl_p99_ms"), percentiles, strict=True)),
+            **percentiles(gaps, itl_median_ms=50, itl_p90_ms=90, itl_p99_ms=99),
             "prompt": self.prompt,
             "tokens": len(times) or None,
             "tokens_per_s": 1e3 * len(times) / took if times and took else None,
@@ -157,6 +189,11 @@ class Request:
 
 def _apart(begin: int | None, end: int | None) -> float | None:
     return None if begin is None or end is None else (end - begin) / 1e6
+
+
+def percentiles(of: Any, **names: int) -> Row:
+    """Percentiles by name; None of nothing."""
+    return {name: float(np.percentile(of, each)) if len(of) else None for name, each in names.items()}
 
 
 def _number(said: Said, words: Sequence[str]) -> int:
@@ -212,14 +249,12 @@ def _of_ranges(found: Marks) -> Iterator[Request]:
         begin = int(found.starts[row])
         made = Request(mark[1] if mark else str(number), begin, begin, ended=int(found.ends[row]))
         inner = [
-            Step(found.texts[found.name[each]] or "", int(found.starts[each]), int(found.ends[each]), {})
+            Step(found.texts[found.name[each]] or "", int(found.starts[each]), int(found.ends[each]))
             for each in children[row]
         ]
-        inner = [each for each in inner if each.kind is not Kind.OTHER]
-        prefills = [each for each in inner if each.kind is Kind.PREFILL]
-        decodes = [each for each in inner if each.kind is Kind.DECODE]
+        prefills, decodes = ([each for each in inner if each.kind is kind] for kind in _KINDS)
         made.tokens = [(each.end, each.name) for each in (*prefills[-1:], *decodes)]
-        made.prompt = next((n for n in [says(text).get("prompt")] if isinstance(n, int)), None)
+        made.prompt = _number(says(text), ("prompt",)) or None
         yield made
 
 
@@ -274,13 +309,9 @@ def _of_marks(found: Marks, steps: Sequence[Step]) -> list[Request]:
                 made.tokens.append((step.end, step.name))
                 decoding[name] = made
                 del missing[name]
-        ended = [
-            each.id
-            for each in decoding.values()
-            if (each.ended is not None and each.ended < until) or len(each.tokens) == each.output
-        ]
-        for name in ended:
-            del decoding[name]
+        for each in list(decoding.values()):
+            if (each.ended is not None and each.ended < until) or len(each.tokens) == each.output:
+                del decoding[each.id]
     if agree < FOLLOWED * told or not told:
         for made in known.values():
             made.tokens.clear()
@@ -293,43 +324,35 @@ def _ids(said: Said, verb: str) -> list[str]:
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
-def token_gaps(made: Sequence[Request]) -> list[tuple[float, Request, int]]:
-    """Between two tokens of a request, of all requests: ms, the request, and the number of the later token."""
-    return [
+def served(
+    made: Sequence[Request], steps: Sequence[Step], slow: Collection[str], lengths: Mapping[str, int]
+) -> list[Finding]:
+    """What the requests came to, what made the longest waits for a token, and how a prefill disturbs who decodes.
+
+    slow: names of the steps that surprise. lengths: of :func:`kv_tokens`.
+    """
+    found = list[Finding]()
+    rows = [each.row() for each in made]
+    firsts, queued, arrived, ended = (
+        [row[key] for row in rows if row[key] is not None] for key in ("ttft_ms", "queued_ms", "arrived_ms", "ended_ms")
+    )
+    # Between two tokens: ms, whose, and the number of the later one.
+    gaps = [
         ((after[0] - before[0]) / 1e6, each, number)
         for each in made
         for number, (before, after) in enumerate(pairwise(each.tokens), 1)
     ]
-
-
-def served(made: Sequence[Request], steps: Sequence[Step], slow: Collection[str]) -> list[Finding]:
-    """What the requests came to, what made the longest waits for a token, and how a prefill disturbs who decodes.
-
-    slow: names of the steps that surprise.
-    """
-    found = []
-    rows = [each.row() for each in made]
-    firsts = [row["ttft_ms"] for row in rows if row["ttft_ms"] is not None]
-    gaps = sorted(token_gaps(made), key=lambda gap: -gap[0])
-    begins = [each.arrived for each in made if each.arrived is not None]
-    ends = [row["ended_ms"] for row in rows if row["ended_ms"] is not None]
+    gaps.sort(key=lambda gap: -gap[0])
     if firsts:
-        queued = [row["queued_ms"] for row in rows if row["queued_ms"] is not None]
         words = "{count:request|requests}: TTFT {ttft_ms:,.1f} ms (median; p90 {ttft_p90_ms:,.1f}), "
         words += "queued {queued_ms:,.1f} ms (median; at most {queued_most_ms:,.1f})"
-        values: Row = {
-            "count": len(made),
-            "ttft_ms": float(np.median(firsts)),
-            "ttft_p90_ms": float(np.percentile(firsts, 90)),
-            "queued_ms": float(np.median(queued)) if queued else 0.0,
-            "queued_most_ms": max(queued, default=0.0),
-        }
+        values: Row = {"count": len(made)} | percentiles(firsts, ttft_ms=50, ttft_p90_ms=90)
+        values |= percentiles(queued or [0.0], queued_ms=50, queued_most_ms=100)
         if gaps:
             words += "; ITL {itl_ms:,.2f} ms (median; p90 {itl_p90_ms:,.2f}, p99 {itl_p99_ms:,.2f})"
             words += "; {tokens_per_s:,.0f} tokens/s"
-            percentiles = np.percentile([ms for ms, _, _ in gaps], (50, 90, 99)).tolist()
-            values |= dict(zip(("itl_ms", "itl_p90_ms", "itl_p99_ms"), percentiles, strict=True))
-            tokens, took = sum(len(each.tokens) for each in made), max(ends) - min(begins) / 1e6
+            values |= percentiles([ms for ms, _, _ in gaps], itl_ms=50, itl_p90_ms=90, itl_p99_ms=99)
+            tokens, took = sum(len(each.tokens) for each in made), max(ended) - min(arrived)
             values["tokens_per_s"] = 1e3 * tokens / took if took else 0.0
         found.append(finding("served", words + ".", **values))
     by_name = {step.name: step for step in steps}
@@ -345,22 +368,16 @@ def served(made: Sequence[Request], steps: Sequence[Step], slow: Collection[str]
     if late:
         found.append(finding("slowest_tokens", "The longest waits for a token: {late}.", late=tuple(late.values())))
     usual = [each for each in steps if each.name not in slow]
-    lengths = {kind: [(each.end - each.begin) / 1e6 for each in usual if each.kind is kind] for kind in Kind}
-    alone, mixed = lengths[Kind.DECODE], lengths[Kind.MIXED]
-    if min(len(alone), len(mixed)) >= FEW_STEPS and np.median(mixed) >= DISTURBS * np.median(alone):
-        found.append(
-            finding(
-                "disturbed",
-                "Without slow steps, a decode step takes {alone_ms:,.2f} ms ({alone}; median), one with a prefill "
-                "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}.",
-                mixed_ms=float(np.median(mixed)),
-                mixed=len(mixed),
-                alone_ms=float(np.median(alone)),
-                alone=len(alone),
-                more=float(np.median(mixed) / np.median(alone)) - 1,
-            )
-        )
-    return found + _law(made, steps)
+    alone, mixed = (
+        [(each.end - each.begin) / 1e6 for each in usual if each.kind is kind] for kind in (Kind.DECODE, Kind.MIXED)
+    )
+    alone_ms, mixed_ms = (float(np.median(each)) if len(each) >= FEW_STEPS else 0.0 for each in (alone, mixed))
+    if alone_ms and mixed_ms >= DISTURBS * alone_ms:
+        words = "Without slow steps, a decode step takes {alone_ms:,.2f} ms ({alone}; median), one with a prefill "
+        words += "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}."
+        values = {"mixed_ms": mixed_ms, "mixed": len(mixed), "alone_ms": alone_ms, "alone": len(alone)}
+        found.append(finding("disturbed", words, **values, more=mixed_ms / alone_ms - 1))
+    return found + _law(steps, lengths, any(each.prompt is not None for each in made))
 
 
 def kv_tokens(made: Sequence[Request]) -> dict[str, int]:
@@ -372,37 +389,41 @@ def kv_tokens(made: Sequence[Request]) -> dict[str, int]:
     return lengths
 
 
-def _law(made: Sequence[Request], steps: Sequence[Step]) -> list[Finding]:
+def _law(steps: Sequence[Step], lengths: Mapping[str, int], known: bool) -> list[Finding]:
     """How the GPU's time of a step that only decodes grows with the tokens in the KV cache and with the requests.
 
     Least squares without the slowest tenth; a slope is told where its interval (two standard errors) leaves out 0.
+    known: whether prompts are.
     """
-    lengths = kv_tokens(made)
-    known = any(each.prompt is not None for each in made)
     chosen = [each for each in steps if each.kind is Kind.DECODE and each.name in lengths and each.busy > 0]
     if len(chosen) < 4 * FEW_STEPS:
         return []
     limit = np.percentile([each.busy for each in chosen], 90)
     chosen = [each for each in chosen if each.busy <= limit]
-    kv = np.array([lengths[each.name] for each in chosen], float)
-    batch = np.array([max(each.decode, 1) for each in chosen], float)
-    busy = np.array([each.busy for each in chosen]) / 1e3
-    columns = [np.ones(len(kv)), kv, *([batch] if len(np.unique(batch)) > 1 else [])]
-    terms = np.column_stack(columns)
-    if np.linalg.matrix_rank(terms) < terms.shape[1]:
+    kv, batch, busy = np.array([(lengths[each.name], max(each.decode, 1), each.busy / 1e3) for each in chosen], float).T
+    if (found := line([kv, batch] if len(np.unique(batch)) > 1 else [kv], busy)) is None:
         return []
-    values, *_ = np.linalg.lstsq(terms, busy, rcond=None)
-    rest = busy - terms @ values
-    variance = float(rest @ rest) / (len(kv) - terms.shape[1])
-    errors = 2 * np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance)
+    values, errors, rest = found[0], 2 * found[1], found[2]
     if abs(values[1]) <= errors[1]:
         return []
     words = "GPU time of a step that only decodes = {base_us:,.0f} µs {kv_ns:+,.2f} ns (95%: ± {kv_error_ns:,.2f}) a "
     words += "token in the KV cache" if known else "token since its first"
-    found: Row = {"base_us": float(values[0]), "kv_ns": 1e3 * values[1], "kv_error_ns": 1e3 * errors[1]}
+    said: Row = {"base_us": float(values[0]), "kv_ns": 1e3 * values[1], "kv_error_ns": 1e3 * errors[1]}
     if len(values) > 2 and abs(values[2]) > errors[2]:
         words += " {batch_us:+,.1f} µs (± {batch_error_us:,.1f}) a request"
-        found |= {"batch_us": float(values[2]), "batch_error_us": float(errors[2])}
-    found |= {"from_kv": int(kv.min()), "to_kv": int(kv.max()), "count": len(kv)}
+        said |= {"batch_us": float(values[2]), "batch_error_us": float(errors[2])}
+    said |= {"from_kv": int(kv.min()), "to_kv": int(kv.max()), "count": len(kv), "rest_us": rest}
     words += ", from {from_kv:,d} to {to_kv:,d} tokens in {count} steps; the rest is within {rest_us:,.0f} µs."
-    return [finding("kv_law", words, **found, rest_us=float(np.sqrt(variance)))]
+    return [finding("kv_law", words, **said)]
+
+
+def line(of: Sequence[Any], values: Floats) -> tuple[Floats, Floats, float] | None:
+    """Values as a constant and a slope over each of some series, by least squares: these, their standard errors, and
+    that of a value; None where the series do not tell them apart."""
+    terms = np.column_stack([np.ones(len(values)), *of])
+    if np.linalg.matrix_rank(terms) < terms.shape[1]:
+        return None
+    found, *_ = np.linalg.lstsq(terms, values, rcond=None)
+    rest = values - terms @ found
+    variance = float(rest @ rest) / (len(values) - terms.shape[1])
+    return found, np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance), float(np.sqrt(variance))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fiprof.analysis.trace import calls, kernel_calls, marks
+from fiprof.analysis.trace import calls, kernel_calls, marks, of_device
 from fiprof.model.arrays import Ints, Quantiles, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
@@ -149,14 +149,9 @@ def _of_ranges(
     first = np.full(len(bounds) + 1, FOREVER)
     last, count = np.full(len(bounds) + 1, LONG_AGO), np.zeros(len(bounds) + 1)
     own_ns = inside_ns = all_ns = 0
-    started_by, called_at, at = kernel_calls(run), calls(run).starts, 0
-    for piece in run.pieces("kernels", ("start_ns", "end_ns", "device")):
-        starts, stops, devices = map(numbers, piece.columns)
-        rows = started_by[at : (at := at + piece.num_rows)]
-        if not (mine := devices == device).all():
-            starts, stops, rows = starts[mine], stops[mine], rows[mine]
-        if not len(starts):
-            continue
+    called_at = calls(run).starts
+    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", "end_ns"):
+        starts, stops = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns"))
         # A kernel whose call was not traced was launched in none of them.
         called = np.where(rows == NOTHING, LONG_AGO, called_at[rows]) if len(called_at) else starts
         step = np.searchsorted(bounds, called, side="right")
@@ -193,8 +188,7 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
         return found
     numbered: dict[str, int] = {}
     times, codes = list[Ints](), list[Ints]()
-    for piece in run.pieces("kernels", ("start_ns", "device", "kernel")):
-        mine = numbers(piece["device"]) == device
+    for piece, mine, _ in of_device(run, "kernels", device, "start_ns", "kernel"):
         names, place = coded(piece["kernel"])
         times.append(numbers(piece["start_ns"])[mine])
         codes.append(

@@ -12,13 +12,13 @@ from fiprof.analysis import samples, surprises
 from fiprof.analysis.comm import Delay
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.host import host_times
-from fiprof.analysis.layers import layers, typical_steps
+from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, Program
-from fiprof.analysis.requests import Kind, Step, kv_tokens, requests, says, served, short_name
+from fiprof.analysis.requests import REQUESTS, Kind, Step, kv_tokens, requests, says, served, short_name
 from fiprof.analysis.steady import steady
 from fiprof.analysis.surprises import FEW_STEPS
-from fiprof.analysis.telling import Beat, tell
+from fiprof.analysis.telling import TOLD, tell
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Floats, Ints, coded, numbers
@@ -93,37 +93,16 @@ class Story:
     device: int
     several: int
     """GPUs of the run."""
-    told: list[Row]
-    """Rows of TOLD: lines in order of time."""
-    happened: list[Row]
-    """Rows of HAPPENED, in order of time."""
-    steps: list[Row]
-    """Rows of STEPS: every moment of the names that repeat."""
-    memory: list[Row]
-    """Rows of MEMORY: the largest allocations, in order of time."""
-    peak: tuple[Finding, ...]
-    """The most memory, and whose it is."""
-    again: tuple[Finding, ...]
-    """How to see findings again, with the value to expect."""
-    said: tuple[str, ...]
-    """Columns of what the steps say, with SAYS."""
-    requests: list[Row]
-    """Rows of REQUESTS."""
-    served: tuple[Finding, ...]
-    """What the requests came to."""
-    surprises: tuple[Finding, ...]
-    """Each slow step, change of kernels, slow layer and leak."""
-    causes: tuple[Finding, ...]
-    """The surprises, those of one cause as one."""
-    first_steps: tuple[Finding, ...]
-    """Of each name the first step, where it takes longer than the others."""
-    layers: tuple[Finding, ...]
-    """What repeats inside a step."""
-    layer_rows: list[Row]
-    """Rows of LAYERS: medians over the steps looked at."""
-    laws: tuple[Finding, ...]
-    """How steps of a name grow longer from one to the next."""
-    summary: tuple[Finding, ...]
+    tables: dict[str, tuple[Sequence[Column], list[Row]]]
+    """Columns and rows, in order of time: told, happened, steps (all that repeat, with what they say), memory (the
+    largest allocations), requests, layers (medians over the steps looked at)."""
+    found: dict[str, tuple[Finding, ...]]
+    """summary; served: what the requests came to; surprises: each slow step, change of kernels, slow layer and leak;
+    causes: these, those of one cause as one; first_steps: of each name the first, where it takes longer; layers: what
+    repeats inside a step; peak: the most memory; again: how to see findings again; laws: how steps grow longer."""
+
+    def rows(self, table: str) -> list[Row]:
+        return self.tables[table][1]
 
 
 def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
@@ -182,41 +161,38 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
     }
     surprising += [each for _, _, slow_layers in layered.values() for each in slow_layers]
 
-    happened = _happened(moments, of_group)
-    own = {
-        place: Step(text, int(moments.begins[place]), int(moments.done[place]), says(text), float(moments.busy[place]))
-        for place, text in enumerate(moments.texts)
-        if text
-    }
-    server_steps = [step for step in own.values() if step.kind is not Kind.OTHER or step.said]
+    happened, every = _happened(moments, of_group), _steps(moments, surprising + first_steps)
+    server_steps = [step for step in every if step.text and (step.kind is not Kind.OTHER or step.said)]
     asked = requests(marks(run), server_steps)
-    steps = [row for rows in repeating.values() for row in _steps(moments, own, rows)]
+    steps = [_row(moments, every[at], n) for rows in repeating.values() for n, at in enumerate(rows.tolist())]
     said = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
-    lengths = kv_tokens(asked)
-    memory, peak = _allocations(moments)
-    late = [int(rows[number]) for group, rows in long.items() for number in slow[group]]
-    came_to = tuple(served(asked, server_steps, {moments.texts[place] for place in late}))
-    return Story(
-        rank=ranks_of(run).on(device),
-        device=device,
-        several=len(devices),
-        told=tell([*_beats(moments, own, surprising + first_steps)], asked, SHOWN * float(moments.length.sum()) / 1e6),
-        happened=happened,
-        steps=[dict.fromkeys(said) | row | {"kv_tokens": lengths.get(row["what"])} for row in steps],
-        said=tuple(said),
-        memory=memory,
-        peak=peak,
-        again=tuple(_again(run.manifest.name, happened, surprising, came_to)),
-        requests=[each.row() for each in asked],
-        served=came_to,
-        surprises=tuple(surprising),
-        causes=tuple(surprises.by_cause(surprising)),
-        first_steps=tuple(surprises.by_cause(first_steps)),
-        layers=tuple(found for found, _, _ in layered.values()),
-        layer_rows=[row for _, rows, _ in layered.values() for row in rows],
-        laws=tuple(laws),
-        summary=(_told(happened), program.answer),
-    )
+    says_columns = (Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in said)
+    rank_of = ranks_of(run).on(device)
+    lengths, (memory, peak) = kv_tokens(asked), _allocations(moments)
+    steps = [dict.fromkeys(said) | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
+    late = {moments.texts[int(rows[number])] for group, rows in long.items() for number in slow[group]}
+    came_to = served(asked, server_steps, late, lengths)
+    tables: dict[str, tuple[Sequence[Column], list[Row]]] = {
+        "happened": (HAPPENED, happened),
+        "steps": ((*STEPS, *(LATE if rank_of is not None else ()), *says_columns), steps),
+        "told": (TOLD, tell(every, asked, SHOWN * float(moments.length.sum()) / 1e6)),
+        "memory": (MEMORY, memory),
+        "requests": (REQUESTS, [each.row() for each in asked]),
+        "layers": (LAYERS, [row for _, rows, _ in layered.values() for row in rows]),
+    }
+    findings = {
+        "summary": (_told(happened), program.answer),
+        "served": came_to,
+        "surprises": surprising,
+        "causes": surprises.by_cause(surprising),
+        "first_steps": surprises.by_cause(first_steps),
+        "layers": (said for said, _, _ in layered.values()),
+        "peak": peak,
+        "again": _again(run.manifest.name, happened, surprising, came_to),
+        "laws": laws,
+    }
+    told = {name: tuple(each) for name, each in findings.items()}
+    return Story(rank_of, device, len(devices), tables, told)
 
 
 # Rows
@@ -344,28 +320,6 @@ def _sampled(moments: Moments, of_group: Mapping[int, Ints]) -> dict[int, Row]:
     return found
 
 
-def _beats(moments: Moments, own: Mapping[int, Step], surprising: Sequence[Finding]) -> Iterator[Beat]:
-    """The moments to be told. own: those that have a name of their own."""
-    slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
-    counts = np.bincount(moments.group)
-    for place, group in enumerate(moments.group.tolist()):
-        _, name, repeats = moments.names[group]
-        begin, end = int(moments.from_[place]), int(moments.done[place])
-        said = own[place].said if place in own else {}
-        yield Beat(
-            place,
-            name,
-            Step(moments.name(place), begin, end, said, float(moments.busy[place])),
-            repeats,
-            int(moments.kernels[place]),
-            None if moments.memory is None else int(moments.memory[place]),
-            _doing(moments.does[place]) if counts[group] < FEW_STEPS else (),
-            () if repeats else _functions(moments, begin, int(moments.edges[place + 1])),
-            slow.get(place),
-            _latest(moments, place),
-        )
-
-
 def _doing(host: Floats) -> tuple[Finding, ...]:
     """What the launching thread does most, with its share. host: ns of each of DOES."""
     shares = sorted(zip((host / max(host.sum(), 1.0)).tolist(), DOES, strict=True), reverse=True)
@@ -389,28 +343,42 @@ def _latest(moments: Moments, place: int) -> Delay | None:
     return next(iter(moments.delays.get(place, ())), None)
 
 
-def _steps(moments: Moments, own: Mapping[int, Step], places: Ints) -> Iterator[Row]:
-    """Rows of STEPS, with what each says of itself."""
-    for number, place in enumerate(places.tolist()):
-        step = own.get(place)
-        said = step.said.items() if step else ()
-        late = _latest(moments, place)
-        yield {
-            "number": number,
-            "what": moments.name(place),
-            "at_ms": int(moments.from_[place]) / 1e6,
-            "length_ms": int(moments.length[place]) / 1e6,
-            "busy_ms": float(moments.busy[place]) / 1e6,
-            "kernels": int(moments.kernels[place]),
-            "copied_bytes": int(moments.copied[place]),
-            "memory_bytes": None if moments.memory is None else int(moments.memory[place]),
-            "kind": step.kind if step else Kind.OTHER,
-            **{f"{SAYS}{word}": list(value) if isinstance(value, tuple) else value for word, value in said},
-            **{f"{does}_ms": float(moments.does[place, n]) / 1e6 for n, does in enumerate(DOES)},
-            "late_rank": late and late.rank,
-            "late_ms": late and late.ns / 1e6,
-            "meanwhile": late and late.doing,
-        }
+def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
+    """All moments, with what each says of itself."""
+    slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
+    counts, made = np.bincount(moments.group), list[Step]()
+    for place, group in enumerate(moments.group.tolist()):
+        _, name, repeats = moments.names[group]
+        text, since, begin = moments.texts[place], int(moments.from_[place]), int(moments.begins[place])
+        step = Step(text, begin, int(moments.done[place]), says(text), float(moments.busy[place]), since, place, name)
+        step.repeats, step.kernels, step.slow = repeats, int(moments.kernels[place]), slow.get(place)
+        step.memory = None if moments.memory is None else int(moments.memory[place])
+        step.doing = _doing(moments.does[place]) if counts[group] < FEW_STEPS else ()
+        step.inside = () if repeats else _functions(moments, since, int(moments.edges[place + 1]))
+        step.late = _latest(moments, place)
+        made.append(step)
+    return made
+
+
+def _row(moments: Moments, step: Step, number: int) -> Row:
+    """A row of STEPS, with what it says of itself."""
+    said = {word: list(value) if isinstance(value, tuple) else value for word, value in step.said.items()}
+    return {
+        "number": number,
+        "what": step.name,
+        "at_ms": step.since / 1e6,
+        "length_ms": int(moments.length[step.place]) / 1e6,
+        "busy_ms": step.busy / 1e6,
+        "kernels": step.kernels,
+        "copied_bytes": int(moments.copied[step.place]),
+        "memory_bytes": step.memory,
+        "kind": step.kind,
+        **{f"{SAYS}{word}": value for word, value in said.items()},
+        **{f"{does}_ms": float(moments.does[step.place, n]) / 1e6 for n, does in enumerate(DOES)},
+        "late_rank": step.late and step.late.rank,
+        "late_ms": step.late and step.late.ns / 1e6,
+        "meanwhile": step.late and step.late.doing,
+    }
 
 
 def _told(happened: Sequence[Row]) -> Finding:

@@ -14,7 +14,7 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
 from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
-from fiprof.analysis.requests import short_name
+from fiprof.analysis.requests import line, short_name
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding, worded
@@ -88,37 +88,25 @@ def explained(
     for number, other in slow.items():
         place, like = int(rows[number]), int(rows[other])
         excess = float(lengths[number] - usual[number])
-        what, of = short_name(moments.name(place)), moments.names[moments.group[place]].text
+        where = _where(moments, place)
         done, less = (_work(moments, each, kernels[each], outside) for each in (place, like))
         more = {
             part: (ns - less.get(part, (0.0, 0))[0], count - less.get(part, (0.0, 0))[1])
             for part, (ns, count) in done.items()
         }
-        cause = _cause(more, excess, (moments.name(place), moments.name(like), of))
+        cause = _cause(more, excess, (moments.name(place), moments.name(like), where["of"]))
         if cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"]):
             cause = _late_rank(moments, place, excess) or cause
         first = tuple(name for name, moment in moments.first_used.items() if moment == place)
         partly = cause.values.get("more_ms", np.inf) < MOST_OF * excess / 1e6
-        yield finding(
-            "slow_step",
-            ("{what}, step {number}" if what == of else "{what}")
-            + ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}"
-            + (" (of it {cause_ms:,.3f} ms)" if partly else "")
-            + ("; first to run {new:kernel|kernels}, {longest} one." if first else "."),
-            what=what,
-            of=of,
-            number=number,
-            place=place,
-            at_ms=int(moments.from_[place]) / 1e6,
-            length_ms=float(lengths[number]) / 1e6,
-            usual_ms=float(usual[number]) / 1e6,
-            more_ms=excess / 1e6,
-            cause=cause,
-            cause_ms=cause.values.get("more_ms"),
-            first_use=first,
-            new=len(first),
-            longest=first[0] if first else "",
-        )
+        words = "{what}, step {number}" if where["what"] == where["of"] else "{what}"
+        words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}"
+        words += " (of it {cause_ms:,.3f} ms)" if partly else ""
+        words += "; first to run {new:kernel|kernels}, {longest} one." if first else "."
+        values: dict[str, Any] = {"length_ms": float(lengths[number]) / 1e6, "usual_ms": float(usual[number]) / 1e6}
+        values |= {"more_ms": excess / 1e6, "cause_ms": cause.values.get("more_ms")}
+        of_first = {"first_use": first, "new": len(first), "longest": first[0] if first else ""}
+        yield finding("slow_step", words, **where, number=number, place=place, **values, cause=cause, **of_first)
 
 
 def _work(
@@ -243,29 +231,17 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         if len(several) == 1:
             yield several[0]
             continue
-        times = [each.values["more_ms"] for each in several]
+        times, of = [each.values["more_ms"] for each in several], several[0].values["of"]
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
             words += "; {using} of them run kernels for the first time ({new}, {longest} one): a warm-up with "
             words += "such steps takes that away"
-        of, heads = several[0].values["of"], [each.values["what"] for each in several]
-        yield finding(
-            "slow_steps",
-            words + ".",
-            of=of,
-            steps=tuple(
-                str(each.values["number"]) if head == of else head for head, each in zip(heads, several, strict=True)
-            ),
-            count=len(several),
-            from_ms=min(times),
-            to_ms=max(times),
-            cause=several[0].values["cause"],
-            using=sum(bool(each.values["first_use"]) for each in several),
-            new=len(first),
-            longest=first[0] if first else "",
-            first_use=first,
-        )
+        heads = (each.values["number"] if each.values["what"] == of else each.values["what"] for each in several)
+        values = {"of": of, "steps": tuple(map(str, heads)), "count": len(several), "cause": several[0].values["cause"]}
+        values |= {"from_ms": min(times), "to_ms": max(times), "first_use": first, "new": len(first)}
+        using = sum(bool(each.values["first_use"]) for each in several)
+        yield finding("slow_steps", words + ".", **values, using=using, longest=first[0] if first else "")
 
 
 # Changes from one step to the next
@@ -317,27 +293,16 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     if len(kept) < 4 * FEW_STEPS:
         return
     half = len(kept) // 2
-    (slope, error, first), *halves = (_line(each, lengths[each]) for each in (kept, kept[:half], kept[half:]))
-    grown = slope * float(kept[-1] - kept[0]) / max(first, 1.0)
-    one_line = all(abs(each - slope) < abs(slope) / 2 for each, _, _ in halves)
+    fits = [line([each], lengths[each]) for each in (kept, kept[:half], kept[half:])]
+    ((first, slope), (_, error), _), *halves = (each for each in fits if each)
+    grown = float(slope * (kept[-1] - kept[0]) / max(first, 1.0))
+    one_line = all(abs(each[1] - slope) < abs(slope) / 2 for each, _, _ in halves)
     if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
         return
-    yield finding(
-        "law",
+    words = (
         "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: {grown:+.0%} "
-        "from the first to the last.",
-        what=moments.names[moments.group[rows[0]]].text,
-        first_ms=first / 1e6,
-        slope_us=slope / 1e3,
-        error_us=2 * error / 1e3,
-        count=len(kept),
-        grown=grown,
     )
-
-
-def _line(x: Ints, y: Floats) -> tuple[float, float, float]:
-    """The least-squares line: slope, its standard error, and its value at 0."""
-    slope, first = np.polyfit(x, y, 1)
-    rest = y - (slope * x + first)
-    error = np.sqrt((rest**2).sum() / (len(x) - 2) / ((x - x.mean()) ** 2).sum())
-    return float(slope), float(error), float(first)
+    values = {"first_ms": first / 1e6, "slope_us": slope / 1e3, "error_us": 2 * error / 1e3}
+    said = {name: float(value) for name, value in values.items()} | {"count": len(kept), "grown": grown}
+    what = moments.names[moments.group[rows[0]]].text
+    yield finding("law", words + " from the first to the last.", what=what, **said)

@@ -314,6 +314,16 @@ def kernel_calls(run: Run) -> Ints:
     return calls(run).of("kernels")
 
 
+def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[pa.Table, Any, Ints]]:
+    """A GPU's kernels, or copies, in pieces: a piece with all GPUs' rows, what indexes its own, and the call that
+    started each of those."""
+    by, at = kernel_calls(run) if table == "kernels" else calls(run).of(table), 0
+    for piece in run.pieces(table, (*columns, "device")):
+        rows, mine = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
+        if mine.any():
+            yield piece, (index := slice(None) if mine.all() else np.flatnonzero(mine)), rows[index]
+
+
 def kernel_phases(run: Run) -> Ints:
     """The label in :func:`phases` of the range that each kernel was launched in; NOTHING outside all."""
     return calls(run).phases_of(kernel_calls(run))

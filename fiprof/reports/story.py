@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiprof.analysis.layers import LAYERS
 from fiprof.analysis.program import Program
 from fiprof.analysis.requests import REQUESTS
-from fiprof.analysis.story import HAPPENED, LATE, MEMORY, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.story import HAPPENED, SAYS, SHOWN, STEPS, Row, Story
 from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded
@@ -29,7 +28,6 @@ LONGEST_NAME = 60
 FIRST = 3
 """Rows of the program's verdict."""
 
-FINDINGS = ("summary", "served", "surprises", "causes", "first_steps", "layers", "peak", "again", "laws")
 COPIED, HELD = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
 
 
@@ -45,60 +43,47 @@ def document(
 
     planned: rows of PLANS. most: phases that people are shown; None for all.
     """
-    programs = {"happened": (HAPPENED, what.happened), "steps": (step_columns(what), what.steps)}
-    programs |= {"told": (TOLD, what.told), "memory": (MEMORY, what.memory)}
-    programs |= {"requests": (REQUESTS, what.requests), "layers": (LAYERS, what.layer_rows)}
     further = {
         "rank": what.rank,
         "device": what.device,
-        **{key: [each.fields() for each in getattr(what, key)] for key in FINDINGS},
+        **{key: [each.fields() for each in found] for key, found in what.found.items()},
         **({"plans": planned} if planned else {}),
     }
     notes: tuple[str, ...] = ()
     if what.several > 1:
         notes = (say("GPU {device} of {count}: --rank shows another.", device=what.device, count=what.several),)
-    columns, rows = programs[table]
     shown = tuple(_shown(what, program, planned, most))
-    return Document(programs=view_of(columns, rows), shown=shown, further=further, notes=notes)
+    return Document(programs=view_of(*what.tables[table]), shown=shown, further=further, notes=notes)
 
 
 def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | None) -> Iterator[View]:
-    yield view_of(TOLD, map(_told, what.told), title="What happened", summary=what.summary)
+    found, requests = what.found, what.rows("requests")
+    yield view_of(TOLD, map(_told, what.rows("told")), title="What happened", summary=found["summary"])
     yield happened(what, most)
-    if what.requests:
-        late = sorted(what.requests, key=lambda row: -(row["ttft_ms"] or 0.0))[: most and MOST_REQUESTS]
-        rows = [row for row in what.requests if row in late]
-        rest = len(what.requests) - len(rows)
+    if requests:
+        late = sorted(requests, key=lambda row: -(row["ttft_ms"] or 0.0))[: most and MOST_REQUESTS]
+        rows = [row for row in requests if row in late]
+        rest = len(requests) - len(rows)
         notes = (say("{count:request|requests} more: --all", count=rest),) if rest else ()
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
-        yield view_of(kept, rows, title="Requests", summary=what.served, notes=notes)
-    slow = what.causes or ("No step takes much longer than its neighbours.",)
-    once = [finding("first", "First, as expected: {step}", step=each) for each in what.first_steps]
+        yield view_of(kept, rows, title="Requests", summary=found["served"], notes=notes)
+    slow = found["causes"] or ("No step takes much longer than its neighbours.",)
+    once = [finding("first", "First, as expected: {step}", step=each) for each in found["first_steps"]]
     yield View((), (), title="What surprised", summary=(*slow, *once))
-    if what.layers or what.laws:
-        said = [*what.layers, *(_kernels(found.values["kernels"]) for found in what.layers[-1:])]
-        yield View((), (), title="What repeats inside a step, and how steps grow", summary=(*said, *what.laws))
+    each = [_kernels(layer.values["kernels"]) for layer in found["layers"][-1:]]
+    if inside := (*found["layers"], *each, *found["laws"]):
+        yield View((), (), title="What repeats inside a step, and how steps grow", summary=inside)
     if planned:
         yield planning(planned)
-    if what.peak:
-        yield View((), (), title="Memory", summary=what.peak)
-    if what.again:
-        yield View((), (), title="To see it again", summary=what.again)
+    for title, key in (("Memory", "peak"), ("To see it again", "again")):
+        if found[key]:
+            yield View((), (), title=title, summary=found[key])
     yield replace(ranking(program, FIRST), title="What to change first", summary=(), notes=())
-
-
-def step_columns(what: Story) -> tuple[Column, ...]:
-    """Those of the steps, with what they say of themselves."""
-    return (
-        *STEPS,
-        *(LATE if what.rank is not None else ()),
-        *(Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in what.said),
-    )
 
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
     """The phases in order of time."""
-    told = [row for row in what.happened if row["share"] is not None]
+    told = [row for row in what.rows("happened") if row["share"] is not None]
     longest = sorted(told, key=lambda row: -row["total_ms"])[:most]
     kept = [row for row in told if row in longest and (most is None or row["share"] >= SHOWN)]
     rest = [row for row in told if row not in kept]
@@ -134,15 +119,15 @@ def _kernels(names: Sequence[str]) -> Any:
 
 def one_request(run: str, what: Story, asked: str) -> Document:
     """One request, and for people the steps from its arrival to its end. Raises FiprofError where there is none."""
-    found = next((row for row in what.requests if row["request"] == asked), None)
+    found = next((row for row in what.rows("requests") if row["request"] == asked), None)
     if found is None:
-        there = ", ".join(row["request"] for row in what.requests[:MOST_KERNELS])
+        there = ", ".join(row["request"] for row in what.rows("requests")[:MOST_KERNELS])
         raise FiprofError(
             f"{run} has no request {asked}" + (f": it has {there}, …" if there else ": its ranges and marks name none"),
             f"fiprof story {run} --table requests --format csv lists them",
         )
     begin, end = found["arrived_ms"] or found["admitted_ms"] or 0.0, found["ended_ms"]
-    rows = [row for row in what.steps if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
+    rows = [row for row in what.rows("steps") if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
     notes = (say("{count:step|steps} more: --step N", count=len(rows) - MOST_STEPS),) if len(rows) > MOST_STEPS else ()
     kept = [column for column in REQUESTS if found[column.key] is not None]
     shown = view_of(kept, [found], title=f"Request {asked}")
@@ -151,7 +136,7 @@ def one_request(run: str, what: Story, asked: str) -> Document:
 
 def steps(what: Story, *, number: int | None = None, around_ms: float | None = None) -> Document:
     """The steps one by one; or those next to a number, or to a time."""
-    rows: Sequence[Row] = what.steps
+    rows: Sequence[Row] = what.rows("steps")
     if number is not None:
         rows = [row for row in rows if abs(row["number"] - number) <= 2]
     if around_ms is not None:
@@ -163,6 +148,6 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     notes: tuple[str, ...] = ()
     if len(rows) > len(shown):
         notes = (say("{count:step|steps} more: as CSV and JSON", count=len(rows) - len(shown)),)
-    columns = step_columns(what)
+    columns = what.tables["steps"][0]
     kept = [column for column in columns if not column.key.startswith(SAYS)]
     return Document(view_of(columns, rows), (view_of(kept, shown, title="Steps", notes=notes),))

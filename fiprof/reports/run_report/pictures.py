@@ -35,22 +35,22 @@ def pictures(what: Story, run: Run) -> list[Picture]:
 
 def _steps(what: Story) -> Iterator[Picture]:
     """Step time over the steps in order of time, coloured by phase and what they are for, with how they grow."""
-    names = {row["what"] for row in what.happened}
+    names = {row["what"] for row in what.rows("happened")}
     phases: dict[str, list[tuple[int, Row]]] = defaultdict(list)
-    for place, row in enumerate(sorted(what.steps, key=lambda row: row["at_ms"])):
+    for place, row in enumerate(sorted(what.rows("steps"), key=lambda row: row["at_ms"])):
         phases[row["what"] if row["what"] in names else folded(row["what"])].append((place, row))
     if not phases:
         return
     usual = float(np.median([row["length_ms"] for _, row in max(phases.values(), key=len)]))
-    top = min(TOO_LONG * usual, max(row["length_ms"] for row in what.steps))
-    every = max(-(-len(what.steps) // MOST_POINTS), 1)
+    top = min(TOO_LONG * usual, max(row["length_ms"] for row in what.rows("steps")))
+    every = max(-(-len(what.rows("steps")) // MOST_POINTS), 1)
     parts: dict[str, list[tuple[int, Row]]] = defaultdict(list)
     for name, rows in phases.items():
         several = len({row["kind"] for _, row in rows}) > 1
         for place, row in rows:
             parts[f"{name} ({worded(row['kind'])})" if several else name].append((place, row))
     palette = colours.series(sorted(parts, key=lambda name: -len(parts[name])))
-    found = (*what.surprises, *what.first_steps)
+    found = (*what.found["surprises"], *what.found["first_steps"])
     causes = {each.values["at_ms"]: each for each in found if {"at_ms", "cause"} <= each.values.keys()}
     groups = []
     for name, rows in parts.items():
@@ -61,9 +61,11 @@ def _steps(what: Story) -> Iterator[Picture]:
             "xy": [value for place, row in kept for value in (place, round(row["length_ms"], 4))],
             "words": [_said(row, causes.get(row["at_ms"])) for _, row in kept],
         })  # fmt: skip
-    lines = [_line(law, [place for place, _ in phases[name]]) for law in what.laws if (name := law.values["what"])]
+    lines = [
+        _line(law, [place for place, _ in phases[name]]) for law in what.found["laws"] if (name := law.values["what"])
+    ]
     note = "A dot a step, in order of time." if every == 1 else f"A dot the longest of {every} steps of a phase."
-    if any(row["length_ms"] > top for row in what.steps):
+    if any(row["length_ms"] > top for row in what.rows("steps")):
         note += say(" Longer than {top:,.3g} ms: at the upper edge.", top=top)
     titles = {"title": "How long each step took", "x": "steps", "y": "ms"}
     yield {**titles, "top": top, "groups": groups, "lines": lines, "marks": [], "note": note}
@@ -84,8 +86,8 @@ def _line(law: Finding, places: list[int]) -> list[float]:
 
 def _kv_law(what: Story) -> Iterator[Picture]:
     """The GPU's time of the steps that only decode over the KV cache, where it follows a law."""
-    law = next((each.values for each in what.served if each.kind == "kv_law"), None)
-    rows = [row for row in what.steps if row["kind"] is Kind.DECODE and row["kv_tokens"] and row["busy_ms"]]
+    law = next((each.values for each in what.found["served"] if each.kind == "kv_law"), None)
+    rows = [row for row in what.rows("steps") if row["kind"] is Kind.DECODE and row["kv_tokens"] and row["busy_ms"]]
     if law is None:
         return
     rows = rows[:: max(-(-len(rows) // MOST_POINTS), 1)]
@@ -131,7 +133,7 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
     given = {
         "name": "the largest allocations",
         "colour": colours.COLOURS[1],
-        "xy": [value for row in what.memory for value in (row["at_ms"], row["total_bytes"] / 1e9)],
+        "xy": [value for row in what.rows("memory") for value in (row["at_ms"], row["total_bytes"] / 1e9)],
         "words": [
             say(
                 "{size} in {range}{call}",
@@ -139,7 +141,7 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
                 range=shorten(escape_control(row["range"] or "no range"), LONGEST_NAME),
                 call=f", {row['call']}" if row["call"] else "",
             )
-            for row in what.memory
+            for row in what.rows("memory")
         ],
     }
     marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, said]]
