@@ -24,7 +24,7 @@ from fiprof.analysis.comm_match import (
     texts_of,
     trace_clocks,
 )
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
@@ -73,7 +73,6 @@ COLLECTIVES = tuple(map(Column, (
 )))  # fmt: skip
 """What each is stands in docs/keys.md."""
 
-Row = dict[str, Any]
 Stretch = tuple[str, str, str, float]
 """What was done (one of DOING), name of the kernel or call, innermost NVTX range of the thread, µs; empty for none."""
 

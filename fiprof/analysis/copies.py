@@ -2,18 +2,16 @@
 
 import re
 from collections import defaultdict
-from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.idle import DEVICE, RANK, parts
 from fiprof.analysis.steady import steady
 from fiprof.model.arrays import Ints, Kinds, numbers
 from fiprof.model.quantities import QUANTITIES
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING, Stretches
 
 COPIES = (
     RANK,
@@ -39,22 +37,16 @@ LINKS = (
 """GPUs by name, and GB/s of their link to the host in one direction: 16 lanes of PCIe 4 or 5 with 16 or 32 Gbit/s, of
 which 128 in 130 are data. Where copies are faster, it is another link."""
 
-Row = dict[str, Any]
-
 
 def copies(run: Run, *, within_steady: bool = False) -> list[Row]:
     """Rows of COPIES, the most time first. within_steady: those that begin in the steady part, or all."""
     kinds, ranks, found = Kinds(), ranks_of(run), parts(run, within_steady=within_steady)
     sums: dict[int, Ints] = defaultdict(lambda: np.zeros(3, np.int64))
-    inside = {
-        device: Stretches(each.begins, each.ends, np.zeros(len(each.begins), int))
-        for device, each in (steady(run) if within_steady else {}).items()
-    }
     for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes", "device", "kind", "memory")):
         starts, ends, sizes, devices = map(numbers, piece.columns[:4])
         kind, kept = kinds.of(piece.select(["device", "kind", "memory"])), np.ones(len(starts), bool)
-        for device, stretches in inside.items():
-            kept &= (devices != device) | (stretches.at(starts) != NOTHING)
+        for device, each in (steady(run) if within_steady else {}).items():
+            kept &= (devices != device) | each.holds(starts)
         for number in np.unique(kind[kept]).tolist():
             here = kept & (kind == number)
             sums[number] += [here.sum(), (ends - starts)[here].sum(), np.maximum(sizes, 0)[here].sum()]

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fiprof.analysis import alternatives, checks
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.roofline import mma_remark
 from fiprof.analysis.stalls import REASONS
 from fiprof.analysis.verdict.steps import Step, measured
@@ -191,7 +191,6 @@ COLUMNS = (
     Column("steps", meaning="Steps: id, values, what it saves at most and what that rests on."),
 )
 EMPTY: Mapping[str, Any] = {**{column.key: None for column in COLUMNS}, "steps": ()}
-Row = dict[str, Any]
 """COLUMNS, with ``what``, ``kind`` and ``limits`` (what is expected in words)."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from fiprof.model.finding import Finding
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 L = TypeVar("L")
 C = TypeVar("C")
+Row = dict[str, Any]
+"""A row of a table: its columns' keys, and what goes with them."""
 
 
 class Narrow(Enum):

@@ -2,11 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.moments import Launched, Moments
 from fiprof.analysis.steady import COVERED, FEWEST_STEPS, LONGEST_STEP, REGULAR, repeated
 from fiprof.analysis.trace import SEPARATOR, folded, phases
@@ -27,8 +26,6 @@ LAYERS = (
     Column("busy_us", "kernels", "µs", ",.2f"),
     Column("share", "share", spec=".1%", meaning="Of the time of the step's kernels."),
 )
-
-Row = dict[str, Any]
 
 
 def typical_steps(moments: Moments, rows: Ints) -> Ints:

@@ -100,7 +100,10 @@ class Moments:
             # What repeats and holds no layers is a layer itself, where a range around it says that it is the step.
             if not self._layered() and not self._of_ranges(mine, step, first, last):
                 self._of_pattern(first, last)
-        self._add_copies()
+        self.copied = np.zeros(self.count)
+        for piece, mine, rows in of_device(run, "copies", device, "start_ns", "bytes"):
+            starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
+            self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
         self._add_host()
         self.memory = self._memory()
         """Device memory at the end of each, bytes; None where it was not traced."""
@@ -256,12 +259,6 @@ class Moments:
             keys, inverse = np.unique(self.group[of] * width + place, return_inverse=True)
             for key, ns in zip(keys.tolist(), np.bincount(inverse, ends - starts).tolist(), strict=True):
                 self.kernel_ns[key // width][names[key % width]] += ns
-
-    def _add_copies(self) -> None:
-        self.copied = np.zeros(self.count)
-        for piece, mine, rows in of_device(self.run, "copies", self.device, "start_ns", "bytes"):
-            starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
-            self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
 
     def _add_host(self) -> None:
         self.does: Floats = np.zeros((self.count, len(DOES)))

@@ -7,16 +7,15 @@ without a profiler too.
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.trace import calls, folded, marks
 from fiprof.model.arrays import Ints, numbers
 from fiprof.model.case_quantities import KERNEL_TIME, PLAIN
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING
+from fiprof.model.spans import NOTHING, by_thread
 
 NAME = re.compile(r"(?i)(\b|_)plan(\b|_)")
 SMALL = 0.05
@@ -36,8 +35,6 @@ PLANS = (
 )
 """planned: the case, or the range around it. host_us: until it returns, median. copies, copied_bytes, copy_us: to the
 GPU, of one. layer_us: a run() of the case, or the range that repeats beside it. layers: with which plan() is SMALL."""
-
-Row = dict[str, Any]
 
 
 def plans(run: Run) -> list[Row]:
@@ -94,18 +91,14 @@ def _traced(run: Run) -> Iterator[Row]:
 
 
 def _copies(run: Run, starts: Ints, ends: Ints, threads: Ints) -> Ints:
-    """Count, bytes and ns of the copies that were called in each of these ranges; of plans at once on several threads,
-    in that which began last."""
-    found = np.zeros((3, len(starts)), np.int64)
-    by, at, order = calls(run).of("copies"), 0, np.argsort(starts, kind="stable")
-    keys = np.array([*calls(run).threads], np.int64)
+    """Count, bytes and ns of the copies that were called in each of these ranges."""
+    found, at = np.zeros((3, len(starts)), np.int64), 0
+    order, by = np.argsort(starts, kind="stable"), calls(run).of("copies")
+    planning = by_thread(threads[order], starts[order], ends[order], order)
     for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes")):
         begun, ended, sizes = map(numbers, piece.columns)
-        rows = by[at : (at := at + piece.num_rows)]
-        called = np.flatnonzero(rows != NOTHING)
-        times, of = calls(run).starts[rows[called]], keys[calls(run).thread[rows[called]]]
-        within = order[np.maximum(np.searchsorted(starts[order], times, side="right") - 1, 0)]
-        inside = (times >= starts[within]) & (times < ends[within]) & (of == threads[within])
+        within = calls(run).within(by[at : (at := at + piece.num_rows)], planning)
+        there = within != NOTHING
         for place, values in enumerate((np.ones(len(sizes), int), np.maximum(sizes, 0), ended - begun)):
-            np.add.at(found[place], within[inside], values[called][inside])
+            np.add.at(found[place], within[there], values[there])
     return found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.comm import delays
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Cause, Part, Why, between, outside, parts
 from fiprof.analysis.steady import By, Steady, steady, whole
@@ -108,8 +108,6 @@ RANKING = (
 )
 """name: of the kernel, the call, the host's function or the kind of copies. per_step: how often in a step: launches,
 calls. share: of the steady part. bound_pct: percent of the steady part's time that the step saves at most."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.comm import Delay
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.trace import Marks
 from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, Worded, finding
 
-Row = dict[str, Any]
 Said = dict[str, int | tuple[str, ...]]
 """Word -> its number, or the requests that follow it."""
 
@@ -258,28 +257,21 @@ def _of_ranges(found: Marks) -> Iterator[Request]:
         yield made
 
 
-def _events(found: Marks) -> Iterator[tuple[int, str, str, Said]]:
-    """When a mark says what of which request, with its numbers."""
-    for row in np.flatnonzero(found.mark).tolist():
-        text = found.texts[found.name[row]] or ""
-        head = text.partition(": ")[0]
-        verb = next((verb for verb, words in _VERBS.items() if words.search(head)), None)
-        if verb and (mark := _ID.search(head)):
-            yield int(found.starts[row]), verb, mark[1], says(text)
-
-
 def _of_marks(found: Marks, steps: Sequence[Step]) -> list[Request]:
     """Requests that marks, or steps, name: from step to step who decodes and whose prompt is computed, first come,
     first served."""
-    events = sorted(_events(found), key=lambda event: event[0])
     known: dict[str, Request] = {}
-    for ns, verb, name, numbers in events:
-        made = known.setdefault(name, Request(name))
-        if verb != "preempted" and getattr(made, verb) is None:
-            setattr(made, verb, ns)
-        for word in ("prompt", "output"):
-            if isinstance(value := numbers.get(word), int):
-                setattr(made, word, value)
+    said = np.flatnonzero(found.mark)
+    for row in said[np.argsort(found.starts[said], kind="stable")].tolist():
+        text = found.texts[found.name[row]] or ""
+        head = text.partition(": ")[0]
+        verb, mark = next((verb for verb, words in _VERBS.items() if words.search(head)), None), _ID.search(head)
+        if verb and mark:
+            made = known.setdefault(mark[1], Request(mark[1]))
+            if verb != "preempted" and getattr(made, verb) is None:
+                setattr(made, verb, int(found.starts[row]))
+            for word in says(text).keys() & {"prompt", "output"}:
+                setattr(made, word, says(text)[word])
     missing: dict[str, int] = {}
     """Of those whose prompt is being computed the tokens that are left, in the order of their admission."""
     decoding: dict[str, Request] = {}

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from fiprof.model.arrays import Ints, Quantiles, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run, once
-from fiprof.model.spans import LONG_AGO, NOTHING, split
+from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
 from fiprof.text import functor
 
 FOREVER = -LONG_AGO
@@ -63,6 +64,10 @@ class Steady:
     """When the steps before it begin, which are start-up; the first of ranges, on the host."""
     inside: float = 0.0
     """Share of the kernels' time launched inside its ranges, not between them."""
+
+    def holds(self, moments: Ints) -> Any:
+        """Whether each moment lies in it."""
+        return Stretches(self.begins, self.ends, np.zeros(len(self.begins), int)).at(moments) != NOTHING
 
     @property
     def step_ns(self) -> float | None:

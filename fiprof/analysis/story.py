@@ -4,13 +4,12 @@ in them surprises."""
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fiprof.analysis import samples, surprises
 from fiprof.analysis.comm import Delay
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
@@ -81,8 +80,8 @@ MEMORY = (
 )
 """An allocation of device memory, of the largest."""
 MOST_ALLOCATIONS = 12
-
-Row = dict[str, Any]
+SAMPLED = {"sms_active_pct": "sms_active", "tensor_active_pct": "tensor_active", "dram_pct": "dram"}
+"""Column -> what of nsys's samples, in percent, it is the mean of."""
 
 
 @dataclass(frozen=True)
@@ -123,27 +122,25 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
             raise FiprofError(f"{run.manifest.name} has no rank {rank}", "fiprof top shows those it has")
         device = NOTHING if found[0] is None else found[0]
     moments = Moments(run, device)
-    of_group = {group: np.flatnonzero(moments.group == group) for group in range(len(moments.names))}
-    of_group = {group: rows for group, rows in of_group.items() if len(rows)}
+    of_group = {group: np.flatnonzero(moments.group == group) for group in np.unique(moments.group).tolist()}
     repeating = {group: rows for group, rows in of_group.items() if moments.names[group].repeats}
     surprising, first_steps, laws = list[Finding](), list[Finding](), list[Finding]()
 
     # Only steps that are explained, or whose kernels are compared, have their kernels read one by one.
-    long = {
-        group: rows
-        for group, rows in repeating.items()
-        if len(rows) >= FEW_STEPS and not (moments.on_gpu and np.median(moments.length[rows]) < LAYER_NS)
-    }
-    slow = {group: surprises.slow_steps(moments, rows) for group, rows in long.items()}
-    changes = {group: surprises.changes(moments, rows) for group, rows in long.items()}
-    typical = {group: typical_steps(moments, rows).tolist() for group, rows in repeating.items()}
-    wanted = {int(long[group][n]) for group, pairs in slow.items() for pair in pairs.items() for n in pair}
-    wanted.update(place for pairs in changes.values() for pair in pairs for place in pair)
-    wanted.update(place for places in typical.values() for place in places)
+    typical, slow, changes = dict[int, list[int]](), dict[int, dict[int, int]](), dict[int, list[tuple[int, int]]]()
+    wanted = set[int]()
+    for group, rows in repeating.items():
+        typical[group] = typical_steps(moments, rows).tolist()
+        wanted.update(typical[group])
+        if len(rows) >= FEW_STEPS and not (moments.on_gpu and np.median(moments.length[rows]) < LAYER_NS):
+            slow[group], changes[group] = surprises.slow_steps(moments, rows), surprises.changes(moments, rows)
+            wanted.update(int(rows[n]) for pair in slow[group].items() for n in pair)
+            wanted.update(place for pair in changes[group] for place in pair)
     kernels = moments.launched(wanted)
-    for group, rows in long.items():
-        first_usual = next(n for n in range(len(rows) + 1) if n not in slow[group])
-        for each in surprises.explained(moments, rows, slow[group], kernels):
+    for group, late in slow.items():
+        rows = repeating[group]
+        first_usual = next(n for n in range(len(rows) + 1) if n not in late)
+        for each in surprises.explained(moments, rows, late, kernels):
             (first_steps if each.values["number"] < first_usual else surprising).append(each)
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += surprises.leak(moments, rows)
@@ -170,8 +167,8 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
     rank_of = ranks_of(run).on(device)
     lengths, (memory, peak) = kv_tokens(asked), _allocations(moments)
     steps = [dict.fromkeys(said) | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
-    late = {moments.texts[int(rows[number])] for group, rows in long.items() for number in slow[group]}
-    came_to = served(asked, server_steps, late, lengths)
+    of_slow = {moments.texts[int(repeating[group][number])] for group, late in slow.items() for number in late}
+    came_to = served(asked, server_steps, of_slow, lengths)
     tables: dict[str, tuple[Sequence[Column], list[Row]]] = {
         "happened": (HAPPENED, happened),
         "steps": ((*STEPS, *(LATE if rank_of is not None else ()), *says_columns), steps),
@@ -201,8 +198,15 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
 def _happened(moments: Moments, of_group: Mapping[int, Ints]) -> list[Row]:
     before = np.array([name.text == BEFORE for name in moments.names])[moments.group]
     total = max(float(moments.length[~before].sum()), 1.0)
-    memory, sampled = moments.memory, _sampled(moments, of_group)
-    rows = []
+    memory, of_device, rows = moments.memory, samples.read(moments.run).get(max(moments.device, 0)), list[Row]()
+    edges = np.maximum.accumulate(np.append(moments.from_, moments.done[-1]).astype(np.float64))
+    sampled = {column: of_device.means(key, edges) if of_device else None for column, key in SAMPLED.items()}
+
+    def mean(of: Floats | None, places: Ints) -> float | None:
+        there = places[:0] if of is None else places[np.isfinite(of[places])]
+        lengths = moments.length[there]
+        return None if of is None or not lengths.sum() else float(np.average(of[there], weights=lengths))
+
     for group, places in of_group.items():
         level, name, _ = moments.names[group]
         lengths = moments.length[places]
@@ -227,7 +231,7 @@ def _happened(moments: Moments, of_group: Mapping[int, Ints]) -> list[Row]:
                 "memory_bytes": None if memory is None else int(memory[places[-1]]),
                 "does": _doing(moments.does[places].sum(axis=0)),
                 "kernel": longest and finding("longest", "{kernel}, {share:.0%}", kernel=longest, share=share),
-                **sampled[group],
+                **{column: mean(each, places) for column, each in sampled.items()},
                 "hot": "",
             }
         )
@@ -252,7 +256,7 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     nested = calls(moments.run).nested.get(moments.thread)
     call = np.full(len(times), NOTHING) if nested is None else nested.at(times)
     largest = rows[given[rows]]
-    largest = np.sort(largest[np.argsort(-sizes[largest], kind="stable")[:MOST_ALLOCATIONS]])
+    largest = largest[np.sort(np.argsort(-sizes[largest], kind="stable")[:MOST_ALLOCATIONS])]
     made: list[Row] = [
         {
             "at_ms": int(times[row]) / 1e6,
@@ -261,7 +265,7 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
             "call": None if call[row] == NOTHING else calls(moments.run).names[call[row]],
             "total_bytes": int(totals[row]),
         }
-        for row in largest[np.argsort(times[largest], kind="stable")].tolist()
+        for row in largest.tolist()
     ]
     peak = int(np.argmax(totals[rows]))
     until = rows[: peak + 1]
@@ -285,39 +289,21 @@ def _again(
     name: str, happened: Sequence[Row], surprising: Sequence[Finding], came_to: Sequence[Finding]
 ) -> Iterator[Finding]:
     """A command for each of the most important findings, and what it says. came_to: of the requests."""
+    said: list[tuple[str, str, Row]] = []
     slow = sorted((each for each in surprising if each.kind == "slow_step"), key=lambda each: each.values["more_ms"])
-    of_cause = {surprises.same_cause(each): each for each in slow}
-    for each in sorted(of_cause.values(), key=lambda each: -each.values["more_ms"])[:2]:
-        command, words = f"fiprof story {name} --around {each.values['at_ms']:.1f}", "takes {length_ms:,.3f} ms."
-        values = {key: each.values[key] for key in ("what", "length_ms")}
-        yield finding("again", "{command}: {what} " + words, command=command, **values)
-    for each in came_to:
-        if each.kind == "served":
-            command = f"fiprof story {name} --table requests --format csv"
-            words = "{command}: the median of ttft_ms is {ttft_ms:,.3f}."
-            yield finding("again", words, command=command, ttft_ms=each.values["ttft_ms"])
-    steps = max((row for row in happened if row["count"] > 1), key=lambda row: row["total_ms"], default=None)
-    if steps:
-        command = f"fiprof story {name} --format csv"
-        words = "{command}: each_ms of {what} is {each_ms:,.3f}."
-        yield finding("again", words, command=command, what=steps["what"], each_ms=steps["each_ms"])
-
-
-def _sampled(moments: Moments, of_group: Mapping[int, Ints]) -> dict[int, Row]:
-    """Means of nsys's samples in the moments of each group, percent; None without."""
-    keys = {"sms_active_pct": "sms_active", "tensor_active_pct": "tensor_active", "dram_pct": "dram"}
-    of_device = samples.read(moments.run).get(max(moments.device, 0))
-    found: dict[int, Row] = {group: dict.fromkeys(keys) for group in of_group}
-    if of_device is None:
-        return found
-    edges = np.append(moments.from_, moments.done[-1]).astype(np.float64)
-    for column, key in keys.items():
-        means = of_device.means(key, np.maximum.accumulate(edges))
-        for group, places in of_group.items():
-            there = places[np.isfinite(means[places])]
-            if moments.length[there].sum():
-                found[group][column] = float(np.average(means[there], weights=moments.length[there]))
-    return found
+    of_cause = {surprises.same_cause(each): each.values for each in slow}
+    for each in sorted(of_cause.values(), key=lambda each: -each["more_ms"])[:2]:
+        values = {key: each[key] for key in ("what", "length_ms")}
+        said.append((f"--around {each['at_ms']:.1f}", "{what} takes {length_ms:,.3f} ms.", values))
+    for ttft_ms in (each.values["ttft_ms"] for each in came_to if each.kind == "served"):
+        words = "the median of ttft_ms is {ttft_ms:,.3f}."
+        said.append(("--table requests --format csv", words, {"ttft_ms": ttft_ms}))
+    if steps := [row for row in happened if row["count"] > 1]:
+        longest = max(steps, key=lambda row: row["total_ms"])
+        values = {key: longest[key] for key in ("what", "each_ms")}
+        said.append(("--format csv", "each_ms of {what} is {each_ms:,.3f}.", values))
+    for options, words, values in said:
+        yield finding("again", "{command}: " + words, command=f"fiprof story {name} {options}", **values)
 
 
 def _doing(host: Floats) -> tuple[Finding, ...]:

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.requests import Kind, Request, Step
 from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.finding import Finding, finding
-
-Row = dict[str, Any]
 
 MOST_SINGLE = 16
 """Steps that have a line of their own, the slowest first, then those that preempt, then those that admit."""

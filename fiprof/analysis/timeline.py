@@ -15,7 +15,7 @@ import numpy as np
 from fiprof.analysis import samples
 from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.copies import speed
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import thread_keys
 from fiprof.model import tables
@@ -66,7 +66,6 @@ SPANS = (
 """Kernels of a case with the same grid and block, all executions folded; what each is stands in docs/keys.md. Rows have
 the ``rank`` too, None in a run of one."""
 
-Row = dict[str, Any]
 Track = tuple[str, tuple[float | None, ...], float | None]
 """One line of a chart: what it shows; its cells from 0 to 1, from the left, None where nothing was sampled; and what 1
 stands for, percent as nsys gives it, None for the kernels' share of the time."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.copies import copies
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
 from fiprof.analysis.program import Program, program
 from fiprof.analysis.steady import steady
@@ -23,7 +23,7 @@ from fiprof.model.arrays import Ints, Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run, shape
-from fiprof.model.spans import NOTHING, Stretches
+from fiprof.model.spans import NOTHING
 from fiprof.text import functor
 
 
@@ -67,8 +67,6 @@ RANGES = (
     SHARE,
     Column("longest", "longest kernel", narrow=Narrow.BELOW),
 )
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,7 @@ def _groups(
                 hashed = np.array([row["hash"] for row in groups])[kind[mine]]
                 places = np.searchsorted(found.steps, starts[mine], side="right")
                 signatures[device] += np.bincount(places, hashed, len(found.steps) + 1)
-            inside = Stretches(found.begins, found.ends, np.zeros(len(found.begins), int)).at(starts) != NOTHING
+            inside = found.holds(starts)
             if not (kept := ~mine | inside).all():
                 kind, ns, starts, devices = kind[kept], ns[kept], starts[kept], devices[kept]
         counts, times = np.bincount(kind), np.bincount(kind, ns)  # exact below 2^53 ns

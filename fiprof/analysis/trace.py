@@ -293,11 +293,15 @@ class Calls:
 
     def phases_of(self, calls: Ints) -> Ints:
         """The label in :func:`phases` of the range that each call was made in; NOTHING outside all."""
+        return self.within(calls, phases(self._run).threads)
+
+    def within(self, calls: Ints, threads: Mapping[int, Stretches]) -> Ints:
+        """The label of what each call's thread was in when it was made, NOTHING in nothing. threads: as in Phases."""
         found = np.full(len(calls), NOTHING, np.int32)
         known = np.flatnonzero(calls != NOTHING)
-        if phases(self._run).threads and len(known):
+        if threads and len(known):
             of, moments = self.thread[calls[known]], self.starts[calls[known]]
-            for thread, stretches in phases(self._run).threads.items():
+            for thread, stretches in threads.items():
                 here = of == self.threads.get(thread, NOTHING)
                 found[known[here]] = stretches.at(moments[here])
         return found

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, Row, doing_words
+from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, doing_words
+from fiprof.analysis.frames import Row
 from fiprof.model.finding import say, worded
 from fiprof.reports.timeline_text import axis, bytes_words, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of

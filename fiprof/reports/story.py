@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fiprof.analysis.frames import Row
 from fiprof.analysis.program import Program
 from fiprof.analysis.requests import REQUESTS
-from fiprof.analysis.story import HAPPENED, SAYS, SHOWN, STEPS, Row, Story
+from fiprof.analysis.story import HAPPENED, SAYS, SHOWN, STEPS, Story
 from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded

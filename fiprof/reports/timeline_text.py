@@ -6,8 +6,9 @@ from typing import Any
 
 from fiprof.analysis import samples
 from fiprof.analysis.copies import COPIES
+from fiprof.analysis.frames import Row
 from fiprof.analysis.idle import DEVICE, RANK
-from fiprof.analysis.timeline import SPANS, CasePhase, Row, Timeline
+from fiprof.analysis.timeline import SPANS, CasePhase, Timeline
 from fiprof.model.finding import say
 from fiprof.model.selection import NO_CASE
 from fiprof.reports.view import Column, Document, View, view_of

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fiprof.analysis.copies import COPIES
+from fiprof.analysis.frames import Row
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
 from fiprof.analysis.program import OF_GPU, RANKING, Program
-from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Row, Spent, Top
+from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
 from fiprof.reports import verdict_words as words

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fiprof.analysis.frames import Row
 from fiprof.analysis.requests import Kind
-from fiprof.analysis.story import SAYS, Row, Story
+from fiprof.analysis.story import SAYS, Story
 from fiprof.analysis.trace import folded
 from fiprof.model.arrays import numbers
 from fiprof.model.finding import Finding, say, worded
