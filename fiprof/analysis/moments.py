@@ -17,6 +17,7 @@ from fiprof.analysis.comm import Delay, delays
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, repeated, steady
+from fiprof.analysis.torch_memory import TorchMemory
 from fiprof.analysis.trace import Marks, calls, marks, of_device, phases, thread_keys
 from fiprof.model.arrays import Floats, Ints, coded, numbers
 from fiprof.model.finding import Worded
@@ -105,6 +106,7 @@ class Moments:
             starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
             self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
         self._add_host()
+        self.torch = TorchMemory(run, device)
         self.memory = self._memory()
         """Device memory at the end of each, bytes; None where it was not traced."""
         ends = self.edges[1:] if self.on_gpu else np.maximum(self.edges[1:], self.last)

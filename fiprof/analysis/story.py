@@ -184,7 +184,7 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
         "causes": surprises.by_cause(surprising),
         "first_steps": surprises.by_cause(first_steps),
         "layers": (said for said, _, _ in layered.values()),
-        "peak": peak,
+        "peak": (*peak, *moments.torch.peak()),
         "again": _again(run.manifest.name, happened, surprising, came_to),
         "laws": laws,
     }

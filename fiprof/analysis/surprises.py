@@ -272,18 +272,24 @@ def _where(moments: Moments, place: int) -> dict[str, Any]:
 
 
 def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
-    """Device memory that grows until the end in steps of one name and is never given back."""
-    if moments.memory is None or len(rows) < 2 * FEW_STEPS:
+    """Memory that grows until the end in steps of one name and is never given back: torch's, where its history was
+    recorded, else what CUDA gave."""
+    held = [("torch's memory", moments.torch.at(moments.edges[1:])), ("device memory", moments.memory)]
+    for what, memory in held if len(rows) >= 2 * FEW_STEPS else ():
+        grown = np.diff(memory[rows]) if memory is not None else np.zeros(1)
+        since = int(np.argmax(grown > 0))
+        last = grown[-max(len(grown) // 4, FEW_STEPS) :]
+        if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
+            continue
+        place = int(rows[since + 1])
+        words = (
+            f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from here to the last step, in {{count:step|steps}}, and "
+        )
+        values: dict[str, Any] = {"more_mb": float(grown.sum()) / 1e6, "count": int((grown > 0).sum())}
+        if owners := moments.torch.owners(int(moments.begins[place]), int(moments.edges[rows[-1] + 1])):
+            words, values = words.replace(", and ", ": {owners}; "), values | {"owners": owners}
+        yield finding("leak", words + "none of it is given back.", **_where(moments, place), **values)
         return
-    grown = np.diff(moments.memory[rows])
-    since = int(np.argmax(grown > 0))
-    last = grown[-max(len(grown) // 4, FEW_STEPS) :]
-    if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
-        return
-    words = "{what}: device memory grows by {more_mb:,.1f} MB from here to the last step, in {count:step|steps}, and "
-    values = {"more_mb": float(grown.sum()) / 1e6, "count": int((grown > 0).sum())}
-    where = _where(moments, int(rows[since + 1]))
-    yield finding("leak", words + "none of it is given back.", **where, **values)
 
 
 def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
