@@ -11,6 +11,7 @@ import errno
 import fcntl
 import io
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -184,12 +185,14 @@ class UnsafeName(FiprofError, ValueError):
     """A name that is absolute, climbs, or has unprintable characters."""
 
 
+_UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
+
+
 def parts(name: str, folder: Path | str = "the folder", *, printable: bool = True) -> tuple[str, ...]:
     """The components of a name. printable: as one in a file of text has to be. Raises UnsafeName."""
-    found = tuple(name.split("/"))
-    if any(part in ("", ".", "..") for part in found) or (printable and not name.isprintable()):
+    if _UNSAFE.search(name) or (printable and not name.isprintable()):
         raise UnsafeName(f"{name!r} names no file inside {folder}")
-    return found
+    return tuple(name.split("/"))
 
 
 def exists(folder: Path, name: str) -> bool:
@@ -205,7 +208,7 @@ def path(folder: Path, name: str) -> Path:
     Raises FiprofError where a component is something else, FileNotFoundError where there is none.
     """
     with _parent(folder, name) as (descriptor, last):
-        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder / name)
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder, name)
     return folder / name
 
 
@@ -213,10 +216,10 @@ def open_file(folder: Path, name: str) -> BinaryIO:
     """A regular file, for reading. Raises as :func:`path`."""
     with _parent(folder, name) as (descriptor, last):
         # First looked at, then opened: opening alone wakes a device, and waits at a FIFO.
-        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder / name)
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder, name)
         file = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
     try:
-        _require(os.fstat(file), folder / name)
+        _require(os.fstat(file), folder, name)
         return io.BufferedReader(io.FileIO(file))
     except BaseException:
         os.close(file)
@@ -226,10 +229,9 @@ def open_file(folder: Path, name: str) -> BinaryIO:
 def read_bytes(folder: Path, name: str, limit: int = LARGEST_TEXT) -> bytes:
     """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`path`, FiprofError for a larger one."""
     with open_file(folder, name) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise FiprofError(f"{folder / name} is larger than {limit} bytes", "fiprof makes no such file: look at it")
-    return data
+        if os.fstat(file.fileno()).st_size > limit:
+            raise FiprofError(f"{folder / name} is larger than {limit} bytes", "fiprof makes no such file: look at it")
+        return file.read()
 
 
 def make_folder(folder: Path, name: str) -> Path:
@@ -314,13 +316,12 @@ def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[in
     *folders, last = parts(name, folder, printable=False)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        here = folder
-        for part in folders:
-            here /= part
+        for number, part in enumerate(folders, 1):
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=descriptor)
-            _require(os.stat(part, dir_fd=descriptor, follow_symlinks=False), here, stat.S_IFDIR)
+            status = os.stat(part, dir_fd=descriptor, follow_symlinks=False)
+            _require(status, folder, *folders[:number], kind=stat.S_IFDIR)
             above, flags = descriptor, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(part, flags, dir_fd=above)
             os.close(above)
@@ -329,11 +330,12 @@ def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[in
         os.close(descriptor)
 
 
-def _require(status: os.stat_result, path: Path, kind: int = stat.S_IFREG) -> None:
-    """Raise FiprofError unless what stands at a path is of a kind."""
+def _require(status: os.stat_result, *path: Path | str, kind: int = stat.S_IFREG) -> None:
+    """Raise FiprofError unless what stands at a path, given in parts, is of a kind."""
     found = stat.S_IFMT(status.st_mode)
     if found != kind:
         what = _KINDS.get(found, "something else")
         raise FiprofError(
-            f"{path} is {what}, not {_KINDS[kind]}", "fiprof follows no links and replaces only files; look at it"
+            f"{Path(*path)} is {what}, not {_KINDS[kind]}",
+            "fiprof follows no links and replaces only files; look at it",
         )

@@ -89,14 +89,18 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
     Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
     """
     try:
-        data = files.read_bytes(path.parent, path.name)
-        version, newest = decode(data, _Version).get("schema_version", 0), kind.schema_version  # type: ignore[attr-defined]
+        data, newest = files.read_bytes(path.parent, path.name), kind.schema_version  # type: ignore[attr-defined]
+        try:
+            content = decode(data, kind)
+            version = content.schema_version  # type: ignore[attr-defined]
+        except MisfitError:
+            if (version := decode(data, _Version).get("schema_version", 0)) <= newest:
+                raise
         if version > newest:
             raise FiprofError(
                 f"{path} is of schema {version}; this fiprof reads up to {newest}",
                 "read it with the fiprof that wrote it, or a later one",
             )
-        content = decode(data, kind)
         for field in dataclasses.fields(content):
             if SCHEMA in field.metadata:
                 convert(getattr(content, field.name), field.metadata[SCHEMA], field.name)

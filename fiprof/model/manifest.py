@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.model import json_file
+from fiprof.model.finding import Finding, finding
 from fiprof.model.json_file import SCHEMA, MisfitError, convert
 from fiprof.model.settings import CollectSettings, ProfileSettings
 
@@ -293,6 +294,19 @@ def read_manifest(folder: Path) -> Manifest:
         except MisfitError as error:
             raise FiprofError(f"{path} is damaged or not fiprof's: {error}", remedy) from error
     return found
+
+
+RUN_WARNINGS = {
+    "failed": "the run {run} failed: {reason}",
+    "interrupted": "the run {run} was interrupted: {reason}",
+    "damaged": "the run {run} cannot be read: {reason}",
+}
+"""Status -> what makes a whole run doubtful."""
+
+
+def run_warning(status: str, run: str, reason: str) -> Finding:
+    """That a run is not complete. run: its name. reason: the manifest's."""
+    return finding(status, RUN_WARNINGS[status], run=run, reason=reason)
 
 
 class Reference(TypedDict, total=False):

@@ -16,7 +16,17 @@ from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.json_file import decode
-from fiprof.model.manifest import BASELINE, TABLES, Baseline, CaseEntry, Manifest, baselines, case_errors, read_manifest
+from fiprof.model.manifest import (
+    BASELINE,
+    TABLES,
+    Baseline,
+    CaseEntry,
+    Manifest,
+    baselines,
+    case_errors,
+    read_manifest,
+    run_warning,
+)
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
@@ -42,12 +52,6 @@ SECTIONS = {
     "SourceCounters": "uniform_branches_pct",
 }
 """Section of ncu -> a column of ``launches`` that it alone has. WarpStateStats has a table of its own."""
-RUN_WARNINGS = {
-    "failed": "the run {run} failed: {reason}",
-    "interrupted": "the run {run} was interrupted: {reason}",
-    "damaged": "the run {run} cannot be read: {reason}",
-}
-"""Status -> what makes a whole run doubtful."""
 
 
 def shape(row: Mapping[str, Any]) -> Shape:
@@ -484,11 +488,6 @@ class Run:
             return finding("no_kernels", "{tool} saw no kernel", tool=tool)
         words = "{tool} ran, but its tables are not there; fiprof parse {run} makes them, or says why it cannot"
         return finding("no_tables", words, tool=tool, run=str(self.path))
-
-
-def run_warning(status: str, run: str, reason: str) -> Finding:
-    """That a run is not complete. run: its name. reason: the manifest's."""
-    return finding(status, RUN_WARNINGS[status], run=run, reason=reason)
 
 
 def once(make: Callable[[Run], T]) -> Callable[[Run], T]:

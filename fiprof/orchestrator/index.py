@@ -31,7 +31,7 @@ SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of the files that SQLite keeps."""
 IDENTITY = "archive.id"
 """What tells an archive from others in a database that several share, wherever it is mounted."""
-BATCH = 200
+BATCH = 1000
 """Runs that are written at once: a killed index loses no more than it read of these."""
 SHARED = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "gpfs", "ceph", "beegfs", "afs", "glusterfs"}

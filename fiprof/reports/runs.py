@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from fiprof.model.case_quantities import KEYS
 from fiprof.model.catalogue.queries import Answer, Question
 from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.keeping import HARMLESS, Verified
-from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import Quantity
-from fiprof.model.run import run_warning
+from fiprof.model.manifest import CaseEntry, run_warning
 from fiprof.model.selection import Labels
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
@@ -111,6 +108,10 @@ def when(started: str | None) -> str | None:
 
 def metric_column(key: str) -> Column:
     """A column of a quantity of the catalogue."""
+    # Only here: a list of runs needs no NumPy.
+    from fiprof.model.case_quantities import KEYS
+    from fiprof.model.quantities import Quantity
+
     known = KEYS[key]
     spec = known.spec if isinstance(known, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
     return Column(key, key, known.unit, spec, known.meaning)

@@ -192,10 +192,10 @@ class _Finder:
         quantities = [each for each in question.where if each.name in VALUES]
         asked = {*question.metrics, *(each.name for each in quantities)}
         # Rows are of kernels, or of cases as a whole; where both are asked for, the case's stands beside its kernels'.
-        of_kernels = bool(asked - OF_CASES)
+        of_kernels = bool(asked.difference(OF_CASES))
         self.whole: sa.FromClause | None = None
         self.source: sa.FromClause = measured
-        if of_kernels and asked & OF_CASES:
+        if of_kernels and asked.intersection(OF_CASES):
             whole = self.whole = measured.alias("whole")
             of_case = sa.select(subjects.c.whole).where(subjects.c.id == measured.c.subject).scalar_subquery()
             same = sa.and_(whole.c.run == measured.c.run, whole.c.subject == of_case)

@@ -15,11 +15,13 @@ import hashlib
 import importlib
 import json
 import math
+import operator
 import os
 import shlex
 import sqlite3
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,7 +38,6 @@ from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.redaction import masking
-from fiprof.model.run import Run
 from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
@@ -62,6 +63,8 @@ ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 Row = dict[str, Any]
+Rows = dict[tuple[Any, ...], dict[Any, tuple[Any, ...]]]
+"""A table and the columns that are given -> key -> row."""
 METADATA = sa.MetaData()
 
 
@@ -218,11 +221,12 @@ def read_entry(folder: Path, stamped: str) -> Entry:
 
     # Microseconds since 1970, UTC; by the folder's name where the manifest does not say, 0 where that has no time.
     started, began = _text(manifest.started), EPOCH
-    with contextlib.suppress(ValueError, OverflowError):
-        began = datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
-    with contextlib.suppress(ValueError):
+    try:
         said = datetime.fromisoformat(started or "")
         began = said if said.tzinfo else said.replace(tzinfo=UTC)
+    except ValueError:
+        with contextlib.suppress(ValueError, OverflowError):
+            began = datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
 
     labels = Labels(manifest.cases)
     words = program.get("command") or next((action.argv for action in manifest.actions), ())
@@ -279,6 +283,8 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
     with contextlib.suppress(FiprofError):
         found = summary.read(folder)
         if found is None:
+            from fiprof.model.run import Run
+
             run = Run(folder)
             found = summary.summarize(run)
             if run.tables_path.is_dir():
@@ -287,7 +293,7 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
         for each in found.results:
             case, kernel = (text and escape_control(hide(text)) for text in (each.case, each.kernel))
             cases.pop(case or "", None)
-            yield Result(case, kernel, {key: value for key, value in each.values.items() if math.isfinite(value)})
+            yield Result(case, kernel, each.values)
     for case in cases:
         yield Result(case, None, {})
 
@@ -302,12 +308,12 @@ def _text(found: object) -> str | None:
 
 def folder_bytes(folder: Path | str) -> int:
     """Bytes of the files in a folder; no link is followed."""
-    total = 0
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
+    total, folders = 0, [folder]
+    for each in folders:
+        with contextlib.suppress(OSError), os.scandir(each) as entries:
+            for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    total += folder_bytes(entry.path)
+                    folders.append(entry.path)
                 else:
                     total += entry.stat(follow_symlinks=False).st_size
     return total
@@ -458,19 +464,20 @@ class Catalogue:
                     if by_id[row.id].run["stamp"] == row.stamp:
                         del by_id[row.id]
             _delete(connection, list(by_id))
-            rows: dict[sa.Table, dict[Any, Row]] = {table: {} for table in METADATA.sorted_tables}
+            rows: Rows = defaultdict(dict)
             for run, entry in by_id.items():
                 _add_rows(rows, archive, run, entry)
             # PostgreSQL's takes a tenth of the time of `fiprof runs` to import.
             dialect = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-            for table, found in rows.items():
-                if not found:
-                    continue
-                # Through the driver itself, which halves the time for 40 columns.
+            for (table, *names), found in rows.items():
+                # Through the driver itself, which halves the time for 40 columns; in order, as B-trees like it.
                 insert = dialect.insert(table).on_conflict_do_nothing()
-                statement = insert.compile(dialect=connection.dialect, column_keys=list(next(iter(found.values()))))
-                order, values = statement.positiontup, list(found.values())
-                cells: Any = [tuple(map(row.__getitem__, order)) for row in values] if order else values
+                statement = insert.compile(dialect=connection.dialect, column_keys=names)
+                cells: Any = [found[key] for key in sorted(found)]
+                if order := statement.positiontup:
+                    cells = list(map(operator.itemgetter(*map(names.index, order)), cells))
+                else:
+                    cells = [dict(zip(names, row, strict=True)) for row in cells]
                 connection.exec_driver_sql(str(statement), cells)
         return len(by_id)
 
@@ -487,23 +494,27 @@ def row_id(*what: str | int | None) -> int:
     return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=8).digest()) >> 1
 
 
-def _add_rows(rows: dict[sa.Table, dict[Any, Row]], archive: int, run: int, entry: Entry) -> None:
+def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     """Add a run's rows, each once by its key."""
-    environment = row_id(*entry.environment.values())
-    rows[environments][environment] = {"id": environment, **entry.environment}
-    place = {"archive": archive, "environment": environment}
-    rows[runs][run] = {"id": run, **place, **entry.run}
-    rows[descriptions][run] = {"run": run, "shown": json.dumps(entry.description)}
+
+    def add(table: sa.Table, key: Any, **row: Any) -> None:
+        rows[table, *row].setdefault(key, tuple(row.values()))
+
+    environment, started_us = row_id(*entry.environment.values()), entry.run["started_us"]
+    add(environments, environment, id=environment, **entry.environment)
+    add(runs, run, id=run, archive=archive, environment=environment, **entry.run)
+    add(descriptions, run, run=run, shown=json.dumps(entry.description))
     for tag in json.loads(entry.run["tags"]):
-        rows[tags][tag[:LONGEST_NAME], run] = {"tag": tag[:LONGEST_NAME], "run": run}
-    place |= {"run": run, "started_us": entry.run["started_us"]}
+        add(tags, (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
     for number, each in enumerate(entry.results):
         subject, whole = row_id(each.case, each.kernel), row_id(each.case, None) if each.case else None
         for key, kernel in {whole: None, subject: each.kernel}.items():
             if key is not None:
-                rows[subjects][key] = {"id": key, "case": each.case, "kernel": kernel, "whole": whole}
-        values = {key: each.values.get(key) for key in VALUES}
-        rows[measured][subject, run] = {"subject": subject, "place": number, **place, **values}
+                add(subjects, key, id=key, case=each.case, kernel=kernel, whole=whole)
+        # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
+        keys, place = _known(tuple(each.values)), (subject, started_us, run)
+        names = (measured, "subject", "started_us", "run", "archive", "environment", "place", *keys)
+        rows[names][place] = (*place, archive, environment, number, *map(each.values.get, keys))
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
         for name, value in named.items():
@@ -511,8 +522,14 @@ def _add_rows(rows: dict[sa.Table, dict[Any, Row]], archive: int, run: int, entr
             with contextlib.suppress(ValueError, OverflowError):
                 finite = None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
             text = json.dumps(value) if isinstance(value, bool) else str(value)
-            row = {"subject": whole, "name": name[:LONGEST_NAME], "text": text[:LONGEST_NAME], "number": finite}
-            rows[parameters].setdefault((whole, name), row)
+            name, text = name[:LONGEST_NAME], text[:LONGEST_NAME]
+            add(parameters, (whole, name), subject=whole, name=name, text=text, number=finite)
+
+
+@functools.lru_cache(1_000)
+def _known(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The quantities among a summary's keys."""
+    return tuple(key for key in VALUES if key in keys)
 
 
 def _version(connection: sa.Connection) -> str | None:

@@ -3,51 +3,38 @@
 It is made with the tables and like them from the raw files; the catalogue takes a run's numbers from it.
 """
 
+from __future__ import annotations
+
 import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fiprof import files
-from fiprof.model import json_file, tables
-from fiprof.model.arrays import PIECE_ROWS
-from fiprof.model.case_quantities import (
-    MODEL_GB_PER_S,
-    MODEL_TFLOPS,
-    NCU,
-    NSYS,
-    NSYS_SPREAD,
-    PLAIN,
-    PLAIN_SPREAD,
-    WALL,
-    CaseQuantity,
-    kernel_median,
-    kernel_spread,
-)
+from fiprof.model import json_file
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.manifest import SUMMARY
-from fiprof.model.quantities import QUANTITIES, Quantity
-from fiprof.model.run import Launch, Run
 
-CASE_QUANTITIES: tuple[CaseQuantity, ...] = (
-    PLAIN, PLAIN_SPREAD, WALL, NSYS, NSYS_SPREAD, NCU, MODEL_TFLOPS, MODEL_GB_PER_S,
+if TYPE_CHECKING:
+    from fiprof.model.run import Launch, Run
+
+OF_CASES = (
+    "case_plain_us", "case_plain_spread", "case_wall_us", "case_nsys_us", "case_nsys_spread", "case_ncu_us",
+    "case_model_tflops", "case_model_gb_per_s",
 )  # fmt: skip
-LAUNCH_QUANTITIES: tuple[Quantity, ...] = tuple(
-    QUANTITIES[key]
-    for key in (
-        "duration_us", "dram_share", "dram_gb_per_s", "dram_read_mb", "l2_share", "l2_hit_pct", "l1_share",
-        "l1_hit_pct", "tensor_active_pct", "tensor_ops", "fp32_ops", "sm_throughput_pct", "issue_active_pct",
-        "achieved_occupancy_pct", "theoretical_occupancy_pct", "registers_per_thread", "shared_kb_per_block",
-        "waves_per_sm", "sm_active_share", "idle_pct", "warp_latency_cycles", "instructions", "spill_requests",
-        "shared_conflict_share", "global_sectors_per_request", "sm_clock_ghz",
-    )
+"""Keys of quantities that a case has as a whole; the others are of a kernel."""
+OF_LAUNCHES = (
+    "duration_us", "dram_share", "dram_gb_per_s", "dram_read_mb", "l2_share", "l2_hit_pct", "l1_share",
+    "l1_hit_pct", "tensor_active_pct", "tensor_ops", "fp32_ops", "sm_throughput_pct", "issue_active_pct",
+    "achieved_occupancy_pct", "theoretical_occupancy_pct", "registers_per_thread", "shared_kb_per_block",
+    "waves_per_sm", "sm_active_share", "idle_pct", "warp_latency_cycles", "instructions", "spill_requests",
+    "shared_conflict_share", "global_sectors_per_request", "sm_clock_ghz",
 )  # fmt: skip
 TRACED = ("nsys_duration_us", "nsys_spread", "program_us", "program_count")
 """Keys of a kernel under nsys: the first two in a case, the others of a program without cases."""
-OF_CASES = frozenset(each.key for each in CASE_QUANTITIES)
-"""Keys that a case has as a whole; the others are of a kernel."""
-VALUES = (*(each.key for each in CASE_QUANTITIES), *(each.key for each in LAUNCH_QUANTITIES), *TRACED)
+VALUES = (*OF_CASES, *OF_LAUNCHES, *TRACED)
 """Keys of all, by which the catalogue names its columns."""
 MOST_KERNELS = 50
 """Of a program, those that took most time."""
@@ -75,13 +62,17 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """The key quantities of a run, of what it has. Raises FiprofError where a table cannot be read."""
+    # Only here: NumPy and Arrow take longer to import than a catalogue to be asked.
+    from fiprof.model.case_quantities import KEYS, CaseQuantity, kernel_median, kernel_spread
+    from fiprof.model.quantities import QUANTITIES
 
     def result(case: str | None, kernel: str | None, values: Iterable[tuple[str, float | None]]) -> Result:
         known = {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
         return Result(case, kernel, known)
 
     cases = dict.fromkeys(case.id for case in run.cases)
-    found = [result(case, None, ((each.key, each.of(run, case)) for each in CASE_QUANTITIES)) for case in cases]
+    quantities = [each for key in OF_CASES if isinstance(each := KEYS[key], CaseQuantity)]
+    found = [result(case, None, ((each.key, each.of(run, case)) for each in quantities)) for case in cases]
     # Kernels under ncu, each as its launch of median time, and those under nsys.
     launches: dict[tuple[str | None, str], list[Launch]] = defaultdict(list)
     for launch in run.launches:
@@ -90,7 +81,7 @@ def summarize(run: Run) -> Summary:
     for case, kernel in dict.fromkeys([*launches, *run.trace.kernels, *((None, kernel) for kernel in program)]):
         alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)
         shown = alike[(len(alike) - 1) // 2] if alike else None
-        counted = ((each.key, each.of(shown) if shown else None) for each in LAUNCH_QUANTITIES)
+        counted = ((key, QUANTITIES[key].of(shown) if shown else None) for key in OF_LAUNCHES)
         traced = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel))
         values = (*(number and number.value for number in traced), *program.get(kernel, ()))
         found.append(result(case, kernel, [*counted, *zip(TRACED, values, strict=False)]))
@@ -113,10 +104,13 @@ def read(folder: Path) -> Summary | None:
 
 def _program(run: Run) -> dict[str, tuple[float, int]]:
     """Kernel of a traced program without cases -> its time in all, µs, and its executions."""
+    from fiprof.model.arrays import PIECE_ROWS
+    from fiprof.model.tables import Reader
+
     if run.trace.kernels or not run.has("kernels"):
         return {}
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for piece in tables.Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"], PIECE_ROWS):
+    for piece in Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"], PIECE_ROWS):
         grouped = piece.group_by("kernel", use_threads=False).aggregate(
             [("duration_ns", "sum"), ("duration_ns", "count")]
         )

@@ -10,8 +10,9 @@ from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses
 from fiprof.model.arrays import Ints, Kinds, numbers
 from fiprof.model.finding import worded
+from fiprof.model.manifest import RUN_WARNINGS
 from fiprof.model.ranks import ranks_of
-from fiprof.model.run import RUN_WARNINGS, Run
+from fiprof.model.run import Run
 from fiprof.model.spans import split
 from fiprof.reports.run_report.rows import Row
 from fiprof.text import escape_control, short_kernel
