@@ -1,8 +1,8 @@
 """A quantity over the runs of an archive: where it changed, by how much, and how sure that is.
 
 A line is of one case or kernel, on one GPU under one driver and, for ncu's figures, under one way of measuring: what
-differs in these is never compared. PELT (ruptures) proposes where the level of a line changed; each
-change is then tested against the chance that the runs around it came in this order by accident.
+differs in these is never compared. Optimal partitioning proposes where the level of a line changed; each change is
+then tested against the chance that the runs around it came in this order by accident.
 """
 
 import math
@@ -72,10 +72,7 @@ class Line:
 
 
 def trend(rows: Sequence[Row], metric: str) -> list[Line]:
-    """The lines of a quantity over results of the catalogue, the oldest first; those with the largest changes first.
-
-    Raises ImportError without ruptures.
-    """
+    """The lines of a quantity over results of the catalogue, the oldest first; those with the largest changes first."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if (row[metric] or 0) > 0:
@@ -128,14 +125,25 @@ def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:
 
 
 def _proposed(logs: np.ndarray, calm: np.ndarray) -> list[int]:
-    """By PELT, in units of the runs' noise."""
-    import ruptures
-
+    """By optimal partitioning (Jackson et al. 2005): the changes with the least squares around the levels between them,
+    in units of the runs' noise, and a penalty for each change."""
     # From neighbours, so that a change of level is no noise; 1.4826 of a median deviation is a standard deviation.
     noise = 1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
-    signal = calm / max(noise, SMALLEST_NOISE)
-    search = ruptures.KernelCPD(kernel="linear", min_size=SHORTEST).fit(signal.reshape(-1, 1))
-    return [int(place) for place in search.predict(pen=PENALTY * math.log(len(logs)))[:-1]]
+    signal = (calm - calm.mean()) / max(noise, SMALLEST_NOISE)
+    sums, squares = (np.append(0.0, values.cumsum()) for values in (signal, signal**2))
+    # Of the runs before each place: the least cost, and where their last level begins.
+    least, last = np.zeros(len(sums)), np.zeros(len(sums), int)
+    least[1:SHORTEST] = np.inf
+    for end in range(SHORTEST, len(sums)):
+        starts = np.arange(end - SHORTEST + 1)
+        within = squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / (end - starts)
+        last[end] = (least[starts] + within).argmin()
+        least[end] = (least[starts] + within)[last[end]] + PENALTY * math.log(len(logs))
+    places, place = [], int(last[-1])
+    while place:
+        places.append(place)
+        place = int(last[place])
+    return places[::-1]
 
 
 def _steps(values: np.ndarray) -> np.ndarray:

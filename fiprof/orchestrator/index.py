@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof import files
-from fiprof.errors import FiprofError
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
@@ -148,10 +147,7 @@ def trend(archive: Archive, question: Question, url: str | None = None) -> list[
     """The trend of the question's metric, of the archive as it is now. Raises FiprofError."""
     from fiprof.analysis.trend import trend as trend_of
 
-    try:
-        return trend_of(answer(archive, question, url).rows, question.metrics[0])
-    except ImportError as error:
-        raise FiprofError("changes are found with ruptures, which is missing", "pip install ruptures") from error
+    return trend_of(answer(archive, question, url).rows, question.metrics[0])
 
 
 def share(folder: Path, tell: Callable[[str], None]) -> None:

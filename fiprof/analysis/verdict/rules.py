@@ -233,9 +233,11 @@ class _Limits(NamedTuple):
         all_limits = (*self.resources, self.waiting, self.beside, self.imbalance, self.latency)
         limits = {each[:2]: each for each in all_limits if each}
         found: dict[tuple[Kind, Part | None], float] = {}
+        if (now := self.first) is None:
+            return []
 
         def changed(to: _Limits, points: float) -> None:
-            if (first := to.first) and self.first and first[:2] != self.first[:2]:
+            if (first := to.first) and first[:2] != now[:2]:
                 found[first[:2]] = min(points, found.get(first[:2], points))
 
         thresholds = {"waiting": WAITING, "beside": BESIDE, "imbalance": IDLE, "elsewhere": MOSTLY}

@@ -149,7 +149,7 @@ def _page(folder: Path, run: Path) -> Published | FiprofError:
 
 
 def _trend(archive: Archive, catalog: str | None, folder: Path, page: str, metric: str) -> None:
-    """A page of a quantity over the runs; without a catalogue or the library for changes it says so."""
+    """A page of a quantity over the runs; without a catalogue it says so."""
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import site

@@ -149,5 +149,7 @@ def significant(value: float) -> float | int | None:
     """A number with seven digits, which is what a page sorts and draws by."""
     if not math.isfinite(value):
         return None
+    if -1e7 < value < 1e7 and value == (whole := int(value)):
+        return whole
     short = float(f"{value:.7g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
