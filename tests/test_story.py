@@ -167,6 +167,10 @@ def test_steps_and_layers_are_found_however_a_program_is_annotated(
     assert (steps, count) in [(row["what"], row["count"]) for row in found["rows"]]
     assert [each["count"] for each in found["layers"]] == ([layers] if layers else [])
     assert len(found["rows"]) <= 4 and " > test > test" not in invoke("top", str(run.path))[1]
+    if form == "a step that comes once":
+        answer = top(run, within_steady=True).program
+        assert (answer.steady.values["steps"], answer.steady.values["name"]) == (1, steps)
+        assert "Steady part: 1 step of" in invoke("top", str(run.path))[1]
 
 
 def test_clean_programs_have_no_surprise(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ Moments tile the time from a GPU's first call or work to its last: the program's
 repeat, and what lies between them; where these are only parts of steps, or none, the steps that :mod:`steady` finds.
 """
 
-import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import numpy as np
 from fiprof.analysis.comm import Delay, delays
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
-from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, repeated, steady
+from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, steady
 from fiprof.analysis.torch_memory import TorchMemory
 from fiprof.analysis.trace import Marks, calls, marks, of_device, phases, thread_keys
 from fiprof.model.arrays import Floats, Ints, coded, numbers
@@ -46,8 +45,6 @@ class Does(Worded):
 DOES = tuple(Does)
 MOST_PARTS = 12
 """Ranges a step, beyond which they are its operators, not its phases."""
-STEP = re.compile(r"(^|\s)(profiler|_forward_)?step(?![a-z])|^execute_", re.IGNORECASE)
-"""A range that says that it is a step (PyTorch's profiler, TensorRT-LLM, SGLang, vLLM), even if it comes once."""
 _CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
 
 
@@ -94,13 +91,11 @@ class Moments:
         """The thread as in ``thread_keys``."""
         found = marks(run)
         mine = found.own & (found.threads == self.key) & ~found.again
-        often = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
-        step = mine & np.array([bool(STEP.search(text)) for text in found.folded], bool)[found.alike]
-        if not self._of_ranges(mine, often, first, last):
+        repeats = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
+        if (at := steady(run)[device]).by is By.RANGES and len(at.steps) < FEWEST_STEPS:
+            repeats = mine & np.array([text == at.name for text in found.folded], bool)[found.alike]
+        if not self._of_ranges(mine, repeats, first, last):
             self._of_pattern(first, last)
-            # What repeats and holds no layers is a layer itself, where a range around it says that it is the step.
-            if not self._layered() and not self._of_ranges(mine, step, first, last):
-                self._of_pattern(first, last)
         self.copied = np.zeros(self.count)
         for piece, mine, rows in of_device(run, "copies", device, "start_ns", "bytes"):
             starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
@@ -189,11 +184,6 @@ class Moments:
             return bool(phases_ns.any())
         few = at.by is By.PATTERN or len(parts) <= MOST_PARTS * len(at.steps)
         return few and bool(phases_ns.sum() >= COVERED * self.busy[parts[0] : parts[-1] + 1].sum())
-
-    def _layered(self) -> bool:
-        """Whether the middle one of what repeats holds what repeats."""
-        middle = self.repeating[len(self.repeating) // 2 :][:1].tolist()
-        return any(repeated([kernel.name for kernel in kernels]) for kernels in self.launched({*middle}).values())
 
     def _of_pattern(self, first: int, last: int) -> None:
         """The steps of the steady part, what came before them, and what lies between."""

@@ -509,7 +509,9 @@ class _Gpu:
             "steps": self.steps, "step_ms": (at.step_ns or 0.0) / 1e6, "steady_ms": activity.window_ns / 1e6,
             "window_ms": (activity.window_ns + others) / 1e6, "name": at.name,
         }  # fmt: skip
-        words = "Steady part: {steps:,} steps of {step_ms:,.3f} ms ({name}), {steady_ms:,.1f} of {window_ms:,.1f} ms."
+        words = (
+            "Steady part: {steps:step|steps} of {step_ms:,.3f} ms ({name}), {steady_ms:,.1f} of {window_ms:,.1f} ms."
+        )
         if at.by is By.WHOLE:
             words = "The whole trace, {window_ms:,.1f} ms: nothing in it repeats."
         elif at.by is By.MEASURE:
@@ -549,7 +551,7 @@ class _Gpu:
         words = "The GPU is idle" if activity.rank is None else "Rank {rank}: the GPU is idle"
         words += " for {idle_share:.0%} of the " + ("time" if self.at.by is By.WHOLE else "steady part")
         if self.steps:
-            words += " ({steps:,} steps)"
+            words += " ({steps:step|steps})"
             values["steps"] = self.steps
         if (copies_share := activity.only_copies_ns / self.window_ns) > NOTICED:
             words += ", and copies without running a kernel for {copies_share:.0%}"

@@ -33,6 +33,8 @@ SAMPLED, LONGEST_STEP, LONGEST_PERIOD = 1 << 20, 1 << 16, 4096
 """Kernels among which a pattern is looked for, of a step in which layers are, and of a layer, at most."""
 OPERATORS = ("aten::", "{")
 """How the ranges of PyTorch's operators begin, by its profiler and by PyProf: they are parts of steps."""
+STEP = re.compile(r"(^|\s)(profiler|_forward_)?step(?![a-z])|^execute_", re.IGNORECASE)
+"""A range that says that it is a step (PyTorch's profiler, TensorRT-LLM, SGLang, vLLM), even if it comes once."""
 MOST_LAYERS = 1 << 14
 """Repetitions that may be layers of longer ones, at most."""
 
@@ -97,6 +99,7 @@ def steady(run: Run) -> dict[int, Steady]:
             if regular:
                 break
         found = _of_layers(run, device, found or _of_pattern(run, device, limits))
+        found = _of_one_step(run, device, pids.get(device), found) or found
         if found is None and limits != (LONG_AGO, FOREVER):
             found, _ = _of_ranges(run, device, By.MEASURE, None, [limits])
         of_device[device] = found or whole()
@@ -143,7 +146,7 @@ def _marked(
 
 
 def _of_ranges(
-    run: Run, device: int, by: By, name: str | None, edges: list[tuple[int, int]]
+    run: Run, device: int, by: By, name: str | None, edges: list[tuple[int, int]], fewest: int = FEWEST_STEPS
 ) -> tuple[Steady | None, bool]:
     """Ranges of the host as times of the GPU: of the kernels that were launched in them, or until the next one; and
     whether as many are launched in most."""
@@ -173,8 +176,10 @@ def _of_ranges(
     if by is By.MEASURE:
         since = np.maximum.accumulate(np.append(LONG_AGO, last[places]))[:-1]
         return (Steady(by, np.maximum(first[places], since), last[places]) if len(places) else None), True
-    if len(places) < FEWEST_STEPS or inside_ns < COVERED * all_ns:
+    if len(places) < fewest or inside_ns < COVERED * all_ns:
         return None, False
+    if len(places) < FEWEST_STEPS:
+        return Steady(by, first[places], last[places], name, first[places], inside=own_ns / all_ns), True
     usual = begins[-1] + int(np.median(np.diff(begins)))
     if own_ns < COVERED * all_ns and ends[-1] < usual:  # The last step, too, goes on where its range ends.
         ends[-1] = usual
@@ -186,11 +191,8 @@ def _of_ranges(
     return found and replace(found, inside=own_ns / all_ns), found is not None and bool(high - low <= REGULAR * median)
 
 
-def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
-    """The steps, where what was found are their layers, and no ranges around steps: some differ from the others, again
-    and again at the same distance, and nothing repeats inside them."""
-    if found is None or found.inside >= COVERED or not FEWEST_STEPS < len(found.steps) <= MOST_LAYERS:
-        return found
+def _in_order(run: Run, device: int) -> tuple[Ints, Ints]:
+    """When each kernel of a GPU starts, in order, and the number of its name."""
     numbered: dict[str, int] = {}
     times, codes = list[Ints](), list[Ints]()
     for piece, mine, _ in of_device(run, "kernels", device, "start_ns", "kernel"):
@@ -202,6 +204,33 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
     starts, code = np.concatenate(times), np.concatenate(codes)
     order = np.argsort(starts, kind="stable")
     starts, code = starts[order], code[order]
+    return starts, code
+
+
+def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, found: Steady | None) -> Steady | None:
+    """The step, where a range that says that it is one holds what was found to repeat, and that are its layers: nothing
+    repeats inside them. None where there is no such range, or as many as are steps by their number."""
+    ranges = marks(run)
+    says = np.array([bool(STEP.search(text)) for text in ranges.folded], bool)[ranges.alike]
+    mine = ranges.own & says & ~ranges.again & (ranges.ends != NOTHING)
+    rows = np.flatnonzero(mine & (np.isin(ranges.threads >> 32, pids) if pids else True) & ~ranges.inside(mine))
+    if not 0 < len(rows) < FEWEST_STEPS or (found and found.by is By.MEASURE):
+        return None
+    if found and len(found.steps):
+        starts, code = _in_order(run, device)
+        first, last = np.append(found.steps, found.ends[-1])[len(found.steps) // 2 :][:2]
+        if repeated(code[slice(*np.searchsorted(starts, (first, last)))]):
+            return None
+    edges = sorted(zip(ranges.starts[rows].tolist(), ranges.ends[rows].tolist(), strict=True))
+    return _of_ranges(run, device, By.RANGES, ranges.folded[ranges.alike[rows[0]]], edges, fewest=1)[0]
+
+
+def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
+    """The steps, where what was found are their layers, and no ranges around steps: some differ from the others, again
+    and again at the same distance, and nothing repeats inside them."""
+    if found is None or found.inside >= COVERED or not FEWEST_STEPS < len(found.steps) <= MOST_LAYERS:
+        return found
+    starts, code = _in_order(run, device)
     first = np.searchsorted(starts, [*found.early, *found.steps.tolist(), found.ends[-1]])
     sizes = np.diff(first)
     layer, middle = int(np.median(sizes)), len(sizes) // 2
