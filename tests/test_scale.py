@@ -4,19 +4,26 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 import fiprof
 from fiprof import clock
+from fiprof.model.finding import worded
+from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
 from tests.conftest import Env, fake_programs, python_path, ran, run_fiprof
 from tests.recorded_runs import RUNS
@@ -33,6 +40,7 @@ tensor_cores = [false, true]
 """
 CASES = 6
 KILLS = int(os.environ.get("FIPROF_SOAK", "1"))
+FAKE_NVML = Path(__file__).parent / "fakes/nvml"
 WORKER = "from fiprof.orchestrator.batches import main; main()"
 
 
@@ -209,3 +217,173 @@ def test_who_has_one_gpu_imports_none_of_it() -> None:
         "import sys, fiprof.orchestrator.study; print(*sorted({'submitit', 'distributed', 'dask'} & set(sys.modules)))"
     )
     assert ran(sys.executable, "-c", words, env={**os.environ, "PYTHONPATH": python_path()}).stdout == "\n"
+
+
+# What NVML says of the GPUs
+
+
+def nvml(env: Env, **more: str) -> Env:
+    return {**env, "PYTHONPATH": f"{python_path()}{os.pathsep}{FAKE_NVML}", **more}
+
+
+@pytest.mark.fault(
+    "something else uses a GPU, slows it down, changes its limit or loses memory's content while a batch measures",
+    "the batch is set aside, with the reason, and measured again",
+)
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ("process", "something else was on it: 1 ("),
+        ("slowdown", "it was slowed down: hardware for heat"),
+    ],
+)
+def test_a_gpu_that_was_not_left_alone(place: Path, env: Env, local: Path, trouble: str, why: str) -> None:
+    folder = place / trouble
+    words = ("study", "small.toml", "--on", "local", "--out", trouble, "--no-documents")
+    done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_TROUBLE=f"{place}/{trouble}.made:{trouble}"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"is measured again: the GPU was not left alone: {why}") == 1
+    (aside,) = folder.glob("set-aside/2*/run.json")
+    manifest = json.loads(aside.read_text())
+    assert (manifest["status"], why in manifest["reason"]) == ("failed", True)
+    assert cells(folder) == cells(local)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"power_limit_w": 300.0}, "power limit w changed: 700.0 and 300.0"),
+        ({"ecc_errors": 1}, "ecc errors changed: 0 and 1"),
+        ({"mig": True}, "mig changed: False and True"),
+        ({"slowdowns": ["power brake"]}, "it was slowed down: power brake"),
+        ({}, ""),
+    ],
+)
+def test_what_disturbs_a_gpu(changes: dict[str, Any], why: str) -> None:
+    before = {
+        "power_limit_w": 700.0,
+        "mig": False,
+        "ecc_errors": 0,
+        "slowdowns": [],
+        "sm_clock_mhz": 1980,
+        "max_sm_clock_mhz": 1980,
+    }
+    assert "; ".join(map(worded, disturbances([before, {}, {**before, **changes}]))) == why
+
+
+def test_a_clock_that_never_came_up() -> None:
+    (found,) = disturbances([{"sm_clock_mhz": 1200, "max_sm_clock_mhz": 1980}] * 5)
+    assert worded(found) == "its SM clock came to 1,200 of 1,980 MHz"
+
+
+def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) -> None:
+    words = ("study", "small.toml", "--on", "local", "--out", "boards")
+    done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_OTHER_DRIVER="-1"))
+    assert done.returncode == 0, done.stderr
+    info = json.loads((place / "boards/results/environment_info.json").read_text())
+    assert (info["cases"], info["missing"], info["boards"]) == (4, {"decode": 2}, {})
+    assert list(info["run_warnings"].values()) == [["left out, for it had another driver"]]
+    done = run_fiprof(*words, cwd=place, env=nvml(env))
+    assert done.stderr.startswith("4 cases are done already, 2 in batches for 2 GPUs\n")
+    info = json.loads((place / "boards/results/environment_info.json").read_text())
+    assert (info["cases"], info["missing"]) == (CASES, {})
+
+
+def test_how_far_boards_lie_apart_is_told(place: Path, env: Env) -> None:
+    done = run_fiprof("study", "small.toml", "--on", "local", "--out", "two", cwd=place, env=nvml(env))
+    assert done.returncode == 0, done.stderr
+    info = json.loads((place / "two/results/environment_info.json").read_text())
+    assert sorted(info["boards"].values()) == env["CUDA_VISIBLE_DEVICES"].split(",")
+    assert ([len(times) for times in info["anchors"].values()], info["mixed"]) == ([2], {})
+    page = (place / "two/reports/environment.md").read_text()
+    assert "2 boards measured. Between them the times of 1 case that several had lie up to 0.0% apart." in page
+
+
+# A real Slurm
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Env]:
+    """Slurm on this machine: one node with two GPUs that are null devices."""
+    if os.getuid() or not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch"))):
+        pytest.skip("no Slurm: as root, install slurmctld, slurmd, slurm-client and slurm-wlm-basic-plugins")
+    pytest.importorskip("submitit")
+    folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname().partition(".")[0]
+    ports = []
+    with contextlib.ExitStack() as held:
+        for _ in range(2):
+            free = held.enter_context(socket.socket())
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    try:
+        for number in range(2):
+            os.mknod(folder / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("no Slurm: devices cannot be made here")
+    (folder / "slurm.conf").write_text(SLURM.format(folder=folder, host=host, ports=ports))
+    (folder / "gres.conf").write_text(f"NodeName={host} Name=gpu File={folder}/gpu[0-1]\n")
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    env = {"SLURM_CONF": str(folder / "slurm.conf")}
+    daemons = [
+        subprocess.Popen([*words, "-f", env["SLURM_CONF"]], env={**os.environ, **env}, stdout=log, stderr=log)
+        for words in (("slurmctld", "-D", "-c"), ("slurmd", "-D"))
+        for log in [(folder / words[0]).open("w")]
+    ]
+    try:
+        deadline = time.monotonic() + 30
+        while "idle" not in ran("sinfo", "-h", "-o", "%T", env={**os.environ, **env}).stdout:
+            if time.monotonic() > deadline:
+                pytest.skip(f"Slurm does not start here: {(folder / 'slurmd').read_text()[-500:]}")
+            time.sleep(0.2)
+        yield env
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait()
+
+
+SLURM = """ClusterName=fiprof
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+SlurmdUser=root
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+MailProg=/bin/true
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 Gres=gpu:2 State=UNKNOWN
+PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@pytest.mark.fault(
+    "one of a study's jobs is cancelled while fiprof is away", "the same command submits its batch again"
+)
+def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) -> None:
+    """Left to Slurm, one job cancelled, and taken up by the same command."""
+    words = ("study", "small.toml", "--on", "slurm:partition=debug,gpus=1,cpus_per_task=1,jobs=2", "--out", "slurm")
+    both = {**env, **slurm}
+    done = run_fiprof(*words, "--no-wait", cwd=place, env=both)
+    assert done.returncode == 0, done.stderr
+    assert "2 batches are left to the cluster" in done.stderr
+    first, second = json.loads((place / "slurm/study.json").read_text())["submitted"]
+    assert ran("scancel", first, env={**os.environ, **both}).returncode == 0
+    done = run_fiprof(*words, cwd=place, env=both)
+    assert done.returncode == 0, done.stderr
+    assert "2 batches handed out before" in done.stderr
+    assert f"is measured again: its worker is gone: Slurm's job {first} ended without a word" in done.stderr
+    assert second not in done.stderr
+    assert (told(place / "slurm"), cells(place / "slurm")) == (told(local), cells(local))

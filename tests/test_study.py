@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -236,6 +237,24 @@ def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
     assert 'ass backend="fa2"' in advice(changed(whole, slower), FA3)
     assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512' in advice(changed(whole, small_slower), FA3)
     assert "backend" not in advice(changed(whole, alike), FA3)
+
+
+def test_what_crosses_boards_is_less_sure_by_what_lies_between_them(whole: Study) -> None:
+    """By 1.2%, as an anchor has it; on one board nothing changes."""
+    study = changed(whole, lambda case: dataclasses.replace(case, run="b" if case.params.get("kv_len") == 512 else "a"))
+    anchors = {"rope[]": {"GPU-a": 100.0, "GPU-b": 101.2}}
+    info = dataclasses.replace(study.info, boards={"a": "GPU-a", "b": "GPU-b"}, anchors=anchors)
+    before, after = (
+        BY_NAME["four-times-the-kv"].result(each).tested for each in (whole, dataclasses.replace(study, info=info))
+    )
+    wider: Counter[bool] = Counter()
+    for one, other in zip(before, after, strict=True):
+        assert one.ratio and other.ratio and one.ratio.value == other.ratio.value
+        crosses = one.cases[1].params["kv_len"] == 512
+        factor = 1.012 if crosses else 1.0
+        assert (other.ratio.low * factor, other.ratio.high / factor) == pytest.approx((one.ratio.low, one.ratio.high))
+        wider[crosses] += 1
+    assert wider == {True: 36, False: 36}
 
 
 # What is missing

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from fiprof.analysis import study as studies
-from fiprof.analysis.ratio import Direction, Ratio, by_rounds, of_cases
+from fiprof.analysis.ratio import Direction, Ratio, by_rounds
 from fiprof.analysis.study import Pair, Side, Study, Value, is_number, pairs, parse_side
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
@@ -187,6 +187,7 @@ class Claim:
             # By the interval that it has as one of so many.
             ratio = by_rounds(times[0], times[1], len(found)) if times[0] and times[1] else None
             if ratio is not None:
+                ratio = ratio.widened(study.apart(*pair))
                 outcome = self.outcome(ratio.low, ratio.high) if ratio.sure else Outcome.UNCLEAR
                 tested.append(Tested(pair, outcome, ratio=ratio))
         return tested or absent
@@ -426,7 +427,7 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
             continue
         groups: dict[str, list[tuple[Pair, Ratio]]] = {}
         for pair in studies.fastest_pairs(study, choice.old, choice.new) or pairs(study, choice.old, choice.new):
-            if (ratio := of_cases(*pair)) is not None:
+            if (ratio := studies.ratio_of(study, *pair)) is not None:
                 params = pair[0].params
                 tells_apart = choice.by and choice.by in study.varied(pair[0].workload)
                 where = studies.parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""

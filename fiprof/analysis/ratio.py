@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, median, stdev
 
@@ -96,6 +96,10 @@ class Ratio:
         if not self.sure or self.low <= 1 <= self.high:
             return Direction.SAME
         return Direction.MORE if self.low > 1 else Direction.LESS
+
+    def widened(self, apart: float) -> "Ratio":
+        """With an interval for two boards whose times differ by up to this part."""
+        return replace(self, low=self.low / (1 + apart), high=self.high * (1 + apart)) if apart else self
 
     @property
     def factor(self) -> float:

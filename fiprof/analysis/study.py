@@ -18,6 +18,7 @@ from fiprof.analysis.alternatives import Alternative, timed
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column
 from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.ratio import Ratio, of_cases
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, titled
@@ -135,6 +136,17 @@ class Study:
                 found[key] = solving
         return self._fastest_of(found.values())
 
+    def apart(self, one: CaseResult, other: CaseResult) -> float:
+        """By what part two cases' times may differ for their boards alone; 0 on one board."""
+        here, there = (self.info.boards.get(case.run, "") for case in (one, other))
+        return self.boards_apart if here != there else 0.0
+
+    @cached_property
+    def boards_apart(self) -> float:
+        """How far an anchor's times lie apart between boards, at most; 0 of one board."""
+        anchors = self.info.anchors.values()
+        return max((max(times.values()) / min(times.values()) - 1 for times in anchors), default=0.0)
+
     def _fastest_of(self, problems: Iterable[tuple[CaseResult, ...]]) -> tuple[CaseResult, ...]:
         """Of the cases of each problem that nothing is certain to beat, and that are as fast as each other, the study's
         first."""
@@ -145,6 +157,12 @@ class Study:
             most_us = _us(kept[0]) * (1 + WORTH_CHANGING / 100)
             found.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
         return tuple(sorted(found, key=lambda case: places[case.id]))
+
+
+def ratio_of(study: Study, one: CaseResult, other: CaseResult) -> Ratio | None:
+    """The plain times of two cases, wherever they were measured; None where one has none."""
+    found = of_cases(one, other)
+    return found and found.widened(study.apart(one, other))
 
 
 def _us(case: CaseResult) -> float:
@@ -674,14 +692,15 @@ def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
                 groups.setdefault(tuple(case.params.get(each, "") for each in varied if each != name), []).append(case)
         for cases in groups.values():
             if len(cases) >= FEWEST_ON_AXIS:
-                found.append(fit(workload, name, sorted(cases, key=lambda case: float(case.params[name]))))
+                apart = max(study.apart(cases[0], case) for case in cases)
+                found.append(fit(workload, name, sorted(cases, key=lambda case: float(case.params[name])), apart))
     return found
 
 
-def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
+def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.0) -> Fit:
     """The line through the plain medians of cases with different values of an axis.
 
-    cases: by growing axis, each with a plain time above zero.
+    cases: by growing axis, each with a plain time above zero. apart: of their boards, :meth:`Study.apart`.
     """
     from scipy.optimize import lsq_linear
     from scipy.stats import t
@@ -707,8 +726,8 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
     residuals = (y - intercept - rise * grown / unit) / y
     line = Line(
         power,
-        Estimate(float(rise) / unit, max(low[1], 0.0) / unit, high[1] / unit),
-        Estimate(float(intercept), max(low[0], 0.0), min(high[0], highest)),
+        Estimate(float(rise) / unit, max(low[1], 0.0) / unit / (1 + apart), high[1] / unit * (1 + apart)),
+        Estimate(float(intercept), max(low[0], 0.0) / (1 + apart), min(high[0] * (1 + apart), highest)),
         float(residuals[np.abs(residuals).argmax()]),
     )
     return Fit(workload, axis, tuple(cases), line)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TypeVar
 
 from fiprof.analysis.claims import WORTH, Choice, Claim
-from fiprof.analysis.ratio import Direction, of_cases
+from fiprof.analysis.ratio import Direction
 from fiprof.analysis.study import (
     Pair,
     Study,
@@ -22,6 +22,7 @@ from fiprof.analysis.study import (
     label,
     main_kernel,
     pairs,
+    ratio_of,
     row,
     short,
     short_pair,
@@ -211,7 +212,7 @@ def _waiting(study: Study) -> StudySection:
 
 def _graph(study: Study) -> Iterator[StudySection]:
     """What a graph costs on the GPU: pads of the plan, and a split that would not have been."""
-    ratios = [(pair, ratio) for pair in pairs(study, ON, OFF) if (ratio := of_cases(*pair)) is not None]
+    ratios = [(pair, ratio) for pair in pairs(study, ON, OFF) if (ratio := ratio_of(study, *pair)) is not None]
     if not ratios:
         return
     faster, slower, same = (

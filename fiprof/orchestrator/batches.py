@@ -167,6 +167,8 @@ class Job:
     """Its cases are the batch's and, behind them, its anchors."""
     filling: tuple[Case, ...] = ()
     """Cases that compile all that the study needs."""
+    without: tuple[str, ...] = ()
+    """Runs that do not count: of another kind of GPU, driver or packages."""
     schema_version: int = 1
 
     @property
@@ -230,6 +232,8 @@ def _earlier(job: Job) -> Outcome | None:
     if list(folder.glob(f".partial-*-{job.key}*")):
         recover(Archive(folder))
     for path in sorted(folder.glob(f"[!.]*-{job.key}*/{FILE_NAME}")):
+        if path.parent.name in job.without:
+            continue
         manifest = read_manifest(path.parent)
         if manifest.status != "complete":
             set_aside(folder, path.parent.name)

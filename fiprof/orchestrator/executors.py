@@ -7,7 +7,6 @@ them. submitit and Dask are imported where they are named.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import subprocess
 import sys
@@ -94,7 +93,9 @@ class LocalPool:
         self._threads = ThreadPoolExecutor(self.size)
 
     def submit(self, _: Any, /, job: Job) -> Pending:
-        return self._threads.submit(self._run, job)
+        # The next one looks for a free GPU from the next one on.
+        self.gpus = [*self.gpus[1:], self.gpus[0]]
+        return self._threads.submit(self._run, job, ",".join(self.gpus))
 
     def __enter__(self) -> LocalPool:
         return self
@@ -102,15 +103,15 @@ class LocalPool:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    def _run(self, job: Job) -> Outcome:
+    def _run(self, job: Job, gpus: str) -> Outcome:
         """Raises FiprofError where the process ended without a word, Interrupted."""
         asked, said = job.path(".json"), job.path(".said.json")
         asked.parent.mkdir(parents=True, exist_ok=True)
         said.unlink(missing_ok=True)
-        asked.write_bytes(json_file.encode(dataclasses.replace(job)))
+        asked.write_bytes(json_file.encode(job))
         argv = (sys.executable, "-c", "from fiprof.orchestrator.batches import main; main()", str(asked), str(said))
-        env = {"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
-        finished = self.supervisor.start(Command("batch", argv, job.path(".log"), env)).wait()
+        command = Command("batch", argv, job.path(".log"), {"CUDA_VISIBLE_DEVICES": gpus})
+        finished = self.supervisor.start(command).wait()
         if finished.outcome == "interrupted":
             raise Interrupted
         if not said.exists():

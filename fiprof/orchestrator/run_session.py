@@ -108,7 +108,8 @@ class Bench:
         Raises FiprofError where another has one and is not waited for, Interrupted.
         """
         with contextlib.ExitStack() as locks:
-            for gpu in gpus:
+            # In one order, so that no two wait for each other.
+            for gpu in sorted(gpus):
                 locks.enter_context(self.holding_one(gpu))
             yield
 

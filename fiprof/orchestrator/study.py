@@ -592,6 +592,7 @@ class _Distributed:
         self.request = dataclasses.replace(request, argv=definition.argv)
         self.anchors, self.filling = batches.anchors(definition.cases), batches.fillers(definition.cases)
         self.most = definition.settings.batch_cases
+        self.without = tuple(sorted(folder.runs().keys() - folder.pooled().keys()))
         self.running: dict[Any, Job] = {}
         self.tries: Counter[str] = Counter()
         self.problem: FiprofError | None = None
@@ -618,7 +619,7 @@ class _Distributed:
         beside = [case for case in self.anchors if case not in cases and case.id not in unmeasurable]
         ids = frozenset(case.id for case in beside)
         request = dataclasses.replace(self.request, cases=(*cases, *beside), anchors=ids)
-        return Job(str(self.folder.path.resolve()), request, self.filling)
+        return Job(str(self.folder.path.resolve()), request, self.filling, self.without)
 
     def measure(self) -> bool:
         """Measure all, or leave it to a cluster; whether all was heard of.

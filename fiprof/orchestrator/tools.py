@@ -134,11 +134,11 @@ def visible_gpu(index: int | None) -> str:
 
 
 def visible_gpus() -> list[str]:
-    """What names each GPU that CUDA_VISIBLE_DEVICES leaves, the first at least; see :func:`visible_gpu`."""
+    """What names each GPU that CUDA_VISIBLE_DEVICES leaves, in its order, one at least; see :func:`visible_gpu`."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     wanted = named.split(",") if named else [str(index) for index in range(count_gpus())]
     words = [word.strip() for word in wanted if word.strip()] or ["0"]
-    return sorted({str(gpu_state(word).get("uuid") or word) for word in words})
+    return list(dict.fromkeys(str(gpu_state(word).get("uuid") or word) for word in words))
 
 
 def gpu_state(gpu: str) -> dict[str, Any]:

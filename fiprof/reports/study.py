@@ -15,7 +15,7 @@ from fiprof import files
 from fiprof.analysis import alternatives, claims, study
 from fiprof.analysis.claims import Outcome
 from fiprof.analysis.frames import Column
-from fiprof.analysis.ratio import Direction, of_cases
+from fiprof.analysis.ratio import Direction
 from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.study import (
     COLUMNS,
@@ -32,6 +32,7 @@ from fiprof.analysis.study import (
     matches,
     pairs,
     parameter_words,
+    ratio_of,
     row,
     short,
     short_pair,
@@ -57,7 +58,7 @@ from fiprof.reports.markdown_html import (
     vega_block,
 )
 from fiprof.reports.view import Value
-from fiprof.text import byte_words, csv_cell, duration, join_words, number, spread
+from fiprof.text import byte_words, count, csv_cell, duration, join_words, number, spread
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
@@ -301,7 +302,7 @@ class StudyTables:
 
     def _fit(self, item: Fit) -> Row:
         line = item.line
-        grown = of_cases(item.cases[-1], item.cases[0])
+        grown = ratio_of(self.study, item.cases[-1], item.cases[0])
         return (
             short(self.study, item.cases[0], without=self.study.axes(item.workload)),
             f"{item.xs[0]:,.0f} to {item.xs[-1]:,.0f}",
@@ -397,7 +398,7 @@ class StudyTables:
             first, *others = self.study.varied(workload)[name]
             for value in others:
                 both = pairs(self.study, side(workload, **{name: value}), side(workload, **{name: first}))
-                found = [(pair, ratio) for pair in both if (ratio := of_cases(*pair)) is not None]
+                found = [(pair, ratio) for pair in both if (ratio := ratio_of(self.study, *pair)) is not None]
                 if found:
                     params = found[0][0][0].params
                     before, after = (value_word(name, each, {**params, name: each}) for each in (first, value))
@@ -652,6 +653,9 @@ def certainty(study: Study) -> dict[str, Any]:
     ]
     return {
         "rounds": _range(plain.rounds for _, plain in cases),
+        # Of a study on several: how many, what all of them measured, and how far that lies apart at most.
+        "boards": len(set(study.info.boards.values())),
+        "anchors": (count(len(study.info.anchors), "case"), f"{study.boards_apart:.1%}"),
         "counts": _range(plain.count for _, plain in cases),
         "confidence": " to ".join(dict.fromkeys(f"{each:.0%}" for each in (confidences[0], confidences[-1]))),
         # Relative errors against the references.
