@@ -42,6 +42,7 @@ def printed_rows() -> list[dict[str, Any]]:
             for table in ("steps", "requests", "told", "memory")
         ),
         ("story", str(profiled("ranks").path), "--table", "steps"),
+        ("story", str(profiled("ranks").path), "--table", "layers"),
     )
     measured = {
         "compare": measured_document(MEASURED.comparison, MEASURED.run.cases),

@@ -8,19 +8,25 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import invoke, served
 
 DATA = Path(__file__).parent / "data/story"
 EXAMPLES = REPOSITORY / "examples"
-STEPS = {"request": r"prefill|decode step \d+", "graphs": r"prefill|decode step \d+", "batching": r"step \d+: .*"}
+STEPS = {
+    "request": r"prefill|decode step \d+", "graphs": r"prefill|decode step \d+", "batching": r"step \d+: .*",
+    "experts-skewed": r"step \d+",
+}  # fmt: skip
 """Recording -> what the ranges of its steps are called."""
 
 
@@ -56,7 +62,8 @@ def test_each_step_lasted_as_long_as_it_says(recorded: tuple[str, Any]) -> None:
     name, tables = recorded
     told = [line for line in lines(DATA / f"{name}.jsonl") if "host_us" in line]
     found = ranges(name, tables)
-    assert [text for text, _, _ in found] == [str(line.get("decision", line["step"])) for line in told]
+    heads = [line.get("decision", line["step"]) for line in told]
+    assert [text for text, _, _ in found] == [f"step {head}" if isinstance(head, int) else head for head in heads]
     for line, (text, start, end) in zip(told, found, strict=True):
         assert close((end - start) / 1e3, line["host_us"]), text
 
@@ -64,7 +71,7 @@ def test_each_step_lasted_as_long_as_it_says(recorded: tuple[str, Any]) -> None:
 def test_the_events_of_a_step_are_as_far_apart_as_it_says(recorded: tuple[str, Any]) -> None:
     """Its first and last event, at calls when the stream is empty: the tokens are on the host before the last one."""
     name, tables = recorded
-    told = [line for line in lines(DATA / f"{name}.jsonl") if "gpu_us" in line]
+    told = [line for line in lines(DATA / f"{name}.jsonl") if "host_us" in line]
     for line, (text, start, end) in zip(told, ranges(name, tables), strict=True):
         first, last = tables.execute(
             "SELECT min(start), max(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId"
@@ -149,6 +156,43 @@ def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
 def test_help_asks_for_no_gpu(name: str) -> None:
     done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "fiprof profile" in done.stdout
+
+
+@pytest.mark.parametrize("recorded", ["experts-skewed"], indirect=True)
+def test_the_time_of_experts_goes_with_their_rows(recorded: tuple[str, Any]) -> None:
+    """The rows that each expert's range says are those that the program counted; each one's time is that of the kernels
+    launched in its range, and the story's line goes through them."""
+    name, tables = recorded
+    told, steps = lines(DATA / f"{name}.jsonl"), ranges(name, tables)
+    load, busy_us = Counter[int](), list[dict[int, tuple[int, float]]]()
+    for line, (_, start, end) in zip(told, steps, strict=False):
+        of_step = {}
+        for text, begin, stop in tables.execute(
+            "SELECT text, start, end FROM NVTX_EVENTS WHERE text LIKE 'expert %' AND start BETWEEN ? AND ?",
+            (start, end),
+        ):
+            expert, rows = map(int, re.findall(r"\d+", text))
+            (ns,) = tables.execute(
+                "SELECT sum(kernel.end - kernel.start) FROM CUPTI_ACTIVITY_KIND_KERNEL kernel"
+                " JOIN CUPTI_ACTIVITY_KIND_RUNTIME call USING (correlationId) WHERE call.start BETWEEN ? AND ?",
+                (begin, stop),
+            ).fetchone()
+            of_step[expert] = rows, ns / 1e3
+        busy_us.append(of_step)
+        load.update({expert: rows for expert, (rows, _) in of_step.items()})
+        counts = [rows for rows, _ in of_step.values()]
+        assert (max(counts), sum(counts)) == (line["most"], line["of_tokens"])
+    assert [load[expert] for expert in range(32)] == told[-1]["load"]
+    status, printed = invoke("story", str(served(name).path), "--table", "layers", "--format", "json")
+    found = json.loads(printed)
+    layers = [row for row in found["rows"] if row["of"] == "step *"]
+    of_step = next(each for each in busy_us if [rows for rows, _ in each.values()] == [row["work"] for row in layers])
+    assert [round(row["busy_us"], 3) for row in layers] == [round(us, 3) for _, us in of_step.values()]
+    said = next(each["load"] for each in found["layers"] if each["load"])
+    each_us, base_us = np.polyfit([rows for rows, _ in of_step.values()], [us for _, us in of_step.values()], 1)
+    assert (said["base_us"], said["each_ns"]) == (pytest.approx(base_us), pytest.approx(1e3 * each_us))
+    assert said["most"] == "expert 0" and 0.25 < said["work_share"] < 0.3 and 0.09 < said["busy_share"] < 0.11
+    assert status == 0 and said["waits_us"] > 20 * said["busy_us"]
 
 
 def test_a_loop_over_skewed_experts_waits_and_a_grouped_product_does_not() -> None:

@@ -7,7 +7,6 @@ communicator, and ranks whose kernels do not overlap are taken apart: a collecti
 everywhere.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from fiprof.analysis.comm_clocks import Clock, clock_of, line
 from fiprof.analysis.trace import calls, kernel_calls, thread_keys
-from fiprof.model.arrays import MISSING, Ints, arrow, coded, numbers
+from fiprof.model.arrays import MISSING, Ints, arrow, coded, grid_blocks, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import (
     COLLECTIVE,
@@ -113,8 +112,6 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
     rows = np.flatnonzero(chosen)
     rows = rows[np.argsort(numbers(table["start_ns"])[rows], kind="stable")]
     kept = table.take(arrow(rows))
-    grids, grid = texts_of(kept["grid"])
-    blocks = [math.prod(int(size) for size in text.split("x") if size.isdigit()) for text in grids]
     traced, call = calls(run), kernel_calls(run)[rows]
     keys = np.array([*traced.threads, UNKNOWN])
     known = call != NOTHING
@@ -126,7 +123,7 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
         stream=numbers(kept["stream"]),
         name=name[rows],
         names=tuple(texts),
-        grid=np.array(blocks, np.int64)[grid],
+        grid=grid_blocks(kept["grid"]),
         thread=keys[np.where(known, np.append(traced.thread, 0)[call], len(keys) - 1)],
         called=np.where(known, np.append(traced.starts, 0)[call], UNKNOWN),
         op=np.array([OPS.index(op_of(text)) for text in texts], np.int64)[name[rows]],

@@ -7,6 +7,7 @@ import numpy as np
 
 from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.moments import Launched, Moments
+from fiprof.analysis.requests import says, short_name
 from fiprof.analysis.steady import COVERED, FEWEST_STEPS, LONGEST_STEP, REGULAR, repeated
 from fiprof.analysis.trace import SEPARATOR, folded, phases
 from fiprof.model.arrays import Ints
@@ -19,12 +20,18 @@ OTHER_LAYER = 1.25
 LAYER_STEPS = 20
 """Steps that the layers are the median of, at most."""
 
+UNEVEN = 2.0
+"""Times the median work of a layer that the largest has, from which on their time is told by it."""
+
 LAYERS = (
-    Column("of", "step"),
-    Column("layer", "layer", spec="d"),
+    Column("of", "step", meaning="What the steps are called."),
+    Column("layer", "layer", spec="d", meaning="Its number in the step, from 0."),
     Column("name", "which", meaning="The range that it was launched, or captured, in; else its number."),
-    Column("busy_us", "kernels", "µs", ",.2f"),
+    Column("busy_us", "kernels", "µs", ",.2f", "Of its kernels; the median over steps."),
     Column("share", "share", spec=".1%", meaning="Of the time of the step's kernels."),
+    Column("waits_us", "GPU waits", "µs", ",.2f", "Before its kernels, since the kernel before ended."),
+    Column("blocks", "blocks", spec=",d", meaning="Of the grid of its longest kernel."),
+    Column("work", "work", spec=",d", meaning="Rows, tokens or whatever its range counts first."),
 )
 
 
@@ -45,18 +52,33 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
     if not found:
         return None
     names, layer = found
+    starts, ns, blocks = (np.array([getattr(kernel, key) for kernel in steps[0]]) for key in ("start", "ns", "blocks"))
+    gaps = np.maximum(starts - np.append(starts[:1], np.maximum.accumulate(starts + ns)[:-1]), 0)
     times = np.array([[kernel.ns for kernel in step] for step in steps if [kernel.name for kernel in step] == order])
     median = np.median([times[:, layer == number].sum(axis=1) for number in range(len(names))], axis=1)
     whole, usual = float(np.median(times.sum(axis=1))), float(np.median(median))
     sizes = np.bincount(layer[layer >= 0], minlength=len(names))
     period = int(np.median(sizes))
     low, high = np.percentile(median, (10, 90)).tolist()
-    others = np.flatnonzero(median > OTHER_LAYER * usual).tolist()
+    counted = [next(((word, n) for word, n in says(name).items() if isinstance(n, int)), ("", None)) for name in names]
+    names = [short_name(name) for name in names]
+    rows: list[Row] = [
+        {
+            "of": of, "layer": number, "name": name, "busy_us": busy_ns / 1e3, "share": busy_ns / whole,
+            "waits_us": int(gaps[layer == number].sum()) / 1e3, "work": counted[number][1],
+            "blocks": int(blocks[layer == number][np.argmax(ns[layer == number])]),
+        }
+        for number, (name, busy_ns) in enumerate(zip(names, median.tolist(), strict=True))
+    ]  # fmt: skip
+    load = _load(counted[0][0], rows)
+    others = [] if load else np.flatnonzero(median > OTHER_LAYER * usual).tolist()
     which, longest_us = tuple(names[other] for other in others), float(median.max()) / 1e3
     said = finding(
         "layers",
         "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, {share:.0%} "
-        "of the kernels' time" + ("; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."),
+        "of the kernels' time"
+        + ("; longer: {others} ({longest_us:,.1f} µs at most)" if others else "; {load}" if load else "")
+        + ".",
         what=of,
         count=len(names),
         period=period,
@@ -65,12 +87,9 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
         share=float(median.sum()) / whole,
         others=which,
         longest_us=longest_us,
+        load=load,
         kernels=tuple(order[each] for each in np.flatnonzero(layer == np.argmin(np.abs(sizes - period)))),
     )
-    rows = [
-        {"of": of, "layer": number, "name": name, "busy_us": ns / 1e3, "share": ns / whole}
-        for number, (name, ns) in enumerate(zip(names, median.tolist(), strict=True))
-    ]
     if not others:
         return said, rows, []
     most = int(max(sizes[others]))
@@ -78,6 +97,34 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
     words += ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
     values: Row = {"longest_us": longest_us, "usual_us": usual / 1e3, "kernels": most, "usual_kernels": period}
     return said, rows, [finding("slow_layer", words, what=of, of=of, which=which, **values)]
+
+
+def _load(word: str, rows: Sequence[Row]) -> Finding | None:
+    """How the time of layers goes with their work, where that is uneven: experts, as a rule. word: what it counts."""
+    work, busy_us = np.array([[row["work"] or np.nan, row["busy_us"]] for row in rows]).T
+    if not work.max() > UNEVEN * np.median(work):
+        return None
+    each_us, base_us = np.polyfit(work, busy_us, 1)
+    most, order = int(np.argmax(work)), np.argsort(work, kind="stable")
+    small, blocks = order[: len(order) // 2], [row["blocks"] for row in rows]
+    words = (
+        "{most} has {work_share:.0%} of the {work:,d} {word} and takes {busy_share:.0%} of their time, the "
+        "{small_count} with fewest have {small_work_share:.0%} and take {small_busy_share:.0%}: {base_us:,.1f} µs each "
+        "and {each_ns:,.1f} ns for each of the {word}. The GPU runs {busy_us:,.0f} µs of them, in grids of "
+        "{least_blocks:,d} to {most_blocks:,d} blocks, and waits {waits_us:,.0f} µs for their launches"
+    )
+    shares = {"work_share": work / work.sum(), "busy_share": busy_us / busy_us.sum()}
+    values = {key: float(share[most]) for key, share in shares.items()}
+    values |= {f"small_{key}": float(share[small].sum()) for key, share in shares.items()}
+    values |= {"base_us": float(base_us), "each_ns": 1e3 * float(each_us), "busy_us": float(busy_us.sum())}
+    values["waits_us"] = sum(row["waits_us"] for row in rows)
+    counts = {
+        "work": int(work.sum()),
+        "small_count": len(small),
+        "least_blocks": min(blocks),
+        "most_blocks": max(blocks),
+    }
+    return finding("load", words, word=word, most=rows[most]["name"], **values, **counts)
 
 
 def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:

@@ -18,7 +18,7 @@ from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, steady
 from fiprof.analysis.torch_memory import TorchMemory
 from fiprof.analysis.trace import Marks, calls, marks, of_device, phases, thread_keys
-from fiprof.model.arrays import Floats, Ints, coded, numbers
+from fiprof.model.arrays import Floats, Ints, coded, grid_blocks, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -69,6 +69,9 @@ class Launched(NamedTuple):
     ns: int
     label: int
     """Of the range in :func:`phases`; NOTHING outside all."""
+    start: int
+    """Ns since the trace began."""
+    blocks: int
 
 
 class Moments:
@@ -219,8 +222,9 @@ class Moments:
         """Pieces of the GPU's kernels: their names, and of each its name's place, start, end, moment and the call that
         launched it; and further columns, of all GPUs' kernels, with those of this GPU."""
         for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns", "kernel", *more):
-            starts, ends, *further = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns", *more))
+            starts, ends = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns"))
             values, places = coded(piece["kernel"])
+            further = [(grid_blocks if column == "grid" else numbers)(piece[column])[mine] for column in more]
             yield [name or "" for name in values], places[mine], starts, ends, self._of(starts, rows), rows, further
 
     def _add_kernels(self) -> None:
@@ -275,11 +279,11 @@ class Moments:
         return np.where(place < 0, 0, totals[order][place])
 
     def launched(self, wanted: set[int]) -> dict[int, list[Launched]]:
-        """The kernels of some moments, in order: name, ns, and the range that each was launched in, or, of a CUDA
-        graph, captured in."""
+        """The kernels of some moments, in order, with the range that each was launched, or, of a CUDA graph, captured
+        in."""
         found: dict[int, list[Launched]] = {place: [] for place in wanted}
-        pieces = self._kernels("pid", "captured_tid", "captured_ns") if wanted else ()
-        for names, name, starts, ends, of, rows, (pids, tids, captured) in pieces:
+        pieces = self._kernels("pid", "captured_tid", "captured_ns", "grid") if wanted else ()
+        for names, name, starts, ends, of, rows, (pids, tids, captured, grids) in pieces:
             here = np.flatnonzero(np.isin(of, sorted(wanted)))
             labels = calls(self.run).phases_of(rows[here])
             threads = thread_keys(pids[here], tids[here])
@@ -287,7 +291,8 @@ class Moments:
                 graph = np.flatnonzero((threads == thread) & (captured[here] > 0))
                 labels[graph] = stretches.at(captured[here][graph])
             for row, label in zip(here.tolist(), labels.tolist(), strict=True):
-                found[int(of[row])].append(Launched(names[name[row]], int(ends[row] - starts[row]), label))
+                ns, start = int(ends[row] - starts[row]), int(starts[row])
+                found[int(of[row])].append(Launched(names[name[row]], ns, label, start, int(grids[row])))
         return found
 
 

@@ -152,9 +152,10 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
             surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))
     # A warm-up and the steps have the same layers: those that come last are told.
     layered = {
-        tuple(layer[0].values[key] for key in ("count", "period", "kernels")): layer
+        (said["count"], said["period"], None if said["load"] else said["kernels"]): layer
         for group, places in typical.items()
         if (layer := layers(run, moments.names[group].text, [kernels[place] for place in places]))
+        for said in [layer[0].values]
     }
     surprising += [each for _, _, slow_layers in layered.values() for each in slow_layers]
 

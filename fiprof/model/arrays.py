@@ -5,6 +5,7 @@
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -50,6 +51,13 @@ def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
         column = column.unify_dictionaries().combine_chunks()
     values = [*column.dictionary.to_pylist(), None]
     return values, _plain(column.indices, len(values) - 1)
+
+
+def grid_blocks(grids: pa.ChunkedArray | pa.Array) -> Ints:
+    """The blocks of grids, such as 4x24x1; 0 of none."""
+    values, places = coded(grids)
+    sizes = [math.prod(int(size) for size in (each or "0").split("x") if size.isdigit()) for each in values]
+    return np.array(sizes, np.int64)[places]
 
 
 def arrow(values: Ints) -> pa.Array:
