@@ -4,6 +4,7 @@ import json
 import lzma
 import random
 import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -444,6 +445,27 @@ def test_the_law_over_the_kv_cache_is_drawn_through_the_steps_that_it_is_of(reco
     by_step = {row["what"].partition(":")[0]: row["kv_tokens"] for row in what.rows("steps") if row["kv_tokens"]}
     # Step 1 computes request 0's second token: its prompt and the first.
     assert by_step["step 1"] == 121
+
+
+def test_what_a_token_in_the_kv_cache_costs_beside_its_bytes(recordings: dict[str, Path], tmp_path: Path) -> None:
+    """Eight layers of 8 heads of 128 numbers, keys and values, 2 bytes each; the H200's DRAM by nsys. A program says it
+    in a mark, or the user does."""
+    trace = tmp_path / "trace.sqlite"
+    trace.write_bytes(lzma.decompress((DATA / "batching.sqlite.xz").read_bytes()))
+    with sqlite3.connect(trace) as database:
+        database.execute(
+            "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) SELECT start, 34,"
+            " 'KV cache: kv_bytes_per_token 32768', globalTid, domainId FROM NVTX_EVENTS WHERE text LIKE 'r0 arrives%'"
+        )
+    assert invoke("import", str(trace), "--artifacts", str(tmp_path / "runs"), "--quiet")[0] == 0
+    (run,) = (tmp_path / "runs").glob("*/run.json")
+    asked = told(recordings["batching"], "--kv-bytes", "32768")["served"]
+    for served in (told(run.parent)["served"], asked):
+        (law,) = (each for each in served if each["id"] == "kv_law")
+        (cost,) = (each for each in served if each["id"] == "kv_cost")
+        assert (cost["kv_bytes"], round(cost["gb_per_s"]), cost["basis"]["id"]) == (2 * 8 * 8 * 128 * 2, 4814, "peak")
+        assert cost["times"] == pytest.approx(law["kv_ns"] * 4814 / 32768, rel=1e-3)
+    assert not any(each["id"] == "kv_cost" for each in told(recordings["batching"])["served"])
 
 
 def test_one_request_is_asked_for(recordings: dict[str, Path]) -> None:

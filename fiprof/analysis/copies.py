@@ -5,10 +5,12 @@ from collections import defaultdict
 
 import numpy as np
 
+from fiprof.analysis import samples
 from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.idle import DEVICE, RANK, parts
 from fiprof.analysis.steady import steady
 from fiprof.model.arrays import Ints, Kinds, numbers
+from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import QUANTITIES
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -75,3 +77,19 @@ def speed(run: Run, kind: str, size: int, ns: int) -> Row:
     moved = (rate or 0.0) * (2 if kind == "Device-to-Device" else 1)
     peak = None if peak is None or moved > peak else peak
     return {"bytes": size, "gb_per_s": rate, "peak_gb_per_s": peak, "of_peak": peak and moved / peak}
+
+
+def dram_rate(run: Run, device: int) -> tuple[float, Finding] | None:
+    """GB/s of a GPU's DRAM, and where from: the highest that ncu measured of a launch, else that nsys sampled, else the
+    most that it can move; None where nothing tells."""
+    rates = {QUANTITIES["dram_gb_per_s"].of(each): each.kernel for each in run.launches or ()}
+    if measured := max((each for each in rates if each is not None), default=None):
+        return measured, finding("ncu", "measured by ncu of {kernel}", kernel=rates[measured])
+    columns = run.table("processes", ("device", "dram_bytes_per_s")).columns if run.row_count("processes") else ()
+    peaks = dict(zip(*(numbers(column).tolist() for column in columns), strict=True)) if columns else {}
+    if (peak := peaks.get(max(device, 0), 0) / 1e9) <= 0:
+        return None
+    sampled = samples.read(run).get(max(device, 0))
+    if sampled and (share := sampled.largest.get("dram", 0.0) / 100):
+        return share * peak, finding("nsys", "the highest that nsys sampled, {share:.0%} of the peak", share=share)
+    return peak, finding("peak", "the peak of the GPU: no counter measured it")

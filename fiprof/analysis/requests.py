@@ -409,6 +409,17 @@ def _law(steps: Sequence[Step], lengths: Mapping[str, int], known: bool) -> list
     return [finding("kv_law", words, **said)]
 
 
+def kv_cost(law: Finding, kv_bytes: int, rate: tuple[float, Finding]) -> Finding:
+    """What a token in the KV cache costs beside what its bytes do. rate: GB/s of DRAM, and where from."""
+    gb_per_s, basis = rate
+    words = "The {kv_bytes:,d} bytes of a token in the KV cache take {least_ns:,.2f} ns at {gb_per_s:,.0f} GB/s "
+    words += "({basis}): it costs {times:,.1f} (± {error:,.1f}) times that."
+    least_ns = kv_bytes / gb_per_s
+    times, error = (law.values[key] / least_ns for key in ("kv_ns", "kv_error_ns"))
+    said = {"kv_bytes": kv_bytes, "gb_per_s": gb_per_s, "basis": basis, "least_ns": least_ns}
+    return finding("kv_cost", words, **said, times=times, error=error)
+
+
 def line(of: Sequence[Any], values: Floats) -> tuple[Floats, Floats, float] | None:
     """Values as a constant and a slope over each of some series, by least squares: these, their standard errors, and
     that of a value; None where the series do not tell them apart."""

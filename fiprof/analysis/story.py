@@ -9,12 +9,13 @@ import numpy as np
 
 from fiprof.analysis import samples, surprises
 from fiprof.analysis.comm import Delay
+from fiprof.analysis.copies import dram_rate
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, Program
-from fiprof.analysis.requests import REQUESTS, Kind, Step, kv_tokens, requests, says, served, short_name
+from fiprof.analysis.requests import REQUESTS, Kind, Step, kv_cost, kv_tokens, requests, says, served, short_name
 from fiprof.analysis.steady import steady
 from fiprof.analysis.surprises import FEW_STEPS
 from fiprof.analysis.telling import TOLD, tell
@@ -104,8 +105,9 @@ class Story:
         return self.tables[table][1]
 
 
-def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
-    """What happened on one GPU: that of a rank, or of the first row of the program's verdict.
+def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int | None = None) -> Story:
+    """What happened on one GPU: that of a rank, or of the first row of the program's verdict. kv_bytes: of a token in
+    the KV cache, where the program's ranges and marks do not say it (``kv_bytes_per_token 32768``).
 
     Raises FiprofError for a run of cases, where this rank is not there, or for a table that cannot be read.
     """
@@ -170,6 +172,10 @@ def story(run: Run, program: Program, *, rank: int | None = None) -> Story:
     steps = [dict.fromkeys(said) | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
     of_slow = {moments.texts[int(repeating[group][number])] for group, late in slow.items() for number in late}
     came_to = served(asked, server_steps, of_slow, lengths)
+    said_bytes = (says(text).get("kv_bytes_per_token") for text in marks(run).texts if text and "kv_bytes" in text)
+    kv_bytes, rate = kv_bytes or next((each for each in said_bytes if isinstance(each, int)), 0), dram_rate(run, device)
+    if kv_bytes and rate:
+        came_to += [kv_cost(each, kv_bytes, rate) for each in came_to if each.kind == "kv_law"]
     tables: dict[str, tuple[Sequence[Column], list[Row]]] = {
         "happened": (HAPPENED, happened),
         "steps": ((*STEPS, *(LATE if rank_of is not None else ()), *says_columns), steps),

@@ -829,14 +829,13 @@ def _workers(export: Export) -> Iterator[tuple[int, int]]:
 def _write_processes(export: Export, folder: Path, session_start_ns: int | None) -> int:
     known = {pid: further for pid, *further in read_processes(export)}
     devices = Devices(export)
-    gpus = {gpu: (name, uuid) for gpu, name, uuid in export.rows("TARGET_INFO_GPU", "id", "name", "uuid")}
+    gpus = {gpu: facts for gpu, *facts in export.rows("TARGET_INFO_GPU", "id", "name", "uuid", "memoryBandwidth")}
     rows = []
     for pid, ordinal in sorted(_workers(export)):
         device = devices.gpu(pid, ordinal)
         name, host, rank = known.get(pid, (None, None, None))
-        gpu, uuid = gpus.get(device, (None, None))
-        cells = (pid, name, host, device, gpu, uuid, rank, session_start_ns)
-        columns = ("pid", "process", "host", "device", "gpu", "uuid", "rank", "session_start_ns")
+        cells = (pid, name, host, device, *gpus.get(device, (None,) * 3), rank, session_start_ns)
+        columns = ("pid", "process", "host", "device", "gpu", "uuid", "dram_bytes_per_s", "rank", "session_start_ns")
         rows.append(dict(zip(columns, cells, strict=True)))
     tables.write(folder, "processes", pa.Table.from_pylist(rows, tables.schema("processes")))
     return len(rows)

@@ -167,6 +167,7 @@ def top_command(
 @click.option("--request", metavar="ID", help="Only this request, and the steps from its arrival to its end.")
 @click.option("--around", type=float, metavar="MS", help="Only the steps around this time of the trace, in ms.")
 @click.option("--rank", type=click.IntRange(0), help="What happened on the GPU of this rank.")
+@click.option("--kv-bytes", type=click.IntRange(1), metavar="N", help="A token's bytes in the KV cache [as it says].")
 @click.option("--all", "every", is_flag=True, help="Every phase, however short.")
 @click.option(
     "--table",
@@ -183,6 +184,7 @@ def story_command(
     request: str | None,
     around: float | None,
     rank: int | None,
+    kv_bytes: int | None,
     every: bool,
     table: str,
     format_: Format,
@@ -194,7 +196,7 @@ def story_command(
     from fiprof.reports.story import MOST_ROWS, document, one_request, steps
 
     program = top(run, within_steady=True).program
-    found = story(run, program, rank=rank)
+    found = story(run, program, rank=rank, kv_bytes=kv_bytes)
     if request is not None:
         made = one_request(run.manifest.name, found, request)
     elif step is not None or around is not None:
