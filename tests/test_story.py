@@ -386,6 +386,10 @@ def test_the_story_of_a_server_is_told_in_order(recordings: dict[str, Path], mon
     (admitted,) = [value for value in said["step 6"].values() if isinstance(value, dict) and value["id"] == "admitted"]
     assert (admitted["id"], admitted["prompt"]) == ("admitted", 60)
     assert ("preempted", ["r14"]) in events("step 40") and ("preempted", ["r15"]) in events("step 54")
+    (preempted,) = [
+        value for value in said["step 54"].values() if isinstance(value, dict) and value["id"] == "preempted"
+    ]
+    assert (preempted["level"], preempted["used"], preempted["of"]) == ("pages", 111, 112)
     assert ("readmitted", ["r14"]) in events("step 42") and "slow" in dict(events("step 18"))
     folded = sum(
         row["said"]["count"] for row in rows if row["said"]["id"] == "steps" and "step" in row["said"]["first"]

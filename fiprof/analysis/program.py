@@ -170,6 +170,11 @@ def _order(row: Row) -> tuple[float, float]:
     return -(saves if saves >= 100 * NOTICED else 0.0), -row["share"]
 
 
+def saves_more(row: Row) -> bool:
+    """Whether what is done about idle time may save more than that: the host, ahead of the GPU then, hides other."""
+    return row["cause"] not in OF_GPU and row["name"] != FIRST_STEPS and (row["bound_pct"] or 0) > 101 * row["share"]
+
+
 class _Gpu:
     """What takes a GPU's time, as rows."""
 
@@ -575,6 +580,7 @@ class _Gpu:
         values |= {"step": made.id, "action": made.action, "basis": made.basis}
         words += ". {action} (saves at most {bound_pct:.3g}% of that time"
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
+        words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
 
 

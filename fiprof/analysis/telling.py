@@ -1,5 +1,6 @@
 """A story's lines, in order of time: what comes once, steps of which something is to be said, the others folded."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby, pairwise
@@ -19,6 +20,8 @@ FEWEST_TURNS, MOST_PHASES = 3, 12
 """Turns from which on phases are one line, and runs of phases in one, at most."""
 OFTEN = 5
 """Pieces of one name, between steps, from which on only those are told that take so many times the median."""
+PLACES = re.compile("page|block|kv|cache|slot", re.IGNORECASE)
+"""Words for the memory of tokens, in what a step says."""
 NOTABLE = 1.15
 """Times the usual step from which on a step that surprises nobody is said to be slow, and what it does besides."""
 
@@ -112,15 +115,26 @@ def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
             words = "r{request}" + (" ({tokens} tokens, ITL {itl_ms:,.1f} ms)" if row["itl_median_ms"] else "")
             got = {"tokens": row["tokens"], "itl_ms": row["itl_median_ms"]}
             of(each.ended - 1, "right", 1).events.append(finding("ended", words, **who, **got))
-    for step in steps:
+    for before, step in pairwise([*steps[:1], *steps]):
         for word, value in step.said.items():
             if isinstance(value, tuple) and word.startswith(("preempt", "evict")):
-                step.events.insert(0, finding("preempted", "preempted, to wait again: {who}", who=value))
+                full = _full(before)
+                words = "preempted, to wait again: {who}" + (" ({level} ran out: {used}/{of} before)" if full else "")
+                step.events.insert(0, finding("preempted", words, who=value, **full))
             elif isinstance(value, tuple) and word.startswith("admit"):
                 told = {f"r{each.values['request']}" for each in step.events if each.kind == "admitted"}
                 if again := tuple(who for who in value if requests and who not in told):
                     words = "admitted again, to be computed anew: {who}"
                     step.events.insert(0, finding("readmitted", words, who=again))
+
+
+def _full(step: Step) -> Row:
+    """What of memory a step says has no place left for one token more of each that decodes; nothing for none."""
+    for word, used in step.said.items():
+        of = step.said.get(f"of_{word}")
+        if PLACES.search(word) and isinstance(of, int) and isinstance(used, int) and of - used < max(step.decode, 1):
+            return {"level": word, "used": used, "of": of}
+    return {}
 
 
 def _cycles(runs: Sequence[list[Step]], single: Collection[int]) -> Iterator[list[list[Step]]]:

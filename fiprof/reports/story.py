@@ -13,7 +13,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded
 from fiprof.reports.show import planning
 from fiprof.reports.timeline_text import bytes_words
-from fiprof.reports.top import ranking
+from fiprof.reports.top import ABOVE, ranking
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 from fiprof.text import escape_control, shorten
 
@@ -79,7 +79,8 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
     for title, key in (("Memory", "peak"), ("To see it again", "again")):
         if found[key]:
             yield View((), (), title=title, summary=found[key])
-    yield replace(ranking(program, FIRST), title="What to change first", summary=(), notes=())
+    first = ranking(program, FIRST)
+    yield replace(first, title="What to change first", summary=(), notes=tuple(n for n in first.notes if n is ABOVE))
 
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:

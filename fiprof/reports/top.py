@@ -9,7 +9,7 @@ from typing import Any
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
 from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
-from fiprof.analysis.program import OF_GPU, RANKING, Program
+from fiprof.analysis.program import OF_GPU, RANKING, Program, saves_more
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
@@ -28,6 +28,9 @@ PROFILED = (
 )
 LONGEST_NAME = 200
 """Cells of a range's name: PyTorch's operators can have their arguments in theirs."""
+ABOVE = finding(
+    "above", "saves ≤ above an idle share: the host then launches ahead, or less, and other idle time goes with it."
+)
 MOST_ROWS = 10
 """Of the ranking, that people are shown."""
 
@@ -46,12 +49,14 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     unneeded = [
         key for key in ("rank", "device", "range", "per_step", "estimate_pct") if not any(row[key] for row in rows)
     ]
+    notes = [finding("rest", "{count:row|rows} more: --all shows them", count=left_out)] if left_out else []
+    notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
     return view_of(
         [each for each in RANKING if each.key not in unneeded],
         rows,
         title="What takes the program's time",
         summary=(what.answer, what.steady, *([what.startup] if what.startup else [])),
-        notes=(finding("rest", "{count:row|rows} more: --all shows them", count=left_out),) if left_out else (),
+        notes=tuple(notes),
     )
 
 
