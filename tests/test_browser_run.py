@@ -9,10 +9,10 @@ from fiprof.reports.report import report
 from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show
 from tests.recorded_runs import parsed, profiled, served
 from tests.reports_fixture import case, execution, make_run
-from tests.test_reports_report import HOSTILE
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 
+HOSTILE = 'void <script>alert("1")</script>`rm -rf /`|[x](http://e.example)\x1b[31m{0}{}%s'
 PAGES = ("all", "llama", "ranks", "decode", "several", "batching", "server")
 
 pytestmark = NEEDED
