@@ -195,7 +195,6 @@ def of_run(run: Run) -> Mapping[str, Alternative]:
 
 @once
 def timed(run: Run) -> list[CaseResult]:
-    """A run's cases with their times."""
     found = []
     for case in run.cases:
         baseline, traced = run.baseline.get(case.id), run.trace.cases.get(case.id)

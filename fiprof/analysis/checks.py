@@ -442,7 +442,6 @@ def every(run: Run) -> tuple[Check, ...]:
 
 @once
 def failed(run: Run) -> tuple[Check, ...]:
-    """The checks that failed."""
     found = _recorded(run, failed=True)
     return tuple(check for check in every(run) if check.passed is False) if found is None else found
 
@@ -486,7 +485,6 @@ def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:
 
 
 def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
-    """Launch -> what there is to say about it."""
     found: dict[int, tuple[Finding, ...]] = defaultdict(tuple)
     for check in checks:
         if check.launch is not None:

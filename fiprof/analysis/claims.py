@@ -54,8 +54,6 @@ class Outcome(StrEnum):
 
 
 class ClaimVerdict(StrEnum):
-    """What became of a claim."""
-
     CONFIRMED = "confirmed"
     """It holds in every case that decides."""
     UNDERSTATED = "understated"
@@ -222,7 +220,6 @@ class Claim:
         return tested or studies.absence(study, side.workload)
 
     def result(self, study: Study) -> Result:
-        """What becomes of it in a study."""
         tested = self.tested(study)
         if isinstance(tested, Finding):
             return Result(self, ClaimVerdict.NOT_TESTABLE, (), tested)

@@ -302,7 +302,6 @@ def recurring(times: Mapping[int, float], count: int) -> float:
 
 
 def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: Steps) -> Row:
-    """A row of RANKS."""
     mine = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
     late = {place: row["skew_us"] for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
     wait_us = sum(each["wait_us"] for _, each in mine)

@@ -44,8 +44,6 @@ FOREVER, LARGEST = 1 << 62, (1 << 62) - 1
 
 
 class Op(Worded):
-    """What is communicated."""
-
     ALL_REDUCE = "all_reduce", "all-reduce"
     ALL_GATHER = "all_gather", "all-gather"
     REDUCE_SCATTER = "reduce_scatter", "reduce-scatter"

@@ -67,8 +67,6 @@ class Bandwidth(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Figure(NamedTuple):
-    """One figure of a family."""
-
     kind: Literal["stall", "tensor", "dram", "bandwidth"]
     quantity: str
     """A stall reason, or the key of a quantity."""
@@ -116,8 +114,6 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of expectations."""
-
     source: Source
     family: Annotated[tuple[Family, ...], Meta(min_length=1)]
 

@@ -16,8 +16,6 @@ COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "so
 
 
 class HostWork(NamedTuple):
-    """What a thread did."""
-
     function: str
     """Innermost in the program's own files, of all where none is its own; empty where no sample tells."""
     source: str

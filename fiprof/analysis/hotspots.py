@@ -37,8 +37,6 @@ _OF_TABLE = ("samples_not_issued", "top_reason", "source_file", "source_line")
 
 @dataclass(frozen=True)
 class LaunchHotspots(OfLaunch):
-    """The hotspots of one kernel launch."""
-
     instructions: int
     """Of the kernel."""
     samples: int

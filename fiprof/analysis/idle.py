@@ -95,8 +95,6 @@ class Activity:
 
 
 class Why(NamedTuple):
-    """Why a GPU was idle."""
-
     cause: Cause
     call: str | None = None
     """Name of a CUDA call; None where it does not matter."""
@@ -115,8 +113,6 @@ HostPieces = dict[int, list[tuple["Ints", "Ints", "Ints"]]]
 
 
 class Copying(NamedTuple):
-    """Copies of a kind."""
-
     kind: str
     memory: str | None
     """Kind of the host's memory: pageable or pinned; None where it is not known, or none."""
@@ -263,7 +259,6 @@ class _Gpu:
                 yield part, of[here], begins[here], stops[here]
 
     def take(self, starts: Ints, ends: Ints, calls: Ints, streams: Ints) -> None:
-        """The next kernels."""
         begins, stops = union(starts, ends, since=self.kernels_reached)
         self._add("kernels_ns", begins, stops)
         self.kernels_reached = max(self.kernels_reached, int(ends.max()))

@@ -30,8 +30,6 @@ BEFORE = "before the first range"
 
 
 class Does(Worded):
-    """What the launching thread does."""
-
     HOST = "host", "host work"
     """It is in no CUDA call."""
     LAUNCHING = "launching", "launching"
@@ -63,8 +61,6 @@ class Name(NamedTuple):
 
 
 class Launched(NamedTuple):
-    """A kernel of a moment."""
-
     name: str
     ns: int
     label: int

@@ -100,7 +100,6 @@ class Occupancy(NamedTuple):
 
     @property
     def limiters(self) -> tuple[Resource, ...]:
-        """The resources that bind."""
         return tuple(limit.resource for limit in self.limits if limit.binds)
 
     @property

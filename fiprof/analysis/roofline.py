@@ -112,8 +112,6 @@ class MemoryRoof(NamedTuple):
 
 @dataclass(frozen=True)
 class LaunchRoofline(OfLaunch):
-    """A kernel launch on the roofs."""
-
     basis: Basis
     work: Work | None
     """The work whose roof is used most: the launch's main work, which the intensities are of."""
@@ -216,7 +214,6 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchRooflin
 
 
 def place(row: Launch, run: Run) -> LaunchRoofline:
-    """A launch on the roofs."""
     works = tuple(
         Work(kind, ops, rate, peak_of(kind).value(row))
         for kind in counted_works(row)

@@ -31,8 +31,6 @@ OWN_SHARE = 0.8
 
 
 class Samples:
-    """The samples of one GPU."""
-
     def __init__(self, series: dict[str, tuple[Floats, Floats]]) -> None:
         """series: our key -> times in ns, in order, and values. Not empty, and no times are.
 

@@ -156,20 +156,16 @@ def _widths(opcode: str, modifiers: Sequence[str], count: int, written: int) -> 
         pairs = ("F64", "U64", "S64")
         return [2 if into in pairs else 1] + [2 if out_of in pairs else 1] * (count - 1)
     if "MMA" in opcode and opcode[0] in "HIQBO":
-        return _matrix_widths(opcode, modifiers, count)
+        # The most that these shapes take: result, A, B, C.
+        shape = modifiers[0].split("x") if modifiers else []
+        result = 4
+        if opcode.endswith("GMMA") and len(shape) == 3 and shape[1][:4].isdecimal():
+            result = min(int(shape[1][:4]), 256) // (2 if modifiers[-1] == "F32" or "F32" in modifiers else 4)
+        return ([result, 4, 4 if opcode.endswith("GMMA") else 2] + [result] * count)[:count]
     if "WIDE" in modifiers:
         widths[:written] = [2] * written
         widths[-1:] = [2]
     return widths
-
-
-def _matrix_widths(opcode: str, modifiers: Sequence[str], count: int) -> list[int]:
-    """The most that these shapes take: result, A, B, C."""
-    shape = modifiers[0].split("x") if modifiers else []
-    result = 4
-    if opcode.endswith("GMMA") and len(shape) == 3 and shape[1][:4].isdecimal():
-        result = min(int(shape[1][:4]), 256) // (2 if modifiers[-1] == "F32" or "F32" in modifiers else 4)
-    return ([result, 4, 4 if opcode.endswith("GMMA") else 2] + [result] * count)[:count]
 
 
 def _registers(operand: str, width: int) -> list[str]:

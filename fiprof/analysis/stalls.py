@@ -62,8 +62,6 @@ with Path(__file__).with_name("warp_states.csv").open(encoding="utf-8", newline=
 
 @dataclass(frozen=True)
 class LaunchStalls(OfLaunch):
-    """The stall mix of one kernel launch."""
-
     stalls: tuple[StallReason, ...]
     """Every reason, the largest share first."""
     warnings: tuple[Finding, ...] = ()

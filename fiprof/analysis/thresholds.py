@@ -9,8 +9,6 @@ from fiprof.text import Worded
 
 
 class ThresholdOrigin(Worded):
-    """Who chose a threshold."""
-
     NCU_SOL_BOTTLENECK = "ncu_sol_bottleneck", "ncu's rule SOLBottleneck"
     NCU_CPI_STALL = "ncu_cpi_stall", "ncu's rule CPIStall"
     NCU_SHARED_MEMORY_CONFLICTS = "ncu_shared_memory_conflicts", "ncu's rule SharedMemoryConflicts"

@@ -73,8 +73,6 @@ stands for, percent as nsys gives it, None for the kernels' share of the time.""
 
 @dataclass(frozen=True)
 class CasePhase:
-    """A case in a phase on a GPU."""
-
     phase: str | None
     label: str
     device: int | None
@@ -312,7 +310,6 @@ def _selected(run: Run, found: Sequence[Row], wanted: Selection) -> set[int]:
 
 
 def _levels(sampled: Samples | None, edges: Any) -> Iterable[Track]:
-    """The tracks of what was sampled."""
     for key, name in (("sms_active", "SMs"), ("tensor_active", "tensor"), ("dram", "DRAM")):
         if sampled is not None and (largest := sampled.largest.get(key)):
             levels = sampled.means(key, edges).tolist()

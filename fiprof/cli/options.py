@@ -369,20 +369,15 @@ def reading_options(function: F) -> F:
     def wrapped(*args: Any, launch: str, kernel: str, top: int | None, every: bool, **kwargs: Any) -> Any:
         from fiprof.model.selection import Selection
 
-        return function(*args, chosen=Chosen(Selection(kernel, _numbers(launch), top), every), **kwargs)
+        found: list[int] = []
+        for word in split(launch):
+            first, dash, last = word.partition("-")
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                raise click.BadParameter(f"{word} is no number of a launch", param_hint="--launch")
+            found += range(int(first), int(last or first) + 1)
+        return function(*args, chosen=Chosen(Selection(kernel, tuple(found), top), every), **kwargs)
 
     return wrapped  # type: ignore[return-value]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """``0,3,5-7`` as numbers."""
-    found: list[int] = []
-    for word in split(text):
-        first, dash, last = word.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise click.BadParameter(f"{word} is no number of a launch", param_hint="--launch")
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
 
 
 def write_page(out: Path, page: Callable[[], str]) -> None:

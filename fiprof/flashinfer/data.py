@@ -32,7 +32,6 @@ def kernels() -> dict[str, dict[str, Any]]:
 
 
 def guide(subject: str) -> Any:
-    """A table of ``guide.toml``."""
     return data("guide")[subject]
 
 
@@ -83,8 +82,6 @@ class JitEnvironment(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class JitResults:
-    """``jit_analysis.json``."""
-
     study: str
     calls: list[JitCall]
     modules: list[JitModule]

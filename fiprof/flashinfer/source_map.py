@@ -40,7 +40,6 @@ LONGEST_SNIPPET = 200
 TOPICS: dict[str, str] = {
     topic: workload for workload, table in kernels().items() for topic in table.get("sources", ())
 }
-"""Topic -> its workload."""
 
 _DEFINES = r"^(?!\s*(?://|\*|#|return\b|new\b|throw\b))\s*(?:.*[\w>&*]\s+)?{name}\b\s*(?:[({{:]|$)"
 """A line that defines a name; a call has ``=``, ``(`` or ``.`` before it."""
@@ -57,7 +56,6 @@ def entries(topic: str) -> Iterator[tuple[str, str, str, bool]]:
 
 
 OWN = {topic: {symbol for part, _, symbol, _ in entries(topic) if part == "kernel"} for topic in TOPICS}
-"""Topic -> its kernels."""
 KERNELS = tuple(dict.fromkeys(kernel for own in OWN.values() for kernel in sorted(own)))
 """The kernels that are looked for unless others are named."""
 

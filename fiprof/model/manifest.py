@@ -136,8 +136,6 @@ class Environment(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file that an action made."""
-
     path: str
     """Relative to the run folder, and inside it."""
     bytes: int
@@ -280,7 +278,6 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a run folder."""
     path = folder / FILE_NAME
     if not path.exists():
         raise FiprofError(

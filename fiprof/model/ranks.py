@@ -26,8 +26,6 @@ _WHO = ("file", "pid", "process", "host", "device", "gpu", "uuid", "rank")
 
 @dataclass(frozen=True)
 class Rank:
-    """A process on a GPU."""
-
     rank: int
     """In its job; where neither NCCL nor the environment tells, counted from 0 in the order of files and GPUs."""
     file: int | None

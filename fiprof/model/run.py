@@ -325,7 +325,6 @@ class Run:
         return dict(found)
 
     def launches_of(self, case: str | None) -> list[Launch]:
-        """ncu's launches of a case."""
         return self._launches_of.get(case, [])
 
     def selected(

@@ -85,7 +85,6 @@ def schema(name: str) -> pa.Schema:
 
 
 def empty(name: str) -> pa.Table:
-    """The table with no rows."""
     return schema(name).empty_table()
 
 

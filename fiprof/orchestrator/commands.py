@@ -123,8 +123,6 @@ class Commands:
 
 @dataclass(frozen=True)
 class CollectCommands(Commands):
-    """The command of each step of a collect."""
-
     request: CollectRequest
 
     def plain(self) -> Command:
@@ -164,7 +162,6 @@ class CollectCommands(Commands):
         return commands
 
     def without(self, case_ids: Collection[str]) -> CollectCommands:
-        """The commands for the other cases."""
         cases = tuple(case for case in self.request.cases if case.id not in case_ids)
         return dataclasses.replace(self, request=dataclasses.replace(self.request, cases=cases))
 

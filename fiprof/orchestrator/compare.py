@@ -54,8 +54,6 @@ CHECKOUT_TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class SideSpec:
-    """One side, as asked for."""
-
     text: str
     """As typed."""
     ref: str | None = None

@@ -62,13 +62,6 @@ class Guard:
             if self.status is not None:
                 return True
 
-    def linger(self) -> list[str]:
-        """What is still there a little after the command's end: command lines with process numbers."""
-        deadline = time.monotonic() + LINGER_S
-        while self.reap() and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        return [f"{_command_line(pid)} (process {pid})" for pid in _descendants()]
-
     def look(self) -> None:
         """Note what nsys will leave behind."""
         self.seen.update(dict.fromkeys(_descendants()))
@@ -194,7 +187,11 @@ def main() -> None:
     left: list[str] = []
     if not guard.error:
         if guard.wait(control, wake):
-            left = guard.linger()
+            # What is still there a little after the command's end.
+            deadline = time.monotonic() + LINGER_S
+            while guard.reap() and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+            left = [f"{_command_line(pid)} (process {pid})" for pid in _descendants()]
         guard.end()
     said = {"error": guard.error, "status": guard.status, "seconds": guard.seconds, "left": left}
     # fiprof may be gone.

@@ -241,7 +241,6 @@ class RunSession:
         return any(isinstance(problem, Interrupted) for problem in self._problems)
 
     def warn(self, sentence: str) -> None:
-        """Note a warning, and say it."""
         self.folder.warn(sentence)
         self.progress.say(f"note: {sentence}")
 

@@ -497,7 +497,6 @@ def _rules(page: Page, rows: Iterable[dict[str, str]], known: Mapping[str, int])
 
 
 def rules_table(rules: Iterable[dict[str, Any]]) -> pa.Table:
-    """The table ``rules``."""
     return pa.Table.from_pylist(list(rules), tables.schema("rules"))
 
 

@@ -228,8 +228,6 @@ NOWHERE = -1
 
 
 class Range(NamedTuple):
-    """An NVTX range."""
-
     domain: str
     name: str
     start_ns: int
@@ -303,8 +301,6 @@ def nested(ranges: list[Range]) -> list[Range]:
 
 
 class Scope(NamedTuple):
-    """Where the runner was."""
-
     phase: str
     """setup, warmup or measure."""
     case: str | None = None

@@ -93,7 +93,6 @@ class Export:
     """The tables of one file. Use as a context manager; every method raises FiprofError for a damaged file."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file."""
         self.path = path
         self.absent_columns: dict[str, None] = {}
         """A sentence for each column that was asked for in vain so far."""

@@ -61,7 +61,6 @@ _OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")
 
 
 def stall(reason: str) -> str:
-    """The colour of a stall reason."""
     return STALLS.get(reason, GREY)
 
 

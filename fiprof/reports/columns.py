@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fiprof.model.finding import TracedText, say
+from fiprof.analysis.thresholds import WORTH_CHANGING
+from fiprof.model.finding import TracedNumber, TracedText, say
 from fiprof.model.quantities import DURATION, QUANTITIES
 from fiprof.model.selection import NO_CASE, Alike
 from fiprof.reports.view import Column, Narrow, Value, View, view_of
@@ -93,3 +94,13 @@ def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alik
         share=share,
     )
     return groups[:most], (said,)
+
+
+def change_words(a: TracedNumber, b: TracedNumber) -> str:
+    """From a to b, in points of a percentage, in percent of others; empty where that is negligible."""
+    share = a.spec.endswith("%")
+    if share or a.unit == "%":
+        points = (b.value - a.value) * (100 if share else 1)
+        return f"{points:+.0f} points" if abs(points) >= WORTH_CHANGING else ""
+    change = 100 * (b.value / a.value - 1) if a.value else 0.0
+    return f"{change:+.1f}%" if abs(change) >= WORTH_CHANGING else ""

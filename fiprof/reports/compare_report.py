@@ -16,11 +16,11 @@ from fiprof.analysis.comparison.programs import (
 from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison, different, reasons, summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
-from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding, TracedNumber, say, worded
 from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
+from fiprof.reports.columns import change_words
 from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
 
 MOST_CASES, MOST_KERNELS, MOST_ROWS = 12, 5, 8
@@ -111,7 +111,6 @@ def _cautions(found: RunComparison) -> tuple[Finding, ...]:
 
 
 def _about(found: RunComparison) -> Iterator[str]:
-    """What was compared, and what was not."""
     sides = (found.a, found.b)
     a, b = (
         ", ".join([of.run.manifest.name, *(f"{name}={value}" for name, value in of.params.items())]) for of in sides
@@ -242,7 +241,7 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
     yield _factors(of, chart=chart)
     told = {each.item: each for each in of.because("counter") if each.a and each.b}
     counters = [(QUANTITIES[key].title, told[key]) for key in COUNTERS if key in told]
-    differing = [(name, each, words) for name, each in counters if (words := _difference(each.a, each.b))]
+    differing = [(name, each, words) for name, each in counters if (words := change_words(each.a, each.b))]
     if differing:
         heads = tuple(Column("", name) for name in ("counter", "A", "B", "change"))
         rows = ((name, say("{}", each.a), say("{}", each.b), words) for name, each, words in differing)
@@ -292,16 +291,6 @@ def _factors(of: KernelChange, *, chart: bool) -> View:
 
 def _count(value: float) -> float | str:
     return value if value < 1000 else f"{value:,.0f}"
-
-
-def _difference(a: TracedNumber, b: TracedNumber) -> str:
-    """In points of a percentage, in percent of others; empty where that is negligible."""
-    share = a.spec.endswith("%")
-    if share or a.unit == "%":
-        points = (b.value - a.value) * (100 if share else 1)
-        return f"{points:+.0f} points" if abs(points) >= WORTH_CHANGING else ""
-    change = 100 * (b.value / a.value - 1) if a.value else 0.0
-    return f"{change:+.1f}%" if abs(change) >= WORTH_CHANGING else ""
 
 
 # Tables of a program

@@ -250,7 +250,6 @@ def answer(found: Gate) -> str:
 
 
 def why(found: Gate) -> str:
-    """Why a gate fails."""
     return answer(found) if found.slower else worded(next(_warnings(found)))
 
 

@@ -88,7 +88,11 @@ def report(runs: Sequence[Run]) -> Report:
     several = len(runs) > 1
     head = headline(max(found, key=lambda rows: rows.window_us or 1.0))
     gpus = [escape_control(str(gpu)) for gpu in dict.fromkeys(run.environment("gpu", "name") for run in runs) if gpu]
-    title = _title(runs, found, gpus)
+    what = _workloads(runs) or _named(list(dict.fromkeys(filter(None, map(_program, runs)))))
+    what = what or _named(list(dict.fromkeys(row.name for rows in found for row in rows.rows if row.kernel)))
+    what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
+    said = f"{what} on {' and '.join(gpus)}" if gpus else what
+    title = f"{len(runs)} runs of {said}" if len(runs) > 1 else said
     data: dict[str, Any] = {"title": title, "headline": ink.json(head)}
     data["runs"] = [
         _run_data(each, rows, ink, f"{number}." if several else "")
@@ -163,15 +167,6 @@ def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
 
 
 # What the run is, and what makes it doubtful
-
-
-def _title(runs: Sequence[Run], found: Sequence[Rows], gpus: Sequence[str]) -> str:
-    """``FlashInfer prefill, decode and RoPE on NVIDIA H200``; of a program its command, of files the first."""
-    what = _workloads(runs) or _named(list(dict.fromkeys(filter(None, map(_program, runs)))))
-    what = what or _named(list(dict.fromkeys(row.name for rows in found for row in rows.rows if row.kernel)))
-    what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
-    said = f"{what} on {' and '.join(gpus)}" if gpus else what
-    return f"{len(runs)} runs of {said}" if len(runs) > 1 else said
 
 
 def _program(run: Run) -> str:

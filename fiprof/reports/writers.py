@@ -227,7 +227,6 @@ def markdown_text(text: str) -> str:
 
 
 def _markdown(document: Document) -> str:
-    """The report as text."""
     blocks = _warnings(document.warnings)
     for view in document.shown:
         if not view.folded:

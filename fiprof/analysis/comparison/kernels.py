@@ -246,8 +246,6 @@ def pair_kernels(
 
 @dataclass(frozen=True)
 class KernelChange:
-    """A kernel on either side."""
-
     match: Match
     a: SideKernel | None
     b: SideKernel | None
@@ -290,7 +288,6 @@ class KernelChange:
         return of(self.a) if self.a else None, of(self.b) if self.b else None
 
     def changes(self, case: str | None = None) -> Iterator[Change]:
-        """Its rows."""
         by = "nsys" if all(each is None or each.nsys_us is not None for each in (self.a, self.b)) else "ncu"
         a, b = self.both(lambda side: side.total_us)
         item = "iteration_us" if case else "total_us"

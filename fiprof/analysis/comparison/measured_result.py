@@ -31,8 +31,6 @@ class Side:
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """One case of both sides."""
-
     a: str
     """Case id on side A, and likewise B; a range's name, or ``wall``, of a program."""
     b: str
@@ -188,7 +186,6 @@ class Gate:
 
     @property
     def failing(self) -> tuple[Decision, ...]:
-        """The decisions that fail it."""
         return (Decision.FAILED, Decision.SLOWER, *(DOUBTS if self.strict else ()))
 
 

@@ -105,7 +105,6 @@ class ProgramComparison:
         return self.window.us / (self.window.a * math.sqrt(self.work)) if self.window.a else 0.0
 
     def changes(self) -> Iterator[Change]:
-        """Its rows."""
         yield Change("work", "executions_ratio", 1.0, self.work)
         yield from self.time
         for kernel in self.kernels:

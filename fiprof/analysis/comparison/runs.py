@@ -163,8 +163,6 @@ def pair_cases(
 
 @dataclass(frozen=True)
 class ArchivedSide:
-    """One side of a comparison."""
-
     run: Run
     params: Mapping[str, str] = field(default_factory=dict)
     """Only the cases with these parameters, as their ids write them."""
@@ -184,8 +182,6 @@ class ArchivedSide:
 
 @dataclass(frozen=True)
 class CaseChange:
-    """A case of both sides."""
-
     pair: CasePair
     label: str
     """What tells it from the other cases that are compared."""

@@ -67,8 +67,6 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class JitRequest:
-    """What ``fiprof jit`` is to measure."""
-
     cases: tuple[Case, ...]
     python: str = sys.executable  # the interpreter that has torch and flashinfer
     cache_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))  # of the scratch folder
@@ -433,7 +431,6 @@ def call_rows(results: JitResults) -> list[dict[str, Any]]:
 
 
 def module_rows(results: JitResults) -> list[dict[str, Any]]:
-    """MODULE_COLUMNS of each module."""
     name = labels(results)
     rows = []
     for module in results.modules:

@@ -31,7 +31,6 @@ class Section:
 
 
 def said(*texts: Sayable) -> View:
-    """Paragraphs."""
     return View((), (), summary=texts)
 
 

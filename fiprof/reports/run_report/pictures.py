@@ -30,7 +30,6 @@ without); ``lines`` and ``marks`` with what they say; ``top`` of y; ``note``."""
 
 
 def pictures(what: Story, run: Run) -> list[Picture]:
-    """The pictures that there is something for."""
     return [*_steps(what), *_kv_law(what), *_memory(what, run)]
 
 

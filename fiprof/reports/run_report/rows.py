@@ -46,8 +46,6 @@ LIMIT_COLOURS = {
 
 @dataclass
 class Row:
-    """What takes time."""
-
     measured: Analyses
     kind: str
     """kernel, collective, or of a program idle, copies or startup."""

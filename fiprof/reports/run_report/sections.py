@@ -25,6 +25,7 @@ from fiprof.model.settings import CollectSettings, ProfileSettings, option_words
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
 from fiprof.reports import top as top_report
+from fiprof.reports.columns import change_words
 from fiprof.reports.run_report.ink import Code, Section, Shaded, caution, said
 from fiprof.reports.run_report.rows import Row, Rows, short
 from fiprof.reports.view import Column, Value, View
@@ -67,18 +68,11 @@ def beside(runs: Sequence[Run], rows: Iterable[tuple[str, Sequence[Any]]], **tex
 
 
 def _marked(cell: Any, base: Any) -> Any:
-    """A cell with how much its number differs, where that matters: in points of a percentage, in percent of others."""
+    """A cell with how much its number differs, where that matters."""
     pairs = list(zip(numbers_of(cell), numbers_of(base), strict=False))
     if cell is None or base is None or (not pairs and str(cell) == str(base)):
         return cell
-    changes = []
-    for number, other in pairs:
-        if number.spec.endswith("%") or number.unit == "%":
-            points = (number.value - other.value) * (100 if number.spec.endswith("%") else 1)
-            changes += [f"{points:+.0f} points"] * (abs(points) >= WORTH_CHANGING)
-        else:
-            pct = 100 * (number.value / other.value - 1) if other.value else 0.0
-            changes += [f"{pct:+.1f}%"] * (abs(pct) >= WORTH_CHANGING)
+    changes = [words for number, other in pairs if (words := change_words(other, number))]
     if changes and isinstance(cell, TracedNumber):
         return say("{cell} ({change})", cell=cell, change=changes[0])
     return say("≠ {cell}", cell=cell) if changes or not pairs else cell

@@ -83,7 +83,6 @@ def timeline(measured: Analyses, rows: Sequence[Row]) -> dict[str, Any]:
 def _tracks(
     run: Run, rows: Sequence[Row], windows: Sequence[Window], names: dict[str, int]
 ) -> Iterator[list[dict[str, Any]]]:
-    """The tracks of each window."""
     ranks = ranks_of(run)
     place = {rank.device: f"rank {rank.rank}" for rank in ranks.all if ranks.on(rank.device) is not None}
 
