@@ -18,7 +18,7 @@ def rms_norm_residual(source, residual, weight, target, length: tl.constexpr):
 
 @triton.jit
 def product_ieee(left, right, out, size: tl.constexpr, tile: tl.constexpr):
-    """A product of square matrices in single precision, tensor cores forbidden."""
+    """A product in single precision, tensor cores forbidden: right is square, its rows as long as those of left."""
     rows = tl.program_id(0) * tile + tl.arange(0, tile)
     columns = tl.program_id(1) * tile + tl.arange(0, tile)
     steps = tl.arange(0, 32)
