@@ -96,15 +96,17 @@ def profiled(name: str) -> Run:
 
 
 def served(name: str) -> Run:
-    """A program of ``tests/data/story``, imported: shared, for reading only."""
+    """A program of ``tests/data/story``, its trace or those of its ranks imported: shared, for reading only."""
     archive = session_folder() / OTHERS / f"served-{name}"
     archive.mkdir(parents=True, exist_ok=True)
     with (archive / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not list(archive.glob(f"*-{name}")):
-            trace = archive / "trace.sqlite"
-            trace.write_bytes(lzma.decompress((Path(__file__).parent / f"data/story/{name}.sqlite.xz").read_bytes()))
-            assert invoke("import", str(trace), "--name", name, "--artifacts", str(archive))[0] == 0
+            traces = []
+            for packed in sorted((Path(__file__).parent / "data/story").glob(f"{name}*.sqlite.xz")):
+                traces.append(archive / packed.stem)
+                traces[-1].write_bytes(lzma.decompress(packed.read_bytes()))
+            assert invoke("import", *map(str, traces), "--name", name, "--artifacts", str(archive))[0] == 0
     (folder,) = archive.glob(f"*-{name}")
     return Run(folder)
 

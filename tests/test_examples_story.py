@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import invoke, served
+from tests.recorded_runs import invoke, rows, served
 
 DATA = Path(__file__).parent / "data/story"
 EXAMPLES = REPOSITORY / "examples"
@@ -150,6 +150,49 @@ def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
     assert [told[key] for key in ("ranks", "heads", "layer_bytes", "all_reduces")] == [2, 16, 218_112_000, 16]
     alone = subprocess.run([sys.executable, str(EXAMPLES / "tensor_parallel.py")], capture_output=True, text=True)
     assert alone.returncode == 1 and "torchrun --nproc-per-node 2" in alone.stderr
+
+
+def test_the_slowed_rank_is_named_in_each_step_with_its_lateness() -> None:
+    """Rank 0's layers take half as long again. What CUDA events on each GPU say of steps, all-reduces and lateness is what
+    fiprof says of the traces of two ranks, each with a clock of its own."""
+    name = "tensor-parallel"
+    *told, summary = lines(DATA / f"{name}.jsonl")
+    run = str(served(name).path)
+    for rank in (0, 1):
+        steps = [
+            row
+            for row in rows("story", run, "--table", "steps", "--rank", rank)
+            if re.fullmatch("prefill|decode step .*", row["what"])
+        ]
+        steps = steps[-len(told) :]
+        for line, row in zip(told, steps, strict=True):
+            assert row["what"] == line["step"]
+            assert (row["late_rank"], row["meanwhile"]["name"]) == (0, "spin_kernel")
+            assert abs(1e3 * row["late_ms"] - line["late_us"][0]) <= max(20, 0.05 * line["late_us"][0])
+            assert close(1e3 * row["length_ms"], line["host_us"][rank]), line["step"]
+    collectives = [row for row in rows("comm", run) if row["op"] == "all_reduce" and len(row["arrivals"]) == 2]
+    collectives.sort(key=lambda row: float(row["start_us"]))
+    each = [times for line in told for times in zip(*line["all_reduce_us"], strict=True)]
+    pairs = [
+        (arrival["duration_us"], times[arrival["rank"]])
+        for times, row in zip(each, collectives[-len(each) :], strict=True)
+        for arrival in row["arrivals"]
+    ]
+    # The kernel lies between the two events; three times the host launched it late after the first.
+    assert all(found_us <= told_us for found_us, told_us in pairs)
+    assert sum(not close(found_us, told_us) for found_us, told_us in pairs) == 3
+    assert {row["message_bytes"] for row in collectives[-8:]} == {summary["decode_bytes"]}
+    for command in ("top", "verdict"):
+        answer = json.loads(invoke(command, run, "--format", "json")[1])["program"]["answer"]
+        assert (answer["cause"], answer["name"], answer["step"]) == ("ranks", "rank 0", "help_rank")
+        assert answer["basis"]["doing"]["name"] == "spin_kernel"
+    (late,) = (found for found in told_by("story", run)["surprises"])
+    assert (late["id"], late["what"], late["late_rank"]) == ("late_steps", "decode step *", 0)
+
+
+def told_by(*words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(invoke(*words, "--format", "json")[1])
+    return found
 
 
 @pytest.mark.parametrize("name", ["request", "batching", "experts", "tensor_parallel"])

@@ -12,6 +12,7 @@ from fiprof.analysis.steady import COVERED, FEWEST_STEPS, LONGEST_STEP, REGULAR,
 from fiprof.analysis.trace import SEPARATOR, folded, phases
 from fiprof.model.arrays import Ints
 from fiprof.model.finding import Finding, finding
+from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
 
@@ -27,7 +28,7 @@ LAYERS = (
     Column("of", "step", meaning="What the steps are called."),
     Column("layer", "layer", spec="d", meaning="Its number in the step, from 0."),
     Column("name", "which", meaning="The range that it was launched, or captured, in; else its number."),
-    Column("busy_us", "kernels", "µs", ",.2f", "Of its kernels; the median over steps."),
+    Column("busy_us", "kernels", "µs", ",.2f", "Of its kernels but collectives; the median over steps."),
     Column("share", "share", spec=".1%", meaning="Of the time of the step's kernels."),
     Column("waits_us", "GPU waits", "µs", ",.2f", "Before its kernels, since the kernel before ended."),
     Column("blocks", "blocks", spec=",d", meaning="Of the grid of its longest kernel."),
@@ -54,7 +55,12 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
     names, layer = found
     starts, ns, blocks = (np.array([getattr(kernel, key) for kernel in steps[0]]) for key in ("start", "ns", "blocks"))
     gaps = np.maximum(starts - np.append(starts[:1], np.maximum.accumulate(starts + ns)[:-1]), 0)
-    times = np.array([[kernel.ns for kernel in step] for step in steps if [kernel.name for kernel in step] == order])
+    # What is waited for in collectives is told of ranks.
+    works = np.array([not COLLECTIVE.search(name) for name in order])
+    times = (
+        np.array([[kernel.ns for kernel in step] for step in steps if [kernel.name for kernel in step] == order])
+        * works
+    )
     median = np.median([times[:, layer == number].sum(axis=1) for number in range(len(names))], axis=1)
     whole, usual = float(np.median(times.sum(axis=1))), float(np.median(median))
     sizes = np.bincount(layer[layer >= 0], minlength=len(names))

@@ -13,7 +13,7 @@ import numpy as np
 from fiprof.analysis.trace import calls, kernel_calls, marks, of_device
 from fiprof.model.arrays import Ints, Quantiles, arrow, coded, numbers
 from fiprof.model.finding import Worded
-from fiprof.model.ranks import ranks_of
+from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
 from fiprof.text import functor
@@ -156,10 +156,13 @@ def _of_ranges(
     bounds = np.append(begins, ends[-1]) if by is By.RANGES else np.column_stack([begins, ends]).ravel()
     first = np.full(len(bounds) + 1, FOREVER)
     last, count = np.full(len(bounds) + 1, LONG_AGO), np.zeros(len(bounds) + 1)
-    own_ns = inside_ns = all_ns = 0
+    own_ns = inside_ns = all_ns = 0  # of kernels
     called_at = calls(run).starts
-    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", "end_ns"):
+    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", "end_ns", "kernel"):
         starts, stops = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns"))
+        names, place = coded(piece["kernel"])
+        # Those that wait for other ranks, in a warm-up for long, say little of where the work is.
+        works = np.array([not COLLECTIVE.search(each or "") for each in names])[place[mine]]
         # A kernel whose call was not traced was launched in none of them.
         called = np.where(rows == NOTHING, LONG_AGO, called_at[rows]) if len(called_at) else starts
         step = np.searchsorted(bounds, called, side="right")
@@ -168,9 +171,10 @@ def _of_ranges(
         np.minimum.at(first, step[np.append(0, changes[:-1] + 1)], starts[np.append(0, changes[:-1] + 1)])
         np.maximum.at(last, step[changes], stops[changes])
         held = (step % 2 == 1) if by is By.MEASURE else (step > 0) & (step < len(bounds))
-        inside_ns, all_ns = inside_ns + int((stops - starts)[held].sum()), all_ns + int((stops - starts).sum())
+        spent = (stops - starts) * works
+        inside_ns, all_ns = inside_ns + int(spent[held].sum()), all_ns + int(spent.sum())
         if by is By.RANGES:
-            own_ns += int((stops - starts)[held & (called < ends[np.clip(step, 1, len(ends)) - 1])].sum())
+            own_ns += int(spent[held & (called < ends[np.clip(step, 1, len(ends)) - 1])].sum())
     places = np.arange(1, len(bounds), 1 if by is By.RANGES else 2)
     places = places[first[places] < FOREVER]
     if by is By.MEASURE:
@@ -179,7 +183,7 @@ def _of_ranges(
     if len(places) < fewest or inside_ns < COVERED * all_ns:
         return None, False
     if len(places) < FEWEST_STEPS:
-        return Steady(by, first[places], last[places], name, first[places], inside=own_ns / all_ns), True
+        return Steady(by, first[places], last[places], name, first[places], inside=own_ns / max(all_ns, 1)), True
     usual = begins[-1] + int(np.median(np.diff(begins)))
     if own_ns < COVERED * all_ns and ends[-1] < usual:  # The last step, too, goes on where its range ends.
         ends[-1] = usual
@@ -188,7 +192,8 @@ def _of_ranges(
     if found and found.early:  # The first step also prepares its first kernel: nothing before it did.
         found = replace(found, early=(min(int(begins[places[0] - 1]), found.early[0]), *found.early[1:]))
     low, median, high = np.percentile(count[places], (10, 50, 90))
-    return found and replace(found, inside=own_ns / all_ns), found is not None and bool(high - low <= REGULAR * median)
+    regular = found is not None and bool(high - low <= REGULAR * median)
+    return found and replace(found, inside=own_ns / max(all_ns, 1)), regular
 
 
 def _in_order(run: Run, device: int) -> tuple[Ints, Ints]:
