@@ -138,6 +138,7 @@ SCENARIOS = {
     "export sqlite": Scenario(("export", "run", "--to", "sqlite", "--out", "x"), ("verify", "run"), made),
     "trend": Scenario(TREND, ("runs", *ARCHIVE), archived),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
+    "study on GPUs": Scenario((*STUDIES, "--on", "local"), (*STUDIES, "--on", "local"), study, longest_s=8),
 }
 KILLS = [
     pytest.param(name, number, id=f"{name}-{number.name}")

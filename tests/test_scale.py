@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from fiprof import clock
 from fiprof.model.finding import worded
 from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
-from tests.conftest import Env, fake_programs, python_path, ran, run_fiprof
+from tests.conftest import REPOSITORY, Env, fake_programs, python_path, ran, run_fiprof
 from tests.recorded_runs import RUNS
 
 STUDY = """
@@ -365,8 +366,23 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 MailProg=/bin/true
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 Gres=gpu:2 State=UNKNOWN
-PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE State=UP
+PartitionName=h200 Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
+
+
+def test_the_commands_of_the_page(place: Path, env: Env, slurm: Env) -> None:
+    """Of one workload, and Dask's with a cluster that is there."""
+    distributed = pytest.importorskip("distributed")
+    page = (REPOSITORY / "docs/scale.md").read_text()
+    commands = re.findall(r"^    fiprof (study .*)$", page, re.MULTILINE)
+    assert len(commands) == 3
+    with distributed.LocalCluster(1, threads_per_worker=1, dashboard_address=None, env={**env}) as cluster:
+        for number, command in enumerate(commands):
+            words = command.replace("tcp://HOST:8786", cluster.scheduler_address).split()
+            more = ("--only", "rope", "--no-documents", "--out", f"page-{number}")
+            done = run_fiprof(*words, *more, cwd=place, env={**env, **slurm})
+            assert done.returncode == 0, done.stderr
+            assert (cells(place / f"page-{number}").total(), number) == (12, number)
 
 
 @pytest.mark.fault(
@@ -374,7 +390,7 @@ PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE State=UP
 )
 def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) -> None:
     """Left to Slurm, one job cancelled, and taken up by the same command."""
-    words = ("study", "small.toml", "--on", "slurm:partition=debug,gpus=1,cpus_per_task=1,jobs=2", "--out", "slurm")
+    words = ("study", "small.toml", "--on", "slurm:partition=h200,gpus=1,cpus_per_task=1,jobs=2", "--out", "slurm")
     both = {**env, **slurm}
     done = run_fiprof(*words, "--no-wait", cwd=place, env=both)
     assert done.returncode == 0, done.stderr
@@ -385,5 +401,5 @@ def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) ->
     assert done.returncode == 0, done.stderr
     assert "2 batches handed out before" in done.stderr
     assert f"is measured again: its worker is gone: Slurm's job {first} ended without a word" in done.stderr
-    assert second not in done.stderr
+    assert f"job {second}" not in done.stderr
     assert (told(place / "slurm"), cells(place / "slurm")) == (told(local), cells(local))

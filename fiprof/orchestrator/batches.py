@@ -64,13 +64,16 @@ RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
 
 # Which cases go together
 
+Sizes = tuple[tuple[str, Value], ...]
+Groups = dict[str, dict[Sizes, list[Case]]]
 
-def groups(cases: Sequence[Case]) -> dict[str, dict[tuple[tuple[str, Value], ...], list[Case]]]:
+
+def groups(cases: Sequence[Case]) -> Groups:
     """Workload that is the problem -> its sizes -> the cases that differ in nothing else: their times are compared."""
     by_workload: dict[str, list[Case]] = {}
     for case in cases:
         by_workload.setdefault(case.workload, []).append(case)
-    found: dict[str, dict[tuple[tuple[str, Value], ...], list[Case]]] = {}
+    found: Groups = {}
     for workload, members in by_workload.items():
         known = packs.of_workload(workload)
         names = [name for name, _ in members[0].params]
@@ -85,17 +88,25 @@ def groups(cases: Sequence[Case]) -> dict[str, dict[tuple[tuple[str, Value], ...
     return found
 
 
-def size(axes: tuple[tuple[str, Value], ...]) -> float:
+def size(axes: Sizes) -> float:
     """Of cases, to rank them within a workload by: the product of their sizes."""
     return prod(float(value) for _, value in axes)
 
 
-def deal(cases: Sequence[Case], boards: int, most: int) -> list[tuple[Case, ...]]:
+def deal(cases: Sequence[Case], grouped: Groups, boards: int, most: int) -> list[tuple[Case, ...]]:
     """The cases in batches of at most ``most``, or what cannot be parted; a multiple of ``boards`` with as much to do.
 
     Cases that differ in options of solving alone share a batch, and so a board: no comparison straddles boards.
+    grouped: these and others.
     """
-    found = groups(cases)
+    found = grouped
+    if len(cases) < sum(len(unit) for by_size in grouped.values() for unit in by_size.values()):
+        wanted = set(cases)
+        kept = {
+            name: {axes: [case for case in unit if case in wanted] for axes, unit in by_size.items()}
+            for name, by_size in grouped.items()
+        }
+        found = {name: {axes: unit for axes, unit in by_size.items() if unit} for name, by_size in kept.items()}
     units = sum(map(len, found.values()))
     count = min(boards * -(-len(cases) // (boards * most)), units)
     while True:
@@ -111,25 +122,25 @@ def deal(cases: Sequence[Case], boards: int, most: int) -> list[tuple[Case, ...]
                 lengths[place] += len(unit)
                 load += len(unit) / number + SIZE_WEIGHT * size(axes) / total
                 heapq.heapreplace(heap, (load, lengths[place], place))
-        if max(lengths, default=0) <= most or count == units:
+        if (longest := max(lengths, default=0)) <= most or count == units:
             break
-        count = min(count + boards, units)
+        count = min(count + boards * -(-count * (longest - most) // (most * boards)), units)
     order = {case: place for place, case in enumerate(cases)} if len(cases) <= most * boards else None
     made = (chain.from_iterable(units) for units in batches)
     return [tuple(sorted(batch, key=order.__getitem__) if order else batch) for batch in made]
 
 
-def anchors(cases: Sequence[Case]) -> tuple[Case, ...]:
+def anchors(grouped: Groups) -> tuple[Case, ...]:
     """The cases that every batch repeats, which tell boards apart: one of each of the largest workloads."""
-    found = sorted(groups(cases).values(), key=lambda by_size: -sum(map(len, by_size.values())))[:MOST_ANCHORS]
+    found = sorted(grouped.values(), key=lambda by_size: -sum(map(len, by_size.values())))[:MOST_ANCHORS]
     ranked = (sorted(by_size.items(), key=lambda item: size(item[0])) for by_size in found)
     return tuple(each[int(len(each) * ANCHOR_AT)][1][0] for each in ranked)
 
 
-def fillers(cases: Sequence[Case]) -> tuple[Case, ...]:
+def fillers(grouped: Groups) -> tuple[Case, ...]:
     """The smallest case of each way in which a workload is asked for, which between them need all that is compiled."""
     found: dict[object, Case] = {}
-    for by_size in groups(cases).values():
+    for by_size in grouped.values():
         for axes, unit in sorted(by_size.items(), key=lambda item: size(item[0])):
             sizes = {name for name, _ in axes}
             others = [place for place, (name, _) in enumerate(unit[0].params) if name not in sizes]

@@ -130,7 +130,7 @@ def load(text: str, *, quick: bool = False) -> Definition:
 def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definition:
     """Raises FiprofError or MisfitError, which name what is wrong."""
     found = json_file.convert(data, _File)
-    by_workload: dict[str, dict[Case, None]] = {}
+    by_workload: dict[str, list[Case]] = {}
     for number, block in enumerate(found.cases, 1):
         words: dict[str, list[str]] = {}
         try:
@@ -144,8 +144,8 @@ def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definit
             made = make_cases(workload, words)
         except FiprofError as error:
             raise FiprofError(f"[[cases]] {number}: {error.message}", error.remedy) from error
-        for case in made:
-            by_workload.setdefault(case.workload, {})[case] = None
+        before = by_workload.get(workload)
+        by_workload[workload] = list(dict.fromkeys((*before, *made))) if before else made
     if unknown := sorted(found.extras.keys() - packs.merged("extras").keys()):
         raise FiprofError(f"extras has no {', '.join(unknown)}; it has {', '.join(packs.merged('extras'))}")
     _settings(found.quick, "quick")
@@ -153,11 +153,7 @@ def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definit
         name=found.name,
         title=found.title or found.name,
         source=source,
-        cases=tuple(
-            case
-            for group in by_workload.values()
-            for case in sorted(group, key=lambda case: [value for _, value in case.params])
-        ),
+        cases=tuple(case for group in by_workload.values() for case in sorted(group, key=lambda case: case.params)),
         settings=_settings({**found.settings, **(found.quick if quick else {})}, "settings"),
         quick=quick,
         extras={name: tuple(map(parse_case, texts)) for name, texts in found.extras.items()},
@@ -590,7 +586,8 @@ class _Distributed:
         """request: for all cases that are asked for."""
         self.folder, self.workers, self.bench = folder, workers, bench
         self.request = dataclasses.replace(request, argv=definition.argv)
-        self.anchors, self.filling = batches.anchors(definition.cases), batches.fillers(definition.cases)
+        self.groups = batches.groups(definition.cases)
+        self.anchors, self.filling = batches.anchors(self.groups), batches.fillers(self.groups)
         self.most = definition.settings.batch_cases
         self.without = tuple(sorted(folder.runs().keys() - folder.pooled().keys()))
         self.running: dict[Any, Job] = {}
@@ -600,19 +597,22 @@ class _Distributed:
 
     def jobs(self) -> list[Job]:
         """What is not done yet, in batches; those that a cluster has already as they were handed to it."""
-        done = self.folder.done()
-        left = {case.id: case for case in self.request.cases if case.id not in done}
-        for number, ids in self.folder.manifest.submitted.items():
-            if cases := tuple(left.pop(name) for name in ids if name in left):
-                job = self._job(cases)
-                attached = self.workers.attach(number) if self.workers.attach and len(cases) == len(ids) else None
-                self.running[attached or self.workers.executor.submit(batches.measure, job)] = job
-        boards = self.workers.boards or -(-len(left) // self.most)
+        done, submitted = self.folder.done(), self.folder.manifest.submitted
+        left = list(self.request.cases)
+        if done or submitted:
+            by_id = {case.id: case for case in left if case.id not in done}
+            for number, ids in submitted.items():
+                if cases := tuple(by_id.pop(name) for name in ids if name in by_id):
+                    job = self._job(cases)
+                    attached = self.workers.attach(number) if self.workers.attach and len(cases) == len(ids) else None
+                    self.running[attached or self.workers.executor.submit(batches.measure, job)] = job
+            left = list(by_id.values())
+        boards = self.workers.boards or max(-(-len(left) // self.most), 1)
         self.bench.progress.say(
-            f"{len(done)} cases are done already, {len(left)} in batches for {boards or 'no'} GPUs"
+            f"{len(done)} cases are done already, {len(left)} in batches for {boards} GPUs"
             f"{f', {len(self.running)} batches handed out before' if self.running else ''}"
         )
-        return [self._job(batch) for batch in batches.deal(list(left.values()), boards, self.most)]
+        return [self._job(batch) for batch in batches.deal(left, self.groups, boards, self.most)]
 
     def _job(self, cases: tuple[Case, ...]) -> Job:
         unmeasurable = {**self.folder.manifest.failed, **self.folder.manifest.skipped}

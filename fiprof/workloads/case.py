@@ -79,11 +79,11 @@ def make_cases(workload: str, given: Mapping[str, Sequence[str]]) -> list[Case]:
             exit_code=2,
         )
     axes = [
-        [(p.name, p.parse(word)) for word in given[p.name]] if p.name in given else [(p.name, p.default)]
+        dict.fromkeys((p.name, p.parse(word)) for word in given[p.name]) if p.name in given else [(p.name, p.default)]
         for p in declared
     ]
-    cases = list(dict.fromkeys(Case(workload, combination) for combination in itertools.product(*axes)))
+    kind = find(workload)
+    cases = [Case(workload, combination) for combination in itertools.product(*axes)]
     for case in cases:
-        kind = find(workload)
         kind.check_params(kind.Params(**dict(case.params)))
     return cases

@@ -59,10 +59,9 @@ def command(
 
     found = study.load(name, quick=quick)
     folder = Path(out) if out else found.folder(archive.root)
-    if on and gpu is not None:
-        raise FiprofError(
-            "--on and --gpu exclude each other", "CUDA_VISIBLE_DEVICES says which --on takes", exit_code=2
-        )
+    if on and (gpu is not None or dry_run):
+        remedy = "--on takes CUDA_VISIBLE_DEVICES; --dry-run lists what one GPU would measure"
+        raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
     if dry_run:
         done = study.open_folder(folder, found).done() if (folder / STUDY_FILE).exists() else {}
         plan = study.plan_session(found, split(only), done, visible_gpu(gpu))
