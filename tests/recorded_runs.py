@@ -44,14 +44,16 @@ ON_H100 = {
 }
 """The same kernels and program as above on an H100; their tables of verdicts hold on both."""
 
-EXAMS = {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123-214021-exam"}
-"""exam_kernels.py by the model of GPU."""
+EXAMS = {
+    "exam": {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123-214021-exam"},
+    "unseen": {"H100": RECORDED / "20261124-153946-unseen", "H200": RECORDED / "20261124-161606-unseen"},
+    "fresh": {"H100": RECORDED / "20261126-124612-fresh", "H200": RECORDED / "20261126-130725-fresh"},
+    "last": {"H100": RECORDED / "20261126-132435-last"},
+}
+"""exam_kernels.py, unseen_kernels.py, … by the model of GPU; without samples of the GPU's metrics."""
 
 SERVING = RECORDED / "20261124-061446-serving"
 """serving_kernels.py on an H200, without samples of the GPU's metrics."""
-
-UNSEEN = {"H100": RECORDED / "20261124-153946-unseen", "H200": RECORDED / "20261124-161606-unseen"}
-"""unseen_kernels.py likewise, by the model of GPU."""
 
 STUDY = RECORDED / "study-flashinfer-quick"
 
@@ -75,14 +77,9 @@ def on_h100(name: str) -> Run:
     return _parsed(ON_H100[name], OTHERS)
 
 
-def exam(model: str) -> Run:
+def exam(name: str, model: str) -> Run:
     """One of EXAMS likewise."""
-    return _parsed(EXAMS[model], OTHERS)
-
-
-def unseen(model: str) -> Run:
-    """One of UNSEEN likewise."""
-    return _parsed(UNSEEN[model], OTHERS)
+    return _parsed(EXAMS[name][model], OTHERS)
 
 
 def serving() -> Run:

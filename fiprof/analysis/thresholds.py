@@ -67,6 +67,8 @@ CONTENDED_UNIT = Threshold(5.0, "%")
 """Cycles of that slice, below which there are too few atomics to matter."""
 MOSTLY = Threshold(50.0, "%")
 """A kind of access that makes so much of the traffic is what the traffic is about."""
+SHARED_ATOMICS = Threshold(40.0, "%")
+"""Likewise of shared memory's atomics: loops of compare-and-swap have a load for each, half of the whole."""
 LOCAL_TRAFFIC = Threshold(25.0, "%")
 """Local memory's part of the sectors, from which it is named: a kernel without spills or indexed arrays has none."""
 HOST_TRAFFIC = Threshold(10.0, "%")

@@ -48,6 +48,7 @@ from fiprof.analysis.thresholds import (
     QUEUED_LOADS,
     SATURATED,
     SCATTERED,
+    SHARED_ATOMICS,
     SHORT,
     WAITING,
     WARP,
@@ -512,7 +513,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.HOST_MEMORY, share)
 
     # Many atomics in shared memory; on one address, which one slice of L2 takes in; or many.
-    if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, MOSTLY)):
+    if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, SHARED_ATOMICS)):
         because(CauseId.ATOMICS, share, of_time=False)
     elif traffic:
         share = held(quantities.ATOMIC_SHARE, MOSTLY)
