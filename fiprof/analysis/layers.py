@@ -78,31 +78,22 @@ def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Find
     ]  # fmt: skip
     load = _load(counted[0][0], rows)
     others = [] if load else np.flatnonzero(median > OTHER_LAYER * usual).tolist()
-    which, longest_us = tuple(names[other] for other in others), float(median.max()) / 1e3
-    said = finding(
-        "layers",
-        "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, {share:.0%} "
-        "of the kernels' time"
-        + ("; longer: {others} ({longest_us:,.1f} µs at most)" if others else "; {load}" if load else "")
-        + ".",
-        what=of,
-        count=len(names),
-        period=period,
-        usual_us=usual / 1e3,
-        spread=(high - low) / usual if usual else 0.0,
-        share=float(median.sum()) / whole,
-        others=which,
-        longest_us=longest_us,
-        load=load,
-        kernels=tuple(order[each] for each in np.flatnonzero(layer == np.argmin(np.abs(sizes - period)))),
-    )
+    longer = {"longest_us": float(median.max()) / 1e3, "usual_us": usual / 1e3}
+    named = {"others": tuple(names[other] for other in others), "load": load}
+    words = "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, "
+    words += "{share:.0%} of the kernels' time" + ("; {load}" if load else "")
+    words += "; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."
+    shares = {"spread": (high - low) / usual if usual else 0.0, "share": float(median.sum()) / whole}
+    kernels = tuple(order[each] for each in np.flatnonzero(layer == np.argmin(np.abs(sizes - period))))
+    values = {"what": of, "count": len(names), "period": period, "kernels": kernels, **longer, **shares, **named}
+    said = finding("layers", words, **values)
     if not others:
         return said, rows, []
     most = int(max(sizes[others]))
     words = "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take {usual_us:,.1f}"
     words += ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
-    values: Row = {"longest_us": longest_us, "usual_us": usual / 1e3, "kernels": most, "usual_kernels": period}
-    return said, rows, [finding("slow_layer", words, what=of, of=of, which=which, **values)]
+    values = {"what": of, "of": of, "which": named["others"], "kernels": most, "usual_kernels": period}
+    return said, rows, [finding("slow_layer", words, **values, **longer)]
 
 
 def _load(word: str, rows: Sequence[Row]) -> Finding | None:
@@ -113,24 +104,17 @@ def _load(word: str, rows: Sequence[Row]) -> Finding | None:
     each_us, base_us = np.polyfit(work, busy_us, 1)
     most, order = int(np.argmax(work)), np.argsort(work, kind="stable")
     small, blocks = order[: len(order) // 2], [row["blocks"] for row in rows]
-    words = (
-        "{most} has {work_share:.0%} of the {work:,d} {word} and takes {busy_share:.0%} of their time, the "
-        "{small_count} with fewest have {small_work_share:.0%} and take {small_busy_share:.0%}: {base_us:,.1f} µs each "
-        "and {each_ns:,.1f} ns for each of the {word}. The GPU runs {busy_us:,.0f} µs of them, in grids of "
-        "{least_blocks:,d} to {most_blocks:,d} blocks, and waits {waits_us:,.0f} µs for their launches"
-    )
+    words = "{most} has {work_share:.0%} of the {work:,d} {word} and takes {busy_share:.0%} of their time, the "
+    words += "{small_count} with fewest have {small_work_share:.0%} and take {small_busy_share:.0%}: {base_us:,.1f} µs "
+    words += "each and {each_ns:,.1f} ns for each of the {word}. The GPU runs {busy_us:,.0f} µs of them, in grids of "
+    words += "{least_blocks:,d} to {most_blocks:,d} blocks, and waits {waits_us:,.0f} µs for their launches"
     shares = {"work_share": work / work.sum(), "busy_share": busy_us / busy_us.sum()}
     values = {key: float(share[most]) for key, share in shares.items()}
     values |= {f"small_{key}": float(share[small].sum()) for key, share in shares.items()}
     values |= {"base_us": float(base_us), "each_ns": 1e3 * float(each_us), "busy_us": float(busy_us.sum())}
     values["waits_us"] = sum(row["waits_us"] for row in rows)
-    counts = {
-        "work": int(work.sum()),
-        "small_count": len(small),
-        "least_blocks": min(blocks),
-        "most_blocks": max(blocks),
-    }
-    return finding("load", words, word=word, most=rows[most]["name"], **values, **counts)
+    counts = {"small_count": len(small), "least_blocks": min(blocks), "most_blocks": max(blocks)}
+    return finding("load", words, word=word, most=rows[most]["name"], work=int(work.sum()), **values, **counts)
 
 
 def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:
@@ -142,12 +126,10 @@ def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] 
     for path, each in zip(paths, kernels, strict=True):
         for depth, name in enumerate(path):
             of_name[depth, folded(name)][name] += each.ns
-    least = COVERED * sum(each.ns for each in kernels)
-    numbered = [
-        key
-        for key, names in of_name.items()
-        if "*" in key[1] and len(names) >= FEWEST_STEPS and sum(names.values()) >= least
-    ]
+    least, numbered = COVERED * sum(each.ns for each in kernels), list[tuple[int, str]]()
+    for key, names in of_name.items():
+        if "*" in key[1] and len(names) >= FEWEST_STEPS and sum(names.values()) >= least:
+            numbered.append(key)
     if not numbered:
         return None
     depth, _ = found = min(numbered)

@@ -183,37 +183,21 @@ def _late_rank(moments: Moments, place: int, excess: float) -> Finding | None:
     late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
     if late is None or late.waited_ns < EXPLAINS * excess:
         return None
-    return finding(
-        "late_rank",
-        "waiting for rank {late_rank}" + MEANWHILE,
-        more_ms=late.waited_ns / 1e6,
-        range="",
-        name=f"rank {late.rank} {worded(late.doing)}",
-        late_rank=late.rank,
-        doing=late.doing,
-    )
+    values = {"late_rank": late.rank, "doing": late.doing, "name": f"rank {late.rank} {worded(late.doing)}"}
+    words = "waiting for rank {late_rank}" + MEANWHILE
+    return finding("late_rank", words, more_ms=late.waited_ns / 1e6, range="", **values)
 
 
 def late_rank(latest: Sequence[Delay | None], usual_ns: float) -> Finding | None:
     """The rank that comes late in most of some steps, by a share of them that counts. latest: of each step the longest
     delay."""
-    of_rank: dict[int, list[Delay]] = defaultdict(list)
-    for each in latest:
-        if each is not None:
-            of_rank[each.rank].append(each)
-    longest: list[Delay] = max(of_rank.values(), key=len, default=[])
-    mine = sorted(longest, key=lambda each: each.ns)
-    median = mine[len(mine) // 2] if len(mine) >= max(MOST_OF * len(latest), 1) else None
-    if median is None or median.ns < LATE_SHARE * usual_ns:
+    rank, count = Counter(each.rank for each in latest if each).most_common(1)[0] if any(latest) else (None, 0)
+    mine = sorted((each for each in latest if each and each.rank == rank), key=lambda each: each.ns)
+    if count < max(MOST_OF * len(latest), 1) or (median := mine[count // 2]).ns < LATE_SHARE * usual_ns:
         return None
-    return finding(
-        "late_rank",
-        "rank {late_rank} comes {late_ms:,.3f} ms late to collectives ({share:.0%} of a step)" + MEANWHILE,
-        late_rank=median.rank,
-        late_ms=median.ns / 1e6,
-        share=median.ns / usual_ns,
-        doing=median.doing,
-    )
+    words = "rank {late_rank} comes {late_ms:,.3f} ms late to collectives ({share:.0%} of a step)" + MEANWHILE
+    values = {"late_rank": rank, "late_ms": median.ns / 1e6, "share": median.ns / usual_ns, "doing": median.doing}
+    return finding("late_rank", words, **values)
 
 
 def same_cause(slow: Finding) -> tuple[str, Any]:
