@@ -6,7 +6,7 @@ ranges (``request 3``) say when a request came and went. Between, its tokens fol
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -316,12 +316,10 @@ def _ids(said: Said, verb: str) -> list[str]:
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
-def served(
-    made: Sequence[Request], steps: Sequence[Step], slow: Collection[str], lengths: Mapping[str, int]
-) -> list[Finding]:
+def served(made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str, int]) -> list[Finding]:
     """What the requests came to, what made the longest waits for a token, and how a prefill disturbs who decodes.
 
-    slow: names of the steps that surprise. lengths: of :func:`kv_tokens`.
+    lengths: of :func:`kv_tokens`.
     """
     found = list[Finding]()
     rows = [each.row() for each in made]
@@ -351,17 +349,17 @@ def served(
     late: dict[str, Finding] = {}
     for ms, who, number in gaps[: max(len(gaps) // 100, 1)] if len(gaps) >= FEW_STEPS else ():
         name = who.tokens[number][1]
-        kind = by_name[name].kind if name in by_name else Kind.OTHER
-        why = "a slow step" if name in slow else "with a prefill" if kind is Kind.MIXED else ""
+        step = by_name.get(name)
+        why = "" if not step else "a slow step" if step.slow else "with a prefill" if step.kind is Kind.MIXED else ""
         why = "preempted before" if number in who.preempted else why
         words = "{ms:,.1f} ms until {step} (r{request}" + (", {why})" if why else ")")
         values = {"ms": ms, "step": name.partition(": ")[0], "request": who.id, "why": why}
         late.setdefault(name, finding("late_token", words, **values))
     if late:
         found.append(finding("slowest_tokens", "The longest waits for a token: {late}.", late=tuple(late.values())))
-    usual = [each for each in steps if each.name not in slow]
     alone, mixed = (
-        [(each.end - each.begin) / 1e6 for each in usual if each.kind is kind] for kind in (Kind.DECODE, Kind.MIXED)
+        [(each.end - each.begin) / 1e6 for each in steps if each.kind is kind and not each.slow]
+        for kind in (Kind.DECODE, Kind.MIXED)
     )
     alone_ms, mixed_ms = (float(np.median(each)) if len(each) >= FEW_STEPS else 0.0 for each in (alone, mixed))
     if alone_ms and mixed_ms >= DISTURBS * alone_ms:

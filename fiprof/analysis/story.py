@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fiprof.analysis import samples, surprises
-from fiprof.analysis.comm import Delay
 from fiprof.analysis.copies import dram_rate
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
@@ -147,11 +146,6 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += surprises.leak(moments, rows)
         laws += surprises.growth(moments, rows)
-        median = float(np.median(moments.length[rows]))
-        delayed = surprises.late_rank([_latest(moments, place) for place in rows.tolist()], median)
-        if delayed:
-            what = moments.names[group].text
-            surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))
     # A warm-up and the steps have the same layers: those that come last are told.
     layered = {
         (said["count"], said["period"], None if said["load"] else said["kernels"]): layer
@@ -160,8 +154,13 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         for said in [layer[0].values]
     }
     surprising += [each for _, _, slow_layers in layered.values() for each in slow_layers]
-
     happened, every = _happened(moments, of_group), _steps(moments, surprising + first_steps)
+    for group in slow:
+        usual_ns = float(np.median(moments.length[repeating[group]]))
+        if delayed := surprises.late_rank([every[place].late for place in repeating[group].tolist()], usual_ns):
+            what = moments.names[group].text
+            surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))
+
     server_steps = [step for step in every if step.text and (step.kind is not Kind.OTHER or step.said)]
     asked = requests(marks(run), server_steps)
     steps = [_row(moments, every[at], n) for rows in repeating.values() for n, at in enumerate(rows.tolist())]
@@ -170,8 +169,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     rank_of = ranks_of(run).on(device)
     lengths, (memory, peak) = kv_tokens(asked), _allocations(moments)
     steps = [dict.fromkeys(said) | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
-    of_slow = {moments.texts[int(repeating[group][number])] for group, late in slow.items() for number in late}
-    came_to = served(asked, server_steps, of_slow, lengths)
+    came_to = served(asked, server_steps, lengths)
     said_bytes = (says(text).get("kv_bytes_per_token") for text in marks(run).texts if text and "kv_bytes" in text)
     kv_bytes, rate = kv_bytes or next((each for each in said_bytes if isinstance(each, int)), 0), dram_rate(run, device)
     if kv_bytes and rate:
@@ -332,10 +330,6 @@ def _functions(moments: Moments, begin: int, end: int) -> tuple[Finding, ...]:
     )
 
 
-def _latest(moments: Moments, place: int) -> Delay | None:
-    return next(iter(moments.delays.get(place, ())), None)
-
-
 def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
     """All moments, with what each says of itself."""
     slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
@@ -348,7 +342,7 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
         step.memory = None if moments.memory is None else int(moments.memory[place])
         step.doing = _doing(moments.does[place]) if counts[group] < FEW_STEPS else ()
         step.inside = () if repeats else _functions(moments, since, int(moments.edges[place + 1]))
-        step.late = _latest(moments, place)
+        step.late = next(iter(moments.delays.get(place, ())), None)
         made.append(step)
     return made
 
