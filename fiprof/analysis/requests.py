@@ -97,8 +97,8 @@ class Step:
     group: str = ""
     """Name of those like it."""
     repeats: bool = False
-    kernels: int = 0
-    memory: int | None = None
+    row: Row = field(default_factory=dict)
+    """Of STEPS."""
     doing: tuple[Finding, ...] = ()
     """What the launching thread does, with its shares."""
     inside: tuple[Finding, ...] = ()

@@ -163,7 +163,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
 
     server_steps = [step for step in every if step.text and (step.kind is not Kind.OTHER or step.said)]
     asked = requests(marks(run), server_steps)
-    steps = [_row(moments, every[at], n) for rows in repeating.values() for n, at in enumerate(rows.tolist())]
+    steps = [every[at].row | {"number": n} for rows in repeating.values() for n, at in enumerate(rows.tolist())]
     said = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
     says_columns = (Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in said)
     rank_of = ranks_of(run).on(device)
@@ -246,48 +246,48 @@ def _happened(moments: Moments, of_group: Mapping[int, Ints]) -> list[Row]:
 
 def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     """Rows of MEMORY; and the peak with the ranges whose allocations it is made of."""
-    if not moments.run.row_count("memory"):
+    if moments.memory is None:
         return [], ()
-    table = moments.run.table("memory", ["time_ns", "device", "bytes", "total_bytes", "address", "kind"])
-    times, devices, sizes, totals, addresses = map(numbers, table.columns[:5])
+    run = moments.run
+    table = run.table("memory", ["device", "time_ns", "bytes", "total_bytes", "address", "kind"])
+    devices, *columns = map(numbers, table.columns[:5])
     kinds, kind = coded(table["kind"])
     rows = np.flatnonzero(devices == moments.device)
-    rows = rows[np.argsort(times[rows], kind="stable")]
-    given = np.array([each == "Allocation" for each in kinds])[kind]
-    if not given[rows].any():
+    rows = rows[np.argsort(columns[0][rows], kind="stable")]
+    times, sizes, totals, addresses = (column[rows] for column in columns)
+    given = np.array([each == "Allocation" for each in kinds])[kind[rows]]
+    if not given.any():
         return [], ()
-    ranges = phases(moments.run).threads.get(moments.key)
-    label = np.full(len(times), NOTHING) if ranges is None else ranges.at(times)
-    nested = calls(moments.run).nested.get(moments.thread)
-    call = np.full(len(times), NOTHING) if nested is None else nested.at(times)
-    largest = rows[given[rows]]
+    nothing = np.full(len(times), NOTHING)
+    label, call = (
+        of.at(times) if of else nothing
+        for of in (phases(run).threads.get(moments.key), calls(run).nested.get(moments.thread))
+    )
+    largest = np.flatnonzero(given)
     largest = largest[np.sort(np.argsort(-sizes[largest], kind="stable")[:MOST_ALLOCATIONS])]
     made: list[Row] = [
         {
             "at_ms": int(times[row]) / 1e6,
             "bytes": int(sizes[row]),
-            "range": phases(moments.run).path(int(label[row])),
-            "call": None if call[row] == NOTHING else calls(moments.run).names[call[row]],
+            "range": phases(run).path(int(label[row])),
+            "call": None if call[row] == NOTHING else calls(run).names[call[row]],
             "total_bytes": int(totals[row]),
         }
         for row in largest.tolist()
     ]
-    peak = int(np.argmax(totals[rows]))
-    until = rows[: peak + 1]
+    peak = int(np.argmax(totals))
     # Of each address the last event until then: memory that was not given back.
-    held = until[np.sort(peak - np.unique(addresses[until][::-1], return_index=True)[1])]
-    held = held[given[held]]
-    sums = Counter[str]()
+    held = np.sort(peak - np.unique(addresses[peak::-1], return_index=True)[1])
+    held, sums = held[given[held]], Counter[str]()
     for owner, of in split(label[held]):
-        path = phases(moments.run).path(owner)
-        sums[short_name((path or "outside every range").partition(SEPARATOR)[0])] += int(sizes[held][of].sum())
+        path = phases(run).path(owner) or "outside every range"
+        sums[short_name(path.partition(SEPARATOR)[0])] += int(sizes[held][of].sum())
     owners = tuple(
         finding("owner", "{gb:,.3f} GB in {range}", gb=size / 1e9, range=name) for name, size in sums.most_common(4)
     )
     words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms: {owners}."
-    last = until[-1]
-    values: Row = {"peak_gb": int(totals[last]) / 1e9, "at_ms": int(times[last]) / 1e6}
-    return made, (finding("peak", words, **values, owners=owners),)
+    values: Row = {"peak_gb": int(totals[peak]) / 1e9, "at_ms": int(times[peak]) / 1e6, "owners": owners}
+    return made, (finding("peak", words, **values),)
 
 
 def _again(
@@ -338,34 +338,27 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
         _, name, repeats = moments.names[group]
         text, since, begin = moments.texts[place], int(moments.from_[place]), int(moments.begins[place])
         step = Step(text, begin, int(moments.done[place]), says(text), float(moments.busy[place]), since, place, name)
-        step.repeats, step.kernels, step.slow = repeats, int(moments.kernels[place]), slow.get(place)
-        step.memory = None if moments.memory is None else int(moments.memory[place])
+        step.repeats, step.slow, step.late = repeats, slow.get(place), next(iter(moments.delays.get(place, ())), None)
         step.doing = _doing(moments.does[place]) if counts[group] < FEW_STEPS else ()
         step.inside = () if repeats else _functions(moments, since, int(moments.edges[place + 1]))
-        step.late = next(iter(moments.delays.get(place, ())), None)
+        said = {word: list(value) if isinstance(value, tuple) else value for word, value in step.said.items()}
+        step.row = {
+            "what": step.name,
+            "at_ms": since / 1e6,
+            "length_ms": int(moments.length[place]) / 1e6,
+            "busy_ms": step.busy / 1e6,
+            "kernels": int(moments.kernels[place]),
+            "copied_bytes": int(moments.copied[place]),
+            "memory_bytes": None if moments.memory is None else int(moments.memory[place]),
+            "kind": step.kind,
+            **{f"{SAYS}{word}": value for word, value in said.items()},
+            **{f"{does}_ms": float(moments.does[place, n]) / 1e6 for n, does in enumerate(DOES)},
+            "late_rank": step.late and step.late.rank,
+            "late_ms": step.late and step.late.ns / 1e6,
+            "meanwhile": step.late and step.late.doing,
+        }
         made.append(step)
     return made
-
-
-def _row(moments: Moments, step: Step, number: int) -> Row:
-    """A row of STEPS, with what it says of itself."""
-    said = {word: list(value) if isinstance(value, tuple) else value for word, value in step.said.items()}
-    return {
-        "number": number,
-        "what": step.name,
-        "at_ms": step.since / 1e6,
-        "length_ms": int(moments.length[step.place]) / 1e6,
-        "busy_ms": step.busy / 1e6,
-        "kernels": step.kernels,
-        "copied_bytes": int(moments.copied[step.place]),
-        "memory_bytes": step.memory,
-        "kind": step.kind,
-        **{f"{SAYS}{word}": value for word, value in said.items()},
-        **{f"{does}_ms": float(moments.does[step.place, n]) / 1e6 for n, does in enumerate(DOES)},
-        "late_rank": step.late and step.late.rank,
-        "late_ms": step.late and step.late.ns / 1e6,
-        "meanwhile": step.late and step.late.doing,
-    }
 
 
 def _told(happened: Sequence[Row]) -> Finding:

@@ -185,7 +185,11 @@ def _joined(kind: str, head: str, *parts: Finding | None, **values: Any) -> Find
 
 def _once(run: Sequence[Step]) -> Finding:
     """What comes once, or in pieces."""
-    whole, count, memory = sum(step.ms for step in run), sum(step.kernels for step in run), run[-1].memory
+    whole, count, memory = (
+        sum(step.ms for step in run),
+        sum(step.row["kernels"] for step in run),
+        run[-1].row["memory_bytes"],
+    )
     busy = sum(step.busy / 1e6 for step in run) / whole if whole else 0.0
     ran = finding("ran", "{count:kernel|kernels}, GPU busy {busy:.0%}", count=count, busy=busy) if count else None
     holds = finding("memory", "{gb:,.3f} GB of device memory at its end", gb=memory / 1e9) if memory else None
