@@ -172,7 +172,9 @@ def _of_ranges(
         np.maximum.at(last, step[changes], stops[changes])
         held = (step % 2 == 1) if by is By.MEASURE else (step > 0) & (step < len(bounds))
         spent = (stops - starts) * works
-        inside_ns, all_ns = inside_ns + int(spent[held].sum()), all_ns + int(spent.sum())
+        # Before the first, what other ranges hold is start-up: loading, a warm-up.
+        counts = (step > 0) | (calls(run).phases_of(rows) == NOTHING)
+        inside_ns, all_ns = inside_ns + int(spent[held].sum()), all_ns + int(spent[counts].sum())
         if by is By.RANGES:
             own_ns += int(spent[held & (called < ends[np.clip(step, 1, len(ends)) - 1])].sum())
     places = np.arange(1, len(bounds), 1 if by is By.RANGES else 2)
