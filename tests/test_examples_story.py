@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -198,6 +199,25 @@ def test_the_slowed_rank_is_named_in_each_step_with_its_lateness(
         assert waiting["step"]["basis"]["doing"]["name"] == "spin_kernel"
     (late,) = (found for found in told_by("story", run)["surprises"])
     assert (late["id"], late["what"], late["late_rank"]) == ("late_steps", "decode step *", slowed)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_us", "event_us"),
+    [("split-nccl", (75, 7.7), (79, 11.9)), ("split-flashinfer", (64, 5.3), (77, 11.5))],
+)
+def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event_us: Any) -> None:
+    """Medians of the prefill's and of the decode steps' all-reduces, as docs/any-program.md has them: of the last rank's
+    kernel, and between the events of that rank."""
+    *told, _ = lines(DATA / f"{name}.jsonl")
+    collectives = [row for row in rows("comm", str(served(name).path)) if row["op"] == "all_reduce"]
+    collectives = sorted((row for row in collectives if len(row["arrivals"]) == 2), key=lambda row: row["start_us"])[
+        -104:
+    ]
+    transfers = [median(row["transfer_us"] for row in part) for part in (collectives[:8], collectives[8:])]
+    assert transfers == [pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in kernel_us]
+    least = [[min(times) for times in zip(*line["all_reduce_us"], strict=True)] for line in told]
+    between = median(least[0]), median(us for step in least[1:] for us in step)
+    assert between == tuple(pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in event_us)
 
 
 def told_by(*words: str) -> dict[str, Any]:
