@@ -1,10 +1,14 @@
-"""What an archive of 10,000 runs costs to list, to publish as a site, and to publish again after one new run.
+"""What an archive of 10,000 runs costs to list, to publish as a site, and to publish again after one new run; what many
+traces cost to import and to ask.
 
 The runs are small recorded ones with other names and moments, their tables made and their key figures scattered by
 5 %; two of them are damaged. Bars, in processor time: ``fiprof runs`` 8 s the first time, 0.5 s again; ``publish`` of
 2,000 runs 180 s, again after one more 5 s.
 
-    python benchmarks/archive.py [--runs 10000] [--published 2000] [--all] [--url postgresql+psycopg://…]
+The traces have 163,000 kernels in 20 MB and are of four hosts, of which one is slower; one is corrupt, one an nsys-rep
+whose export hangs. Bars: imported in 0.9 of the sum of single imports, kernels by host in 5 s.
+
+    python benchmarks/archive.py [--runs 10000] [--published 2000] [--traces 100] [--all] [--url postgresql+psycopg://…]
 """
 
 from __future__ import annotations
@@ -14,12 +18,15 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from datetime import datetime, timedelta
 from pathlib import Path
+
+import parse_nsys
 
 RECORDED = Path(__file__).parents[1] / "artifacts/recorded"
 SMALL_BYTES = 400_000
@@ -28,6 +35,9 @@ FIRST = datetime(2026, 1, 1).astimezone()
 APART = timedelta(minutes=7)
 SCATTER = 0.05
 DAMAGED = 2
+KERNELS, HOSTS, SLOWER, SINGLE = 163_000, 4, 1.2, 3
+"""Of a trace; of all traces; of the last host; traces that are imported one by one."""
+HANGS_S = 20
 
 
 def recorded(folder: Path, *, every: bool) -> list[Path]:
@@ -73,8 +83,32 @@ def make(archive: Path, sources: list[Path], count: int) -> None:
             (run / "run.json").write_text("{")
 
 
-def measure(what: str, bar: str, *words: str) -> None:
-    """Run fiprof, and print what it took."""
+def make_traces(folder: Path, count: int) -> None:
+    """So many traces, those of a host as other names of one file, a corrupt one and one whose export hangs."""
+    for host in range(HOSTS):
+        parse_nsys.fan_out(parse_nsys.RECORDED, first := folder / f"host{host}" / "trace0.sqlite", KERNELS)
+        connection = sqlite3.connect(first)
+        connection.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
+        connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', ?)", (f"host{host}",))
+        if host == HOSTS - 1:
+            longer = f'"end" = start + CAST(("end" - start) * {SLOWER} AS INT)'
+            connection.execute(f"UPDATE {parse_nsys.KERNEL} SET {longer}")
+        connection.commit()
+        connection.close()
+        for number in range(1, (count - host + HOSTS - 1) // HOSTS):
+            os.link(first, first.with_name(f"trace{number}.sqlite"))
+    (folder / "host0/corrupt.sqlite").write_bytes(first.read_bytes()[: 1 << 20])
+    (folder / "host0/hangs.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report")
+    hanging = folder / "nsys"
+    hanging.write_text('#!/bin/sh\ncase "$1" in --version) echo "NVIDIA Nsight Systems version 2026.1.1";;')
+    with hanging.open("a") as file:
+        file.write(" *) sleep 3600;; esac\n")
+    hanging.chmod(0o755)
+    os.environ["FIPROF_NSYS"] = str(hanging)
+
+
+def measure(what: str, bar: str, *words: str) -> float:
+    """Run fiprof, and print what it took. Returns the seconds by the clock."""
     begin = time.monotonic()
     process = subprocess.Popen([sys.executable, "-m", "fiprof", *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -84,19 +118,24 @@ def measure(what: str, bar: str, *words: str) -> None:
     wall, cpu = time.monotonic() - begin, used.ru_utime + used.ru_stime
     ended = f"exit {process.returncode}, {len(lines)} lines"
     print(f"{what:42} {cpu:8.2f} s CPU {wall:8.2f} s {used.ru_maxrss / 1e3:6.0f} MB  {ended:20} bar: {bar}", flush=True)
+    return wall
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--published", type=int, default=2_000)
+    parser.add_argument("--traces", type=int, default=100)
     parser.add_argument("--all", action="store_true", help="of every recorded run, large ones too")
     parser.add_argument("--url", help="a database of its own, e.g. postgresql+psycopg://…; else SQLite")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (templates := Path(folder) / "templates").mkdir()
-        sources = recorded(templates, every=options.all)
+        sources = recorded(templates, every=options.all) if options.runs or options.published else []
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        # As installed, with its bytecode.
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/bytecode"
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         if options.url:
             os.environ["FIPROF_CATALOG"] = options.url
         if options.runs:
@@ -116,6 +155,19 @@ def main() -> None:
             measure(f"publish, the first time, {options.published:,}", "180 s", *words)
             add(small, sources[0], options.published, link=False)
             measure("publish, one new run", "5 s", *words)
+        if options.traces:
+            for host in range(HOSTS):
+                (Path(folder) / f"traces/host{host}").mkdir(parents=True)
+            make_traces(Path(folder) / "traces", options.traces)
+            one, many = ("--artifacts", f"{folder}/one"), ("--artifacts", f"{folder}/many")
+            files = [f"{folder}/traces/host{number}/trace0.sqlite" for number in range(SINGLE)]
+            measure("import one trace, the first", "none", "import", files[0], *one)
+            alone = sum(measure("import one trace", "none", "import", file, *one) for file in files) / SINGLE
+            asked = ("import", f"{folder}/traces/**/*.*", "--timeout", str(HANGS_S), *many)
+            together = measure(f"import {options.traces:,} and two bad ones", "0.9", *asked)
+            print(f"{together / (alone * options.traces):.2f} of the sum of single imports")
+            measure("kernels by host", "5 s", "top", "--over", f"{folder}/many", "--by", "host")
+            measure("hosts unlike the others", "5 s", "top", "--over", f"{folder}/many", "--table", "outliers")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from fiprof.analysis.across import Traces
     from fiprof.orchestrator.study import Definition
     from fiprof.reports.notebook import OpenedRun
     from fiprof.workloads.nvtx import Range
@@ -86,6 +87,18 @@ def runs(
     archive = Archive(Path(artifacts or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER))
     found = document(index.answer(archive, asked, catalog), asked).data
     return pd.DataFrame(list(found.rows), columns=[column.key for column in found.columns])
+
+
+def scan(where: str) -> Traces:
+    """The traces of an archive, a glob of run folders or archives, or a URL, to ask across them:
+    ``fiprof.scan("artifacts").kernels("host")`` is a DataFrame, and so are ``idle``, ``steps``, ``ranks`` and
+    ``outliers``.
+
+    Raises FiprofError where there is no run.
+    """
+    from fiprof.analysis.across import scan
+
+    return scan(where)
 
 
 def study(name: str, *, quick: bool = False) -> Definition:

@@ -16,7 +16,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fiprof.errors import FiprofError
 
@@ -95,6 +95,21 @@ def cache_folder() -> Path:
     with contextlib.suppress(RuntimeError):
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fiprof"
     raise Unwritable("this user has no home folder", "name a cache with XDG_CACHE_HOME")
+
+
+def remote(url: str) -> tuple[Any, str]:
+    """The file system of a URL, as fsspec has them (s3, gs, memory, file, …), and the path there.
+
+    Raises FiprofError (exit status 2) without fsspec or the package that brings the file system.
+    """
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        remedy = "pip install 'fiprof[remote]', and the package of that file system, e.g. s3fs for s3://"
+        raise FiprofError(f"{url} cannot be reached: {error}", remedy, exit_code=2) from error
+    return system, path.rstrip("/")
 
 
 def clear(folder: Path) -> None:

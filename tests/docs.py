@@ -134,6 +134,7 @@ TABLES_HEAD = """# Run folder and tables
 | `tables/*.parquet` | made from the files above; `fiprof parse RUN` makes them again |
 | `tables/summary.json` | its key quantities in short, for [the catalogue](archive.md); made with the tables |
 | `annotations.json` | tags and notes, by `fiprof tag` and `fiprof note` |
+| `digest.parquet` | what a trace came to, for [questions to many](scale.md); made by `fiprof import` of many, or when it is asked for |
 | `report.md`, `report.html` | made by `fiprof report RUN` |
 | `result.json`, `measurements/A1.jsonl`, … | of `fiprof compare --measure`: what was told apart, and each round of each process |
 

@@ -120,13 +120,20 @@ def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 
-def folder_argument(function: F, kinds: Sequence[RunKind] = ("run",)) -> F:
-    """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along. kinds: that latest may be."""
+def folder_argument(function: F, kinds: Sequence[RunKind] = ("run",), unless: str = "") -> F:
+    """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along. kinds: that latest may be.
 
-    @click.argument("run", metavar="RUN", shell_complete=run_names)
+    unless: an option in place of RUN, with which the command is given None.
+    """
+
+    @click.argument("run", metavar="RUN", shell_complete=run_names, required=not unless)
     @archive_option
     @functools.wraps(function)
-    def wrapped(*args: Any, archive: Archive, run: str, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, archive: Archive, run: str | None, **kwargs: Any) -> Any:
+        if bool(run) == bool(kwargs.get(unless)):
+            raise click.UsageError(f"give either RUN or --{unless}" if run else "Missing argument 'RUN'.")
+        if not run:
+            return function(*args, folder=None, **kwargs)
         folder = archive.find(run, lambda manifest: manifest.kind in kinds)
         if run == "latest" and folder.name != (newest := archive.names()[-1]):
             output.message(f"note: latest is {folder.name}; {newest} is no complete run that this command reads")
@@ -138,12 +145,17 @@ def folder_argument(function: F, kinds: Sequence[RunKind] = ("run",)) -> F:
 any_folder_argument = functools.partial(folder_argument, kinds=("run", "comparison"))
 
 
-def run_argument(function: F) -> F:
-    """RUN, given to the command as a :class:`fiprof.model.run.Run` whose tables are made if it has none yet."""
+def run_argument(function: F, unless: str = "") -> F:
+    """RUN, given to the command as a :class:`fiprof.model.run.Run` whose tables are made if it has none yet.
 
-    @folder_argument
+    unless: as for :func:`folder_argument`.
+    """
+
+    @functools.partial(folder_argument, unless=unless)
     @functools.wraps(function)
-    def wrapped(*args: Any, folder: Path, **kwargs: Any) -> Any:
+    def wrapped(*args: Any, folder: Path | None, **kwargs: Any) -> Any:
+        if folder is None:
+            return function(*args, run=None, **kwargs)
         run, problems = open_run(folder)
         if kwargs.get("format_") == "table":
             output.message(_what_it_is(run))

@@ -59,10 +59,10 @@ class Workers:
 
 
 @contextlib.contextmanager
-def opened(on: Any, folder: Path, stopping: threading.Event) -> Iterator[Workers]:
+def opened(on: Any, folder: Path, stopping: threading.Event, retries: int = 0) -> Iterator[Workers]:
     """The workers that ``--on`` names, or an executor from Python, for the length of a block.
 
-    folder: the study's. stopping: set by somebody who wants this machine's to end.
+    folder: the study's. stopping: set by somebody who wants this machine's to end. retries: of what Dask's lost.
     Raises FiprofError (exit status 2) for a name that means none, or what is not installed.
     """
     if not isinstance(on, str):
@@ -79,7 +79,7 @@ def opened(on: Any, folder: Path, stopping: threading.Event) -> Iterator[Workers
         yield _submitit(kind, words, folder)
     elif kind == "dask":
         distributed = _imported("distributed", "dask")
-        with distributed.Client(words or None) as client, client.get_executor(pure=False) as executor:
+        with distributed.Client(words or None) as client, client.get_executor(pure=False, retries=retries) as executor:
             yield Workers(executor, len(client.scheduler_info(n_workers=-1)["workers"]) or None)
     else:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)

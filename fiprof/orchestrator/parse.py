@@ -24,6 +24,7 @@ from fiprof.model import packing
 from fiprof.model.manifest import (
     BASELINE,
     COMPARISON,
+    DIGEST,
     FILE_NAME,
     NCU_PAGES,
     NCU_REPORT,
@@ -249,6 +250,8 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
             problems.append(error)
         with file_errors((at or folder) / TABLES):
             there = files.make_folder(at or folder, TABLES)
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(at or folder, DIGEST)
             if at in (None, folder):
                 _take_place(folder, out, there)
             else:
@@ -386,7 +389,9 @@ def state(folder: Path) -> str:
         for name in (".", *RAW_FOLDERS, TABLES)
         if (folder / name).is_dir() and not (folder / name).is_symlink()
         for entry in os.scandir(folder / name)
-        if name in RAW_FOLDERS or entry.name in (BASELINE, COMPARISON) or entry.name.endswith(".parquet")
+        if name in RAW_FOLDERS
+        or entry.name in (BASELINE, COMPARISON)
+        or (name == TABLES and entry.name.endswith(".parquet"))
         for status in [entry.stat(follow_symlinks=False)]
     ]
     manifest = hashlib.sha256(files.read_bytes(folder, FILE_NAME)).hexdigest()

@@ -21,6 +21,7 @@ from fiprof.model.keeping import HARMLESS, FileState, Kept, TablesState, Verifie
 from fiprof.model.manifest import (
     ANNOTATIONS,
     COMPARISON,
+    DIGEST,
     FILE_NAME,
     RAW_FOLDERS,
     RECORDED,
@@ -35,7 +36,7 @@ from fiprof.orchestrator import index, parse
 from fiprof.orchestrator.run_folder import UNFINISHED, Archive, clear_run, started
 from fiprof.text import escape_control
 
-OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, SUMMARY, "report.md", "report.html"})
+OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, DIGEST, SUMMARY, "report.md", "report.html"})
 PIECE_ROWS = 1 << 18
 PAGES = (".sqlite", ".csv")
 OWN_FOLDERS = ("logs", UNFINISHED)

@@ -1,10 +1,12 @@
 """``fiprof top`` as tables: where the GPU's time went, why it was idle, kernels and ranges by time."""
 
+from __future__ import annotations
+
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
@@ -17,6 +19,9 @@ from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import copied, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 from fiprof.text import shorten
+
+if TYPE_CHECKING:
+    from fiprof.analysis.across import Traces
 
 KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
 
@@ -58,6 +63,23 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
         summary=(what.answer, what.steady, *([what.startup] if what.startup else [])),
         notes=tuple(notes),
     )
+
+
+def across(found: Traces, table: str, by: str | None, kernel: str, most: int | None) -> View:
+    """What was asked across traces. kernel: only names with this in them. most: rows; None for all."""
+    from fiprof.analysis.across import COLUMNS, NAMES, OUTLIERS
+
+    rows = found.asked(table, (by,) if by else ())
+    known = {column.key: column for column in (OUTLIERS if table == "outliers" else COLUMNS)}
+    named = Column("name", NAMES.get(table, "name"), narrow=Narrow.ABOVE)
+    columns = [known.get(key, named if key == "name" else Column(key, key)) for key in rows.columns]
+    rows = rows[rows["name"].fillna("").str.contains(kernel, case=False, regex=False)]
+    plain = rows.head(most or len(rows)).astype(object).where(rows.notna(), None).to_dict("records")
+    left = say("{count:row|rows} more: --all shows them", count=len(rows) - len(plain))
+    traces, hosts = (found.rows[key].nunique() for key in ("run", "host"))
+    said = say("{traces:trace|traces} of {hosts:host|hosts}", traces=traces, hosts=hosts)
+    notes = (left,) if len(plain) < len(rows) else ()
+    return view_of(columns, plain, title=f"{table.capitalize()} across traces", summary=(said,), notes=notes)
 
 
 def short_range(row: Row) -> Row:

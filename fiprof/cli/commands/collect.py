@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -209,7 +210,7 @@ def capture_command(archive: Archive, name: str, duration_s: float, quiet: bool)
 
 
 @click.command("import", cls=options.Command, epilog="Example: fiprof import trace.sqlite raw.csv --range decode")
-@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--range",
     "ranges",
@@ -219,10 +220,31 @@ def capture_command(archive: Archive, name: str, duration_s: float, quiet: bool)
 )
 @click.option("--name", default="", metavar="TEXT", help="What the folder's name ends in [default: the first file's].")
 @click.option("--link", is_flag=True, help="Read the files where they lie instead of copying them.")
+@click.option(
+    "--on", default="", metavar="WHERE", help="A run of each file: local, local:N at a time, dask:tcp://HOST:PORT."
+)
+@click.option("--to", default="", metavar="URL", help="A run of each file, moved there, e.g. s3://BUCKET/archive.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=options.FiniteRange(0, None, True, unit="s"),
+    default=3600.0,
+    show_default=True,
+    metavar="S",
+    help="Longest that one of many files may take.",
+)
 @options.quiet_option
 @options.archive_option
 def import_command(
-    archive: Archive, files: tuple[Path, ...], ranges: tuple[str, ...], name: str, link: bool, quiet: bool
+    archive: Archive,
+    files: tuple[str, ...],
+    ranges: tuple[str, ...],
+    name: str,
+    link: bool,
+    on: str,
+    to: str,
+    timeout_s: float,
+    quiet: bool,
 ) -> None:
     """Make a run of files of nsys and ncu, for all commands that read runs; the files are left as they are.
 
@@ -231,13 +253,44 @@ def import_command(
     a profile, a trace a rank, the pages of a report.
 
     The copy of an SQLite is cleared of environments, and secrets in it are masked. With --link nothing is.
+
+    Of a GLOB in quotes, of URLs, and with --on or --to, each file becomes a run of its own, several side by side, but
+    not those that are in the archive already. What cannot be read, hangs or takes too much memory is named.
     """
+    if on or to or any("://" in each or (glob.has_magic(each) and not Path(each).exists()) for each in files):
+        root = to or str(archive.root.absolute())
+        import_many(files, root, on or "local", {"ranges": list(ranges), "link": link, "timeout_s": timeout_s})
+        return
     from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.importing import import_files
 
     with measuring(archive, quiet=quiet) as bench:
-        result = import_files(files, bench, ranges=ranges, name=name, link=link)
+        result = import_files(list(map(Path, files)), bench, ranges=ranges, name=name, link=link)
     tools = {file.tool_name for file in read_manifest(result.path).imported}
     # What reads what each tool left.
     readers = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
     conclude(result, [command for tool, command in readers.items() if tool in tools])
+
+
+def import_many(patterns: Sequence[str], root: str, on: str, wishes: dict[str, Any]) -> None:
+    """Make a run of each file. wishes: further fields of each job."""
+    from fiprof.cli.progress import supervised
+    from fiprof.orchestrator import many
+
+    there, found, failed = many.imported(root), many.sources(patterns), []
+    jobs = [many.Job(source, root, **wishes) for source in found if source not in there]
+    if len(jobs) < len(found):
+        output.message(f"{len(found) - len(jobs):,} of {len(found):,} are imported already")
+    with supervised(quiet=False) as (progress, supervisor):
+        for number, outcome in enumerate(many.import_each(jobs, on, supervisor.stopping) if jobs else (), 1):
+            progress.detail("import", f"{number:,} of {len(jobs):,}")
+            if outcome.problem:
+                failed.append(outcome.source)
+                progress.say(f"fiprof: {outcome.source}: {outcome.problem}")
+            else:
+                output.data(outcome.run)
+    if failed:
+        what = (
+            f"{len(failed):,} of {len(jobs):,} were not imported: {', '.join(failed[:3])}{', …' if failed[3:] else ''}"
+        )
+        raise FiprofError(what, "the others are whole; the same command tries these again")

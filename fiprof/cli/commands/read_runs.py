@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 from fiprof.cli import options, output
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
+from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from fiprof.reports.comm import By
     from fiprof.reports.view import Format
 TABLES = ("kernels", "ranges", "idle", "copies", "program")
+ACROSS = ("kernels", "idle", "steps", "ranks", "outliers")
+"""Those of ``top --over``."""
+MOST_NAMED = 5
+"""Runs that are left out, by name."""
 PHASES = ("measure", "setup", "warmup", "all")
 
 
@@ -129,37 +135,63 @@ def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
 @click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
 @click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")
-@click.option("--by", type=click.Choice(["range"]), help="Split each kernel by the NVTX range that launched it.")
+@click.option(
+    "--by",
+    type=click.Choice(["range", "host", "run", "rank", "gpu"]),
+    help="Split each kernel by the NVTX range that launched it; with --over by one of the others.",
+)
+@click.option("--over", metavar="GLOB", help="Ask across the traces of an archive, a glob of run folders, or a URL.")
 @click.option("--whole", is_flag=True, help="The whole trace, with start-up, not its steady part.")
 @click.option("--top", "most", type=click.IntRange(1), default=15, show_default=True, help="Rows of each table.")
 @click.option("--all", "every", is_flag=True, help="All rows.")
 @click.option(
     "--table",
-    type=click.Choice(TABLES),
+    type=click.Choice(tuple(dict.fromkeys((*TABLES, *ACROSS)))),
     default="kernels",
     show_default=True,
-    help="Which as JSON and CSV.",
+    help="Which as JSON and CSV; with --over which at all: kernels, idle, steps, ranks or outliers.",
 )
 @options.format_option
-@options.run_argument
+@functools.partial(options.run_argument, unless="over")
 def top_command(
-    run: Run,
+    run: Run | None,
     range_: str,
     kernel: str,
     rank: int | None,
     by: str | None,
+    over: str | None,
     whole: bool,
     most: int,
     every: bool,
     table: str,
     format_: Format,
 ) -> None:
-    """What takes a program's time and what to do about it; its kernels, ranges, and why the GPU was idle."""
-    from fiprof.analysis.top import top
-    from fiprof.reports.top import document
+    """What takes a program's time and what to do about it; its kernels, ranges, and why the GPU was idle.
 
-    found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None, within_steady=not whole)
-    options.show(document(found, table=table, most=None if every else most), format_, run=run)
+    With --over in place of RUN the same of many traces, and which hosts are unlike the others.
+    """
+    from fiprof.reports import top as reports
+
+    rows = None if every else most
+    if over:
+        from fiprof.analysis.across import scan
+
+        if table not in ACROSS or by == "range" or range_ or rank is not None or whole:
+            raise click.UsageError("--over takes --kernel, --by host, run, rank or gpu, and a table that it has")
+        with working("digests"):
+            traces = scan(over)
+        for sentence in traces.missing[:MOST_NAMED]:
+            output.message(f"fiprof: {escape_control(sentence)}")
+        if more := len(traces.missing[MOST_NAMED:]):
+            output.message(f"fiprof: {more:,} more runs have no digest")
+        options.show(reports.across(traces, table, by, kernel, rows), format_)
+    elif run:
+        from fiprof.analysis.top import top
+
+        if table not in TABLES or by not in (None, "range"):
+            raise click.UsageError(f"--table {table} and --by host, run, rank or gpu are for --over")
+        found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None, within_steady=not whole)
+        options.show(reports.document(found, table=table, most=rows), format_, run=run)
 
 
 @click.command("story", cls=options.Command, epilog="Example: fiprof story latest --format md")

@@ -1,0 +1,199 @@
+"""Many traces at once. Of each a small Parquet file, its digest, has what its kernels, idle causes, steps and GPUs came
+to in its steady part; what is asked across traces is asked of these files, wherever they lie.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fiprof import files
+from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.steady import steady
+from fiprof.analysis.top import top
+from fiprof.errors import FiprofError
+from fiprof.model.manifest import DIGEST, FILE_NAME
+from fiprof.model.ranks import ranks_of
+from fiprof.model.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORDS = ("run", "host", "gpu", "uuid", "kind", "name", "detail")
+SCHEMA = pa.schema([
+    *((name, pa.string()) for name in WORDS), ("rank", pa.int32()), ("device", pa.int32()), ("count", pa.int64()),
+    ("total_ns", pa.int64()), ("window_ns", pa.int64()), ("median_us", pa.float64()), ("p90_us", pa.float64()),
+])  # fmt: skip
+"""A row is a kernel, an idle cause, the steps, or the busy time (``kind``) of a GPU in a trace; ``window_ns``: its part
+that the row's time is of, ``count``: executions, steps."""
+KINDS = {"kernels": "kernel", "idle": "idle", "steps": "step", "ranks": "rank"}
+"""What is asked for -> the rows that answer."""
+BY = ("host", "run", "rank", "gpu")
+OUTLYING, NOISES = 0.05, 5.0
+"""A host is named where its median is off the hosts' by this share, and by so many median deviations of theirs."""
+FEWEST_HOSTS = 3
+NAMES = {"kernels": "kernel", "idle": "cause", "steps": "step", "ranks": "busy"}
+COLUMNS = (
+    Column("traces", "traces", spec=",d", meaning="traces that have it"),
+    Column("count", "x", spec=",d"),
+    Column("total_ms", "time", "ms", ",.1f"),
+    Column("share", "share", spec=".1%"),
+    Column("median_us", "median", "µs", ",.2f"),
+    Column("p90_us", "p90", "µs", ",.2f"),
+)  # fmt: skip
+OUTLIERS = (
+    Column("host", "host", meaning="machine of the trace"),
+    Column("what", "what"),
+    Column("name", "name", narrow=Narrow.ABOVE),
+    Column("median_us", "median", "µs", ",.2f"),
+    Column("others_us", "hosts", "µs", ",.2f", meaning="median over the hosts' medians"),
+    Column("ratio", "ratio", spec=".2f"),
+    Column("lost_ms", "lost", "ms", ",.1f", meaning="time above that at the hosts' median"),
+)
+
+
+def make_digest(folder: Path) -> Path:
+    """Write a run's digest into its folder. Raises FiprofError where it has no trace, or cannot be written."""
+    run = Run(folder)
+    found, rows = top(run, within_steady=True), []
+    ranks = {rank.device: rank for rank in reversed(ranks_of(run).all)}
+    window = {each.device: each.window_ns for each in found.activities}
+    known = {"run": folder.name, "host": run.environment("host", "name"), "gpu": run.environment("gpu", "name")}
+    whose = ("host", "gpu", "uuid", "rank")
+
+    def add(kind: str, device: int | None, name: str | None, detail: str | None, **numbers: Any) -> None:
+        rank = ranks.get(device)
+        where = {key: getattr(rank, key) for key in whose if getattr(rank, key, None) is not None}
+        of = {"device": device, "kind": kind, "name": name, "detail": detail, "window_ns": window.get(device or 0)}
+        rows.append(known | where | of | numbers)
+
+    for row in found.kernels:
+        shown = f"{row['kernel']} ({row['detail']})" if row["detail"] else row["kernel"]
+        numbers = {key: row[key] for key in ("count", "total_ns", "median_us", "p90_us")}
+        add("kernel", row["device"], shown, row["kernel_full"], **numbers)
+    idle: dict[Any, int] = defaultdict(int)
+    for row in found.idle:
+        idle[row["device"], str(row["cause"]), row["call"]] += row["total_ns"]
+    for (device, cause, call), ns in idle.items():
+        add("idle", device, cause, call, total_ns=ns)
+    for each in found.activities:
+        add("rank", each.device, "kernels", None, total_ns=each.kernels_ns)
+        add("rank", each.device, "only copies", None, total_ns=each.only_copies_ns)
+        add("rank", each.device, "idle", None, total_ns=each.idle_ns)
+    for device, at in steady(run).items():
+        if len(at.steps) > 1:
+            lengths = np.diff(at.steps, append=at.ends[-1]) / 1e3
+            numbers = {"median_us": float(np.median(lengths)), "p90_us": float(np.percentile(lengths, 90))}
+            add("step", device, at.name, None, count=len(lengths), total_ns=int(lengths.sum() * 1e3), **numbers)
+    with files.file_errors(folder / DIGEST), files.atomic_write(folder / DIGEST) as partial:
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), partial, compression="zstd")
+    return folder / DIGEST
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The digests of many traces; each question gives a DataFrame, the most time first."""
+
+    rows: pd.DataFrame
+    """As SCHEMA has them."""
+    missing: tuple[str, ...]
+    """Runs without a digest, of which none could be made, and why."""
+
+    def kernels(self, *by: str) -> pd.DataFrame:
+        """Executions, time, share of the GPUs' time and medians of each kernel. by: of BY, to split it by."""
+        return self.asked("kernels", by)
+
+    def idle(self, *by: str) -> pd.DataFrame:
+        """The same of the causes why GPUs were idle."""
+        return self.asked("idle", by)
+
+    def steps(self, *by: str) -> pd.DataFrame:
+        """The same of the steps."""
+        return self.asked("steps", by)
+
+    def ranks(self, *by: str) -> pd.DataFrame:
+        """The same of kernels, copies alone, and idling; by rank and host where nothing else is asked for."""
+        return self.asked("ranks", by or ("host", "rank"))
+
+    def asked(self, table: str, by: Sequence[str] = ()) -> pd.DataFrame:
+        """One of KINDS or ``outliers``."""
+        if table == "outliers":
+            return self.outliers()
+        rows = self.rows[self.rows["kind"] == KINDS[table]]
+        grouped = rows.groupby([*by, "name"], dropna=False, sort=False, observed=True)
+        found = grouped.agg(
+            traces=("run", "nunique"), count=("count", "sum"), total_ms=("total_ns", "sum"),
+            median_us=("median_us", "median"), p90_us=("p90_us", "median"),
+        ).reset_index()  # fmt: skip
+        # Each GPU of a trace once, whatever rows it has.
+        gpus = self.rows.drop_duplicates(["run", "rank", "device"])
+        if by:
+            window = gpus.groupby(list(by), dropna=False, observed=True)["window_ns"].sum().rename("window")
+            found = found.merge(window, left_on=list(by), right_index=True)
+        else:
+            found["window"] = gpus["window_ns"].sum()
+        found["share"] = found["total_ms"] / found.pop("window")
+        found["total_ms"] /= 1e6
+        order = [*by, "name", *(column.key for column in COLUMNS if found[column.key].fillna(0).any())]
+        return found.sort_values("total_ms", ascending=False, kind="stable", ignore_index=True)[order]
+
+    def outliers(self) -> pd.DataFrame:
+        """Hosts on which a kernel or a step takes longer or shorter than on the others: rows of OUTLIERS."""
+        timed = self.rows[self.rows["kind"].isin(("kernel", "step"))]
+        each = timed.groupby(["kind", "name", "host"], dropna=False, observed=True).agg(
+            median_us=("median_us", "median"), total_ns=("total_ns", "sum")
+        )
+        alike = each.groupby(level=["kind", "name"], dropna=False, observed=True)["median_us"]
+        each["others_us"], each["hosts"] = alike.transform("median"), alike.transform("size")
+        each["ratio"] = each["median_us"] / each["others_us"]
+        off = (each["ratio"] - 1).abs()
+        noise = off.groupby(level=["kind", "name"], dropna=False, observed=True).transform("median")
+        each["lost_ms"] = each["total_ns"] * (1 - 1 / each["ratio"]) / 1e6
+        found = each[(each["hosts"] >= FEWEST_HOSTS) & (off >= OUTLYING) & (off >= NOISES * noise)].reset_index()
+        found = found.rename(columns={"kind": "what"}).sort_values("lost_ms", ascending=False, ignore_index=True)
+        return found[[column.key for column in OUTLIERS]]
+
+
+def scan(where: str) -> Traces:
+    """The digests of the runs in an archive, a folder, or a glob of run folders or archives, here or at a URL of
+    fsspec's. Of runs here without one it is made now.
+
+    Raises FiprofError (exit status 2) where there is no run.
+    """
+    away, found, missing = "://" in where, [], []
+    system, path = files.remote(where) if away else (None, where)
+    pick = system.glob if system else glob.glob
+    folders = sorted(
+        os.path.dirname(name) for level in ("", "/*") for name in pick(f"{path}{level}/{FILE_NAME}")
+        if not os.path.basename(os.path.dirname(name)).startswith(".")
+    )  # fmt: skip
+    if not folders:
+        raise FiprofError(f"{where} holds no run", "fiprof import makes runs of traces", exit_code=2)
+    if system:
+        there = set(system.glob(f"{path}/{DIGEST}") + system.glob(f"{path}/*/{DIGEST}"))
+        missing = [f"{each}: it has no digest" for each in folders if f"{each}/{DIGEST}" not in there]
+        contents = system.cat(sorted(there)).values() if there else ()
+        found = [pq.read_table(pa.BufferReader(content), schema=SCHEMA) for content in contents]
+    for folder in () if system else folders:
+        try:
+            digest = Path(folder, DIGEST)
+            if not digest.exists():
+                make_digest(Path(folder))
+            # Not by the dataset: the files are so small that it takes twice as long to open them.
+            found.append(pq.ParquetFile(digest).read())
+        except (FiprofError, OSError, pa.ArrowException) as error:
+            missing.append(f"{folder}: {error.message if isinstance(error, FiprofError) else error}")
+    import pandas as pd
+
+    whole = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
+    rows = pa.concat_tables([SCHEMA.empty_table(), *found]).to_pandas(types_mapper=whole.get)
+    return Traces(rows, tuple(missing))

@@ -1,0 +1,276 @@
+"""Many traces: imported by processes that do nothing else, on this machine or wherever Dask has workers.
+
+A trace that is corrupt, hangs or takes too much memory is named, and the others are imported. What was imported is not
+imported again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import hashlib
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import psutil
+
+from fiprof import files
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.model.json_file import MisfitError, decode
+from fiprof.model.manifest import FILE_NAME, read_manifest
+from fiprof.orchestrator import executors
+from fiprof.orchestrator.process import describe_exit
+from fiprof.orchestrator.run_folder import Archive
+
+RETRIES = 2
+"""Of a trace whose worker died, by Dask."""
+LOOK_S = 0.5
+"""Between two looks at a process."""
+MEMORY_SHARE = 0.9
+"""Of this machine's memory, for all processes together."""
+LEAST_BYTES = 1 << 29
+"""That each may take in any case."""
+CHILD = "from fiprof.orchestrator.many import main; main()"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trace to import."""
+
+    source: str
+    """Path or URL."""
+    root: str
+    """The archive: a folder or a URL."""
+    ranges: list[str] = field(default_factory=list)
+    link: bool = False
+    timeout_s: float = 3600.0
+    memory_bytes: int | None = None
+    """That its process may take; None for what its worker of Dask may, divided by the tasks that run there."""
+
+
+class Outcome(NamedTuple):
+    """What became of it."""
+
+    source: str
+    run: str = ""
+    """Where it lies; empty where there is none."""
+    problem: str = ""
+    """What was wrong with the trace; empty where nothing was."""
+
+
+class _Imported(TypedDict, total=False):
+    """What is read of a manifest to know what was imported."""
+
+    status: str
+    imported: list[dict[str, Any]]
+
+
+def sources(patterns: Sequence[str]) -> list[str]:
+    """The files that globs and URLs mean, each once, in order. Raises FiprofError (exit status 2) for a pattern without
+    any."""
+    found: list[str] = []
+    for pattern in patterns:
+        if "://" in pattern:
+            system, path = files.remote(pattern)
+            names = sorted(map(system.unstrip_protocol, system.glob(path)))
+        else:
+            names = sorted(os.path.abspath(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+        if not names:
+            raise FiprofError(f"no file fits {pattern}", "** goes through folders: 'traces/**/*.nsys-rep'", exit_code=2)
+        found += names
+    return list(dict.fromkeys(found))
+
+
+def imported(root: str) -> set[str]:
+    """The sources of the complete runs of an archive."""
+    found: set[str] = set()
+    if "://" in root:
+        system, path = files.remote(root)
+        manifests = system.cat(names).values() if (names := system.glob(f"{path}/*/{FILE_NAME}")) else ()
+    else:
+        manifests = (files.read_bytes(Path(root) / name, FILE_NAME) for name in Archive(Path(root)).names())
+    for manifest in manifests:
+        with contextlib.suppress(MisfitError):
+            read = decode(manifest, _Imported)
+            if read.get("status") == "complete":
+                found.update(str(each.get("source")) for each in read.get("imported", ()))
+    return found
+
+
+def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iterator[Outcome]:
+    """Import traces, each outcome as it comes.
+
+    on: ``local``, ``local:N`` (N at a time; as many as this machine has processors), or ``dask:…``, see
+    :func:`executors.opened`. Raises FiprofError (exit status 2) for another name, Interrupted.
+    """
+    kind, _, words = on.partition(":")
+    with contextlib.ExitStack() as held:
+        submit: Any
+        if kind == "local" and (not words or words.isdigit()):
+            count = min(int(words or len(os.sched_getaffinity(0))) or 1, len(jobs))
+            share = int(psutil.virtual_memory().total * MEMORY_SHARE / count)
+            submit = ThreadPoolExecutor(count).submit
+            jobs = [Job(**{**vars(job), "memory_bytes": share}) for job in jobs]
+        else:
+            workers = held.enter_context(executors.opened(on, Path(), stopping, retries=RETRIES))
+            submit = workers.executor.submit
+        futures = {submit(import_one, job, *([stopping] if kind == "local" else [])): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                try:
+                    yield future.result()
+                except (Interrupted, CancelledError):
+                    raise
+                except Exception as error:
+                    # The worker's end: it was killed for its memory, or its machine went away.
+                    yield Outcome(futures[future].source, problem=f"its worker ended: {error}".partition("\n")[0])
+        finally:
+            stopping.set()
+            for future in futures:
+                future.cancel()
+            for child in _CHILDREN.values():
+                child.communicate()
+
+
+_CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
+"""Thread -> the process that imports for it, one trace after the other."""
+
+
+def import_one(job: Job, stopping: threading.Event | None = None) -> Outcome:
+    """Import a trace in a process of its own, which is ended where it hangs or takes too much memory.
+
+    Raises Interrupted.
+    """
+    limit, child = job.memory_bytes or _worker_bytes(), _CHILDREN.get(threading.get_ident())
+    if child is None or child.poll() is not None:
+        # It ends with its input.
+        child = _CHILDREN[threading.get_ident()] = subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    assert child.stdin and child.stdout
+    begin, problem = time.monotonic(), ""
+    with contextlib.suppress(BrokenPipeError):
+        child.stdin.write(json.dumps(vars(job)).encode() + b"\n")
+        child.stdin.flush()
+    while not problem and not select.select([child.stdout], [], [], LOOK_S)[0]:
+        if stopping is not None and stopping.is_set():
+            problem = "interrupted"
+        elif time.monotonic() - begin > job.timeout_s:
+            problem = f"it was not imported within {job.timeout_s:,.0f} s: --timeout allows more"
+        elif limit and (taken := _taken(child.pid)) > max(limit, LEAST_BYTES):
+            problem = f"its import took {taken / 1e9:,.1f} GB of memory: fewer at a time (--on local:1) have more"
+    with contextlib.suppress(MisfitError):
+        if not problem:
+            return decode(child.stdout.readline(), Outcome)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    status = child.wait()
+    if problem == "interrupted":
+        raise Interrupted
+    return Outcome(job.source, problem=problem or f"its process {describe_exit(status)}")
+
+
+def _taken(pid: int) -> int:
+    """Bytes that a process and those that it started have in memory."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += each.memory_info().rss
+    return total
+
+
+def _worker_bytes() -> int | None:
+    """What a task may take of the memory of the Dask worker that this is; None outside of one, and without a limit."""
+    with contextlib.suppress(ImportError, ValueError, AttributeError):
+        from distributed import get_worker
+
+        worker = get_worker()
+        limit = worker.memory_manager.memory_limit
+        return int(limit / worker.state.nthreads) if limit else None
+    return None
+
+
+def main() -> None:
+    """The process of its own: a job a line from its input, what became of it a line to its output."""
+    said, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        job = decode(line.encode(), Job)
+        sys.argv[1:] = ["import", job.source]
+        try:
+            outcome = Outcome(job.source, _imported_run(job))
+        except FiprofError as error:
+            # Where the folder was does not matter: it is gone.
+            words = re.sub(r"\S*/\.fiprof-\w+\.d/\S*", job.source, f"{error.message}; {error.remedy}".rstrip("; "))
+            outcome = Outcome(job.source, problem=words.removeprefix(f"{job.source} "))
+        except Exception as error:
+            # Whatever is wrong with one, the next are imported.
+            outcome = Outcome(job.source, problem=f"{type(error).__name__}: {error}".partition("\n")[0])
+        said.write(json.dumps(outcome) + "\n")
+        said.flush()
+
+
+def _imported_run(job: Job) -> str:
+    """Import a trace and make its digest. Returns where the run lies.
+
+    It is made in a folder that nobody looks at, and moved or uploaded when it is whole. Raises FiprofError, OSError.
+    """
+    from fiprof.analysis.across import make_digest
+    from fiprof.orchestrator import index
+    from fiprof.orchestrator.importing import import_files
+    from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.run_session import Bench, Silent
+
+    catalogue, away = os.environ.pop(index.VARIABLE, None), "://" in job.root
+    if not away:
+        Path(job.root).mkdir(parents=True, exist_ok=True)
+    with files.scratch(Path(tempfile.gettempdir() if away else job.root)) as here:
+        source = Path(job.source)
+        if "://" in job.source:
+            system, path = files.remote(job.source)
+            source = here / Path(path).name
+            system.get_file(path, str(source))
+        # Many are called alike, and end in the same second.
+        name = f"{source.stem[:50]}-{hashlib.sha256(os.fsencode(job.source)).hexdigest()[:8]}"
+        bench = Bench(Archive(here / "runs"), Silent(), Supervisor())
+        result = import_files([source], bench, ranges=job.ranges, name=name, link=job.link)
+        if result.problem is not None:
+            raise result.problem
+        manifest = read_manifest(result.path)
+        named = [dataclasses.replace(each, source=job.source) for each in manifest.imported]
+        files.write_whole(result.path / FILE_NAME, dataclasses.replace(manifest, imported=named).to_json())
+        make_digest(result.path)
+        run = f"{job.root.rstrip('/')}/{result.path.name}"
+        if away:
+            _upload(result.path, run)
+        else:
+            result.path.rename(run)
+    if catalogue and not away:
+        os.environ[index.VARIABLE] = catalogue
+        index.share(Path(run), lambda _: None)
+    return run
+
+
+def _upload(run: Path, url: str) -> None:
+    """Put a run folder on a file system of fsspec's, its manifest last: what has none is no run yet."""
+    system, path = files.remote(url)
+    names = [str(each.relative_to(run)) for each in sorted(run.rglob("*")) if each.is_file()]
+    for name in sorted(names, key=lambda name: name == FILE_NAME):
+        system.makedirs(f"{path}/{name}".rpartition("/")[0], exist_ok=True)
+        system.put_file(str(run / name), f"{path}/{name}")
