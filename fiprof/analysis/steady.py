@@ -217,11 +217,14 @@ def _in_order(run: Run, device: int) -> tuple[Ints, Ints]:
 def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, found: Steady | None) -> Steady | None:
     """The step, where a range that says that it is one holds what was found to repeat, and that are its layers: nothing
     repeats inside them. None where there is no such range, or as many as are steps by their number."""
+    if found and (found.by is By.MEASURE or (found.by is By.RANGES and STEP.search(found.name or ""))):
+        return None
     ranges = marks(run)
     says = np.array([bool(STEP.search(text)) for text in ranges.folded], bool)[ranges.alike]
     mine = ranges.own & says & ~ranges.again & (ranges.ends != NOTHING)
-    rows = np.flatnonzero(mine & (np.isin(ranges.threads >> 32, pids) if pids else True) & ~ranges.inside(mine))
-    if not 0 < len(rows) < FEWEST_STEPS or (found and found.by is By.MEASURE):
+    mine &= np.isin(ranges.threads >> 32, pids) if pids else True
+    rows = np.flatnonzero(mine & ~ranges.inside(mine) if mine.any() else mine)
+    if not 0 < len(rows) < FEWEST_STEPS:
         return None
     if found and len(found.steps):
         starts, code = _in_order(run, device)
