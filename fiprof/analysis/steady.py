@@ -173,7 +173,8 @@ def _of_ranges(
         held = (step % 2 == 1) if by is By.MEASURE else (step > 0) & (step < len(bounds))
         spent = (stops - starts) * works
         # Before the first, what other ranges hold is start-up: loading, a warm-up.
-        counts = (step > 0) | (calls(run).phases_of(rows) == NOTHING)
+        counts = step > 0
+        counts[~counts] = calls(run).phases_of(rows[~counts]) == NOTHING
         inside_ns, all_ns = inside_ns + int(spent[held].sum()), all_ns + int(spent[counts].sum())
         if by is By.RANGES:
             own_ns += int(spent[held & (called < ends[np.clip(step, 1, len(ends)) - 1])].sum())
