@@ -12,7 +12,7 @@ import pytest
 
 import fiprof
 from fiprof.analysis.across import Traces
-from fiprof.model.manifest import FILE_NAME
+from fiprof.model.manifest import DIGEST, FILE_NAME
 from fiprof.orchestrator import many
 from tests.conftest import REPOSITORY, run_fiprof
 
@@ -82,6 +82,21 @@ def test_a_host_unlike_the_others_is_found(place: Path, archive: Path) -> None:
     assert {row["host"] for row in rows} == {"host3"}
     assert (rows[0]["name"], rows[0]["ratio"]) == (PREFILL, pytest.approx(1.2, abs=1e-4))
     assert fiprof.scan(str(archive)).outliers()["lost_ms"].round(2).tolist()[:2] == [1.21, 0.77]
+
+
+@pytest.mark.fault(
+    "A digest is no Parquet file, or has other columns", "its trace is left out of what is asked, and named"
+)
+def test_a_damaged_digest_is_named(archive: Path, tmp_path: Path) -> None:
+    runs = sorted(archive.glob("*-trace*"))[:3]
+    for run in runs:
+        shutil.copytree(run, tmp_path / run.name)
+    (tmp_path / runs[0].name / DIGEST).write_bytes(b"PAR1")
+    shutil.copy(runs[1] / "tables/kernels.parquet", tmp_path / runs[1].name / DIGEST)
+    (tmp_path / runs[2].name / DIGEST).unlink()
+    traces = fiprof.scan(str(tmp_path))
+    assert [text.partition(":")[0] for text in traces.missing] == [str(tmp_path / run.name) for run in runs[:2]]
+    assert first(traces) == [PREFILL, 1, 20]
 
 
 def test_what_was_imported_is_not_imported_again(place: Path, archive: Path) -> None:

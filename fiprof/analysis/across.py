@@ -4,11 +4,12 @@ to in its steady part; what is asked across traces is asked of these files, wher
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,6 @@ SCHEMA = pa.schema([
 that the row's time is of, ``count``: executions, steps."""
 KINDS = {"kernels": "kernel", "idle": "idle", "steps": "step", "ranks": "rank"}
 """What is asked for -> the rows that answer."""
-BY = ("host", "run", "rank", "gpu")
 OUTLYING, NOISES = 0.05, 5.0
 """A host is named where its median is off the hosts' by this share, and by so many median deviations of theirs."""
 FEWEST_HOSTS = 3
@@ -108,26 +108,14 @@ class Traces:
     missing: tuple[str, ...]
     """Runs without a digest, of which none could be made, and why."""
 
-    def kernels(self, *by: str) -> pd.DataFrame:
-        """Executions, time, share of the GPUs' time and medians of each kernel. by: of BY, to split it by."""
-        return self.asked("kernels", by)
+    def asked(self, table: str, *by: str) -> pd.DataFrame:
+        """Time, share of the GPUs' time and medians of what KINDS has, or ``outliers``.
 
-    def idle(self, *by: str) -> pd.DataFrame:
-        """The same of the causes why GPUs were idle."""
-        return self.asked("idle", by)
-
-    def steps(self, *by: str) -> pd.DataFrame:
-        """The same of the steps."""
-        return self.asked("steps", by)
-
-    def ranks(self, *by: str) -> pd.DataFrame:
-        """The same of kernels, copies alone, and idling; by rank and host where nothing else is asked for."""
-        return self.asked("ranks", by or ("host", "rank"))
-
-    def asked(self, table: str, by: Sequence[str] = ()) -> pd.DataFrame:
-        """One of KINDS or ``outliers``."""
+        by: host, run, rank or gpu, to split it by; ranks stand by host and rank where nothing else is asked for.
+        """
         if table == "outliers":
             return self.outliers()
+        by = by or (("host", "rank") if table == "ranks" else ())
         rows = self.rows[self.rows["kind"] == KINDS[table]]
         grouped = rows.groupby([*by, "name"], dropna=False, sort=False, observed=True)
         found = grouped.agg(
@@ -145,6 +133,9 @@ class Traces:
         found["total_ms"] /= 1e6
         order = [*by, "name", *(column.key for column in COLUMNS if found[column.key].fillna(0).any())]
         return found.sort_values("total_ms", ascending=False, kind="stable", ignore_index=True)[order]
+
+    kernels, idle = partialmethod(asked, "kernels"), partialmethod(asked, "idle")
+    steps, ranks = partialmethod(asked, "steps"), partialmethod(asked, "ranks")
 
     def outliers(self) -> pd.DataFrame:
         """Hosts on which a kernel or a step takes longer or shorter than on the others: rows of OUTLIERS."""
@@ -169,8 +160,7 @@ def scan(where: str) -> Traces:
 
     Raises FiprofError (exit status 2) where there is no run.
     """
-    away, found, missing = "://" in where, [], []
-    system, path = files.remote(where) if away else (None, where)
+    system, path = files.remote(where) if "://" in where else (None, where)
     pick = system.glob if system else glob.glob
     folders = sorted(
         os.path.dirname(name) for level in ("", "/*") for name in pick(f"{path}{level}/{FILE_NAME}")
@@ -178,22 +168,26 @@ def scan(where: str) -> Traces:
     )  # fmt: skip
     if not folders:
         raise FiprofError(f"{where} holds no run", "fiprof import makes runs of traces", exit_code=2)
-    if system:
-        there = set(system.glob(f"{path}/{DIGEST}") + system.glob(f"{path}/*/{DIGEST}"))
-        missing = [f"{each}: it has no digest" for each in folders if f"{each}/{DIGEST}" not in there]
-        contents = system.cat(sorted(there)).values() if there else ()
-        found = [pq.read_table(pa.BufferReader(content), schema=SCHEMA) for content in contents]
-    for folder in () if system else folders:
+    contents = system.cat([f"{each}/{DIGEST}" for each in folders], on_error="return") if system else {}
+    found, missing = [SCHEMA.empty_table()], []
+    for folder in folders:
         try:
-            digest = Path(folder, DIGEST)
-            if not digest.exists():
-                make_digest(Path(folder))
-            # Not by the dataset: the files are so small that it takes twice as long to open them.
-            found.append(pq.ParquetFile(digest).read())
-        except (FiprofError, OSError, pa.ArrowException) as error:
+            content = contents.get(f"{folder}/{DIGEST}") if system else _content(Path(folder))
+            if not isinstance(content, bytes):
+                raise FiprofError("it has no digest")
+            # Not by a dataset: the files are so small that it takes twice as long to open them.
+            table = pq.ParquetFile(pa.BufferReader(content)).read(SCHEMA.names, use_threads=False)
+            found.append(table.select(SCHEMA.names).cast(SCHEMA))
+        except (FiprofError, OSError, KeyError, pa.ArrowException) as error:
             missing.append(f"{folder}: {error.message if isinstance(error, FiprofError) else error}")
     import pandas as pd
 
     whole = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
-    rows = pa.concat_tables([SCHEMA.empty_table(), *found]).to_pandas(types_mapper=whole.get)
-    return Traces(rows, tuple(missing))
+    return Traces(pa.concat_tables(found).to_pandas(types_mapper=whole.get), tuple(missing))
+
+
+def _content(folder: Path) -> bytes:
+    """A run's digest, made now where it has none. Raises FiprofError."""
+    with contextlib.suppress(FileNotFoundError):
+        return files.read_bytes(folder, DIGEST)
+    return make_digest(folder).read_bytes()

@@ -69,7 +69,7 @@ def across(found: Traces, table: str, by: str | None, kernel: str, most: int | N
     """What was asked across traces. kernel: only names with this in them. most: rows; None for all."""
     from fiprof.analysis.across import COLUMNS, NAMES, OUTLIERS
 
-    rows = found.asked(table, (by,) if by else ())
+    rows = found.asked(table, *([by] if by else []))
     known = {column.key: column for column in (OUTLIERS if table == "outliers" else COLUMNS)}
     named = Column("name", NAMES.get(table, "name"), narrow=Narrow.ABOVE)
     columns = [known.get(key, named if key == "name" else Column(key, key)) for key in rows.columns]
