@@ -101,7 +101,10 @@ class Moments:
             self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
         self._add_host()
         self.torch = TorchMemory(run, device)
-        self.memory = self._memory()
+        self.allocations = times, _, totals, _, _ = self._allocations()
+        """Of device memory, and releases, in order: times, sizes, totals then, addresses, and whether it is given."""
+        held = np.append(0, totals)[np.searchsorted(times, self.edges[1:], side="right")]
+        self.memory = held if len(times) else None
         """Device memory at the end of each, bytes; None where it was not traced."""
         ends = self.edges[1:] if self.on_gpu else np.maximum(self.edges[1:], self.last)
         self.done = np.maximum.accumulate(ends)
@@ -263,16 +266,15 @@ class Moments:
         self.does = sums.reshape(-1, len(DOES))
         self.does[:, 0] = np.diff(self.edges) - self.does[:, 1:].sum(axis=1)
 
-    def _memory(self) -> Ints | None:
+    def _allocations(self) -> list[Ints]:
         if not self.run.row_count("memory"):
-            return None
-        times, devices, totals = map(numbers, self.run.table("memory", ["time_ns", "device", "total_bytes"]).columns)
-        mine = np.flatnonzero(devices == self.device)
-        if not len(mine):
-            return None
-        order = mine[np.argsort(times[mine], kind="stable")]
-        place = np.searchsorted(times[order], self.edges[1:], side="right") - 1
-        return np.where(place < 0, 0, totals[order][place])
+            return [np.empty(0, np.int64)] * 5
+        table = self.run.table("memory", ["device", "time_ns", "bytes", "total_bytes", "address", "kind"])
+        devices, *columns = map(numbers, table.columns[:5])
+        kinds, kind = coded(table["kind"])
+        rows = np.flatnonzero(devices == self.device)
+        rows = rows[np.argsort(columns[0][rows], kind="stable")]
+        return [column[rows] for column in (*columns, np.array([each == "Allocation" for each in kinds])[kind])]
 
     def launched(self, wanted: set[int]) -> dict[int, list[Launched]]:
         """The kernels of some moments, in order, with the range that each was launched, or, of a CUDA graph, captured

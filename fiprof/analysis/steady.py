@@ -92,11 +92,16 @@ def steady(run: Run) -> dict[int, Steady]:
     seen = {value for piece in run.pieces("kernels", ("device",)) for value, _ in split(numbers(piece["device"]))}
     limits = _profiled(run)
     for device in sorted(seen):
-        found = None
+        found, chosen = None, False
         for by, name, edges in _marked(run, pids.get(device), limits):
+            # Where what lies between ranges is most of the work, those that say that they are steps are.
+            if chosen and not STEP.search(name or ""):
+                continue
             one, regular = _of_ranges(run, device, by, name, edges)
-            found = one if regular else found or one
-            if regular:
+            holds = regular and one is not None and (by is By.MEASURE or one.inside >= COVERED)
+            if holds or not chosen:
+                found, chosen = one if regular else found or one, regular
+            if holds:
                 break
         found = _of_layers(run, device, found or _of_pattern(run, device, limits))
         found = _of_one_step(run, device, pids.get(device), found) or found

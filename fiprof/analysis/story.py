@@ -20,7 +20,7 @@ from fiprof.analysis.surprises import FEW_STEPS
 from fiprof.analysis.telling import TOLD, tell
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.errors import FiprofError
-from fiprof.model.arrays import Floats, Ints, coded, numbers
+from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -246,16 +246,7 @@ def _happened(moments: Moments, of_group: Mapping[int, Ints]) -> list[Row]:
 
 def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     """Rows of MEMORY; and the peak with the ranges whose allocations it is made of."""
-    if moments.memory is None:
-        return [], ()
-    run = moments.run
-    table = run.table("memory", ["device", "time_ns", "bytes", "total_bytes", "address", "kind"])
-    devices, *columns = map(numbers, table.columns[:5])
-    kinds, kind = coded(table["kind"])
-    rows = np.flatnonzero(devices == moments.device)
-    rows = rows[np.argsort(columns[0][rows], kind="stable")]
-    times, sizes, totals, addresses = (column[rows] for column in columns)
-    given = np.array([each == "Allocation" for each in kinds])[kind[rows]]
+    run, (times, sizes, totals, addresses, given) = moments.run, moments.allocations
     if not given.any():
         return [], ()
     nothing = np.full(len(times), NOTHING)
