@@ -279,7 +279,7 @@ def test_a_clock_that_never_came_up() -> None:
 
 def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) -> None:
     words = ("study", "small.toml", "--on", "local", "--out", "boards")
-    done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_OTHER_DRIVER="-1"))
+    done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_OTHER_DRIVER="-0"))
     assert done.returncode == 0, done.stderr
     info = json.loads((place / "boards/results/environment_info.json").read_text())
     assert (info["cases"], info["missing"], info["boards"]) == (4, {"decode": 2}, {})

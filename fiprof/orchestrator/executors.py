@@ -1,22 +1,23 @@
 """Who measures a study's batches: every GPU of this machine, Slurm by submitit, Dask, or any executor from Python.
 
-Each takes ``submit(function, job)`` and gives something with ``done()`` and ``result()``, as ``concurrent.futures`` has
-them. submitit and Dask are imported where they are named.
+submitit and Dask are imported where they are named.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import itertools
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file
@@ -29,33 +30,20 @@ ASKING_S = 5.0
 KINDS = "local, local:2, slurm:partition=NAME,gpus=1,exclusive, submitit-local or dask:tcp://HOST:PORT"
 
 
-class Pending(Protocol):
-    """A batch that was handed out."""
-
-    def done(self) -> bool: ...
-
-    def result(self) -> Outcome: ...
-
-
-class Executor(Protocol):
-    """What ``concurrent.futures`` calls so, as far as it is needed."""
-
-    def submit(self, function: Any, /, job: Job) -> Pending: ...
-
-
 @dataclass(frozen=True)
 class Workers:
-    """An executor, and what is known of it."""
+    """Who measures, and what is known of them."""
 
-    executor: Any
+    submit: Callable[[Any, Any], Any]
+    """Hands a function and its argument out; gives ``done()`` and ``result()``, as ``concurrent.futures`` have them."""
     boards: int | None = None
     """GPUs that measure at the same time; None where nobody knows."""
     most: int | None = None
     """Batches that are handed out at a time; None for all."""
+    attach: Callable[[str], Any] | None = None
+    """What an earlier session handed out, by its ``job_id``; None where nothing outlives its session."""
     here: bool = False
-    """They run on this machine, which has the GPUs."""
-    attach: Any = None
-    """Job id -> a batch that was handed out by an earlier session; None where an executor keeps none."""
+    """They are of this machine, which has the GPUs."""
 
 
 @contextlib.contextmanager
@@ -66,57 +54,47 @@ def opened(on: Any, folder: Path, stopping: threading.Event, retries: int = 0) -
     Raises FiprofError (exit status 2) for a name that means none, or what is not installed.
     """
     if not isinstance(on, str):
-        yield Workers(on, getattr(on, "_max_workers", None))
+        yield Workers(on.submit, getattr(on, "_max_workers", None))
         return
     kind, _, words = on.partition(":")
     if kind == "local" and (not words or words.isdigit()):
-        gpus = visible_gpus()
-        if (count := int(words or len(gpus))) > len(gpus) or not count:
-            raise FiprofError(f"--on {on}: {len(gpus)} GPUs are visible here", "--on local takes them all", exit_code=2)
-        with LocalPool(gpus[:count], Supervisor(stopping=stopping)) as pool:
-            yield Workers(pool, count, pool.size, here=True)
+        every = visible_gpus()
+        gpus = every[: int(words or len(every))]
+        if not gpus or len(gpus) < int(words or 0):
+            raise FiprofError(f"--on {on}: {len(every)} GPUs are visible here", "local takes them all", exit_code=2)
+        supervisor, number = Supervisor(stopping=stopping), itertools.count()
+
+        def hand_out(_: Any, job: Job) -> Any:
+            # Each looks for a free GPU from the next one on. Twice as many as there are: some make tables, or wait.
+            first = next(number) % len(gpus)
+            return threads.submit(_process, job, ",".join(gpus[first:] + gpus[:first]), supervisor)
+
+        with ThreadPoolExecutor(2 * len(gpus)) as threads:
+            yield Workers(hand_out, len(gpus), here=True)
     elif kind in ("slurm", "submitit-local"):
         yield _submitit(kind, words, folder)
     elif kind == "dask":
         distributed = _imported("distributed", "dask")
         with distributed.Client(words or None) as client, client.get_executor(pure=False, retries=retries) as executor:
-            yield Workers(executor, len(client.scheduler_info(n_workers=-1)["workers"]) or None)
+            workers = client.scheduler_info(n_workers=-1)["workers"]
+            yield Workers(executor.submit, len(workers) or None)
     else:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)
 
 
-class LocalPool:
-    """A process a batch. Of twice as many as there are GPUs each takes a free one: the others make tables, or wait."""
-
-    def __init__(self, gpus: list[str], supervisor: Supervisor) -> None:
-        self.gpus, self.supervisor, self.size = gpus, supervisor, 2 * len(gpus)
-        self._threads = ThreadPoolExecutor(self.size)
-
-    def submit(self, _: Any, /, job: Job) -> Pending:
-        # The next one looks for a free GPU from the next one on.
-        self.gpus = [*self.gpus[1:], self.gpus[0]]
-        return self._threads.submit(self._run, job, ",".join(self.gpus))
-
-    def __enter__(self) -> LocalPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-
-    def _run(self, job: Job, gpus: str) -> Outcome:
-        """Raises FiprofError where the process ended without a word, Interrupted."""
-        asked, said = job.path(".json"), job.path(".said.json")
-        asked.parent.mkdir(parents=True, exist_ok=True)
-        said.unlink(missing_ok=True)
-        asked.write_bytes(json_file.encode(job))
-        argv = (sys.executable, "-c", "from fiprof.orchestrator.batches import main; main()", str(asked), str(said))
-        command = Command("batch", argv, job.path(".log"), {"CUDA_VISIBLE_DEVICES": gpus})
-        finished = self.supervisor.start(command).wait()
-        if finished.outcome == "interrupted":
-            raise Interrupted
-        if not said.exists():
-            raise FiprofError(f"it {finished.message or 'said nothing'}", f"see {job.path('.log')}")
-        return json_file.read(said, Outcome, "fiprof study writes it")
+def _process(job: Job, gpus: str, supervisor: Supervisor) -> Outcome:
+    """A batch by a process of its own. Raises FiprofError where it ended without a word, Interrupted."""
+    asked, said = job.path(".json"), job.path(".said.json")
+    asked.parent.mkdir(parents=True, exist_ok=True)
+    said.unlink(missing_ok=True)
+    asked.write_bytes(json_file.encode(job))
+    argv = (sys.executable, "-c", "from fiprof.orchestrator.batches import main; main()", str(asked), str(said))
+    finished = supervisor.start(Command("batch", argv, job.path(".log"), {"CUDA_VISIBLE_DEVICES": gpus})).wait()
+    if finished.outcome == "interrupted":
+        raise Interrupted
+    if not said.exists():
+        raise FiprofError(f"it {finished.message or 'said nothing'}", f"see {job.path('.log')}")
+    return json_file.read(said, Outcome, "fiprof study writes it")
 
 
 def _submitit(kind: str, words: str, folder: Path) -> Workers:
@@ -124,41 +102,34 @@ def _submitit(kind: str, words: str, folder: Path) -> Workers:
     submitit = _imported("submitit", "slurm")
     given = dict(word.partition("=")[::2] for word in words.split(",") if word)
     options: dict[str, Any] = {name: int(text) if text.isdigit() else text or True for name, text in given.items()}
-    jobs, gpus = options.pop("jobs", None), options.pop("gpus", None)
-    options |= {"gpus_per_node": gpus} if gpus else {}
+    jobs = options.pop("jobs", None)
+    if "gpus" in options:
+        options["gpus_per_node"] = options.pop("gpus")
     try:
         made = submitit.SlurmExecutor(folder / JOBS) if kind == "slurm" else submitit.LocalExecutor(folder / JOBS)
         made.update_parameters(**options)
     except (RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise FiprofError(
-            f"--on {kind}: {reason}", "options are those of submitit, e.g. partition=NAME", exit_code=2
-        ) from error
+        why, remedy = str(error).partition("\n")[0], "options are those of submitit, e.g. partition=NAME"
+        raise FiprofError(f"--on {kind}: {why}", remedy, exit_code=2) from error
     if kind != "slurm":
-        return Workers(made, jobs, jobs)
-
-    class Slurm:
-        def submit(self, function: Any, /, job: Job) -> Pending:
-            return SlurmBatch(made.submit(function, job))
-
-    return Workers(Slurm(), jobs, jobs, attach=lambda known: SlurmBatch(submitit.SlurmJob(folder / JOBS, known)))
+        return Workers(made.submit, jobs, jobs)
+    again = functools.partial(submitit.SlurmJob, folder / JOBS)
+    return Workers(lambda *call: SlurmBatch(made.submit(*call)), jobs, jobs, lambda number: SlurmBatch(again(number)))
 
 
 class SlurmBatch:
-    """A job of submitit's, which asks sacct alone whether it goes on: not every Slurm has that."""
+    """A job of submitit's, which itself asks nothing but sacct whether it goes on: not every Slurm has that."""
 
     def __init__(self, job: Any) -> None:
         self.job, self.job_id = job, str(job.job_id)
         self._asked, self._gone = time.monotonic(), False
 
     def done(self) -> bool:
-        if not self._gone and not self.job.paths.result_pickle.exists() and time.monotonic() > self._asked + ASKING_S:
-            self._asked = time.monotonic()
-            queue = subprocess.run(
-                ["squeue", "-h", "-j", self.job_id, "-o", "%T"], capture_output=True, text=True, check=False
-            )
+        if not (found := self.job.paths.result_pickle.exists()) and time.monotonic() > self._asked + ASKING_S:
+            self._asked, words = time.monotonic(), ("squeue", "-h", "-j", self.job_id, "-o", "%T")
+            queue = subprocess.run(words, capture_output=True, text=True, check=False)
             self._gone = not queue.stdout.strip() and ("nvalid job id" in queue.stderr or not queue.returncode)
-        return self._gone or self.job.paths.result_pickle.exists()
+        return self._gone or bool(found)
 
     def result(self) -> Outcome:
         if not self.job.paths.result_pickle.exists():

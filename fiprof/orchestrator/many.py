@@ -127,7 +127,7 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
             jobs = [Job(**{**vars(job), "memory_bytes": share}) for job in jobs]
         else:
             workers = held.enter_context(executors.opened(on, Path(), stopping, retries=RETRIES))
-            submit = workers.executor.submit
+            submit = workers.submit
         futures = {submit(import_one, job, *([stopping] if kind == "local" else [])): job for job in jobs}
         try:
             for future in as_completed(futures):

@@ -331,11 +331,13 @@ class StudyFolder:
     def pooled(self) -> dict[str, Manifest]:
         """Of them, where several boards measured, those of one kind of board, driver and packages: of most cases."""
         kinds: dict[str, dict[str, Manifest]] = {}
+        held: dict[str, set[str]] = {}
         for name, manifest in (runs := self.runs()).items():
-            facts = {what: value for what, value in _facts(manifest.environment).items() if what != "GPU"}
-            kinds.setdefault(str(facts), {})[name] = manifest
+            kind = str({what: value for what, value in _facts(manifest.environment).items() if what != "GPU"})
+            kinds.setdefault(kind, {})[name] = manifest
+            held.setdefault(kind, set()).update(case.id for case in manifest.cases if not case.anchor)
         several = any(case.anchor for manifest in runs.values() for case in manifest.cases)
-        return max(kinds.values(), key=lambda kind: sum(len(each.cases) for each in kind.values())) if several else runs
+        return kinds[max(held, key=lambda kind: len(held[kind]))] if several else runs
 
     def done(self) -> dict[str, str]:
         """Case id -> the run that holds it, or why it failed."""
@@ -603,9 +605,8 @@ class _Distributed:
             by_id = {case.id: case for case in left if case.id not in done}
             for number, ids in submitted.items():
                 if cases := tuple(by_id.pop(name) for name in ids if name in by_id):
-                    job = self._job(cases)
-                    attached = self.workers.attach(number) if self.workers.attach and len(cases) == len(ids) else None
-                    self.running[attached or self.workers.executor.submit(batches.measure, job)] = job
+                    job, attach = self._job(cases), self.workers.attach if len(cases) == len(ids) else None
+                    self.running[attach(number) if attach else self.workers.submit(batches.measure, job)] = job
             left = list(by_id.values())
         boards = self.workers.boards or max(-(-len(left) // self.most), 1)
         self.bench.progress.say(
@@ -632,7 +633,7 @@ class _Distributed:
             while waiting or self.running:
                 while waiting and len(self.running) < most:
                     job = waiting.popleft()
-                    self.running[self.workers.executor.submit(batches.measure, job)] = job
+                    self.running[self.workers.submit(batches.measure, job)] = job
                 self._note_submitted()
                 if self.workers.attach and not self.bench.wait and not waiting:
                     self.bench.progress.say(f"{len(self.running)} batches are left to the cluster")
@@ -645,22 +646,21 @@ class _Distributed:
         finally:
             self._note_submitted()
             self.folder.note(duration_s=self._seconds)
-            if not self.workers.attach:
-                for pending in self.running:
-                    getattr(pending, "cancel", bool)()
+            for pending in self.running if not self.workers.attach else ():
+                pending.cancel()
         self.folder.tidy()
         if self.problem:
             raise self.problem
         return True
 
     def _note_submitted(self) -> None:
-        known = {
-            each.job_id: [case.id for case in job.own] for each, job in self.running.items() if self.workers.attach
-        }
+        known = {}
+        if self.workers.attach:
+            known = {pending.job_id: [case.id for case in job.own] for pending, job in self.running.items()}
         if known != self.folder.manifest.submitted:
             self.folder.update(submitted=known)
 
-    def _take(self, pending: executors.Pending, job: Job) -> Job | None:
+    def _take(self, pending: Any, job: Job) -> Job | None:
         """Note what became of a batch; what is to be measured again of it."""
         try:
             outcome = pending.result()
@@ -669,11 +669,11 @@ class _Distributed:
         except Exception as error:
             # Each engine says in its own way that a worker is gone.
             outcome = Outcome(message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}")
-        say, manifest = self.bench.progress.say, self.folder.manifest
-        if outcome.failed or outcome.skipped:
+        say, manifest, left_out = self.bench.progress.say, self.folder.manifest, {**outcome.failed, **outcome.skipped}
+        if left_out:
             failed, skipped = {**manifest.failed, **outcome.failed}, {**manifest.skipped, **outcome.skipped}
             self.folder.update(failed=failed, skipped=skipped)
-        for case, why in {**outcome.failed, **outcome.skipped}.items():
+        for case, why in left_out.items():
             say(f"left out: {case}: {why}")
         if outcome.run:
             times = {"measuring_s": outcome.measuring_s, "tables_s": outcome.tables_s}
@@ -683,17 +683,16 @@ class _Distributed:
             say(f"{label(job.own)}{where}; {len(self.running)} batches under way; {outcome.run}")
         if not outcome.message:
             return None
-        cases = tuple(case for case in job.own if case.id not in {**outcome.failed, **outcome.skipped})
-        again = self._job(cases) if cases else None
-        tries = self.tries[job.key] + 1
-        if again and tries > MOST_FAILURES:
+        cases, tries = tuple(case for case in job.own if case.id not in left_out), self.tries[job.key] + 1
+        if cases and tries > MOST_FAILURES:
             problem = f"{label(job.own)} failed {tries} times, the last time so: {outcome.message}"
             self.problem = FiprofError(problem, outcome.remedy or "the same command tries it again")
-            say(problem)
+            cases = ()
+        say(f"{label(job.own)} is measured again: {outcome.message}" if cases else f"left out: {label(job.own)}")
+        if not cases:
             return None
-        say(f"{label(job.own)} is measured again: {outcome.message}")
-        if again:
-            self.tries[again.key] = tries
+        again = self._job(cases)
+        self.tries[again.key] = tries
         return again
 
     @property
