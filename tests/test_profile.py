@@ -199,7 +199,8 @@ def test_torchs_history_comes_from_every_process(fiprof: Fiprof, fakes: Env, tmp
     program = f"{sys.executable} -c 'import torch.cuda as gpu; gpu.init()'"
     env = {**fakes, "PYTHONPATH": f"{REPOSITORY}:{tmp_path / 'site'}"}
     done = profile(fiprof, env, f"{program} & {program}; wait", "--tool", "nsys", "--torch-memory")
-    assert (done.returncode, sorted(done.stdout.split())) == (0, ["alloc", "alloc", "own", "own"]), done.stderr
+    # The two print at once.
+    assert (done.returncode, done.stdout.count("alloc"), done.stdout.count("own")) == (0, 2, 2), done.stderr
     path, manifest = only_run(tmp_path)
     (action,) = (each for each in manifest["actions"] if each["step"] == "nsys")
     assert [each["path"] for each in action["files"]] == ["nsys/trace.nsys-rep", "nsys/torch_memory.jsonl"]
