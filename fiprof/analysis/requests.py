@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -157,8 +158,9 @@ class Request:
     tokens: list[tuple[int, str]] = field(default_factory=list)
     """When it got each, and the step's name."""
 
+    @cached_property
     def row(self) -> Row:
-        """A row of REQUESTS."""
+        """A row of REQUESTS, once it has all of its tokens."""
         times = [ns for ns, _ in self.tokens]
         gaps = np.diff(times) / 1e6
         longest = int(np.argmax(gaps)) if len(gaps) else None
@@ -322,7 +324,7 @@ def served(made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str,
     lengths: of :func:`kv_tokens`.
     """
     found = list[Finding]()
-    rows = [each.row() for each in made]
+    rows = [each.row for each in made]
     firsts, queued, arrived, ended = (
         [row[key] for row in rows if row[key] is not None] for key in ("ttft_ms", "queued_ms", "arrived_ms", "ended_ms")
     )

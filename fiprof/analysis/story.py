@@ -179,7 +179,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         "steps": ((*STEPS, *(LATE if rank_of is not None else ()), *says_columns), steps),
         "told": (TOLD, tell(every, asked, SHOWN * float(moments.length.sum()) / 1e6)),
         "memory": (MEMORY, memory),
-        "requests": (REQUESTS, [each.row() for each in asked]),
+        "requests": (REQUESTS, [each.row for each in asked]),
         "layers": (LAYERS, [row for _, rows, _ in layered.values() for row in rows]),
     }
     findings = {

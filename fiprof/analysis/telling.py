@@ -97,7 +97,7 @@ def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
     for each in requests if steps else ():
         if each.admitted is None or not each.admitted_in:
             continue
-        row, step = each.row(), of(each.admitted, "left")
+        row, step = each.row, of(each.admitted, "left")
         who = {"request": each.id}
         waited = {"prompt": each.prompt, "queued_ms": row["queued_ms"], "ttft_ms": row["ttft_ms"]}
         first = None if row["ttft_ms"] is None else of(int(row["first_token_ms"] * 1e6) - 1, "right", 1)
