@@ -163,11 +163,13 @@ def _of_ranges(
     last, count = np.full(len(bounds) + 1, LONG_AGO), np.zeros(len(bounds) + 1)
     own_ns = inside_ns = all_ns = 0  # of kernels
     called_at = calls(run).starts
-    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", "end_ns", "kernel"):
+    # Kernels that wait for other ranks, in a warm-up for long, say little of where the work is.
+    waits = ("kernel",) if ranks_of(run).several else ()
+    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", "end_ns", *waits):
         starts, stops = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns"))
-        names, place = coded(piece["kernel"])
-        # Those that wait for other ranks, in a warm-up for long, say little of where the work is.
-        works = np.array([not COLLECTIVE.search(each or "") for each in names])[place[mine]]
+        spent = stops - starts
+        for names, place in (coded(piece[column]) for column in waits):
+            spent = spent * np.array([not COLLECTIVE.search(each or "") for each in names])[place[mine]]
         # A kernel whose call was not traced was launched in none of them.
         called = np.where(rows == NOTHING, LONG_AGO, called_at[rows]) if len(called_at) else starts
         step = np.searchsorted(bounds, called, side="right")
@@ -176,7 +178,6 @@ def _of_ranges(
         np.minimum.at(first, step[np.append(0, changes[:-1] + 1)], starts[np.append(0, changes[:-1] + 1)])
         np.maximum.at(last, step[changes], stops[changes])
         held = (step % 2 == 1) if by is By.MEASURE else (step > 0) & (step < len(bounds))
-        spent = (stops - starts) * works
         # Before the first, what other ranges hold is start-up: loading, a warm-up.
         counts = step > 0
         counts[~counts] = calls(run).phases_of(rows[~counts]) == NOTHING
