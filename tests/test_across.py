@@ -192,7 +192,7 @@ def test_a_run_is_one_when_its_manifest_is_there(archive: Path, monkeypatch: pyt
         (("top", "--over", "nowhere"), "fiprof: nowhere holds no run"),
         (("import", "nothing/**/*.sqlite"), "fiprof: no file fits nothing/**/*.sqlite"),
         (("import", "nope://x/*"), "fiprof: nope://x/* cannot be reached: Protocol not known: nope"),
-        (("import", "*", "--on", "moon"), "fiprof: --on moon names nothing that measures"),
+        (("import", "*", "--on", "moon"), "fiprof: --on moon names nothing that imports"),
     ],
 )
 def test_wrong_use(asked: tuple[str, ...], said: str, place: Path) -> None:

@@ -125,6 +125,9 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
             share = int(psutil.virtual_memory().total * MEMORY_SHARE / count)
             submit = ThreadPoolExecutor(count).submit
             jobs = [Job(**{**vars(job), "memory_bytes": share}) for job in jobs]
+        elif kind != "dask":
+            takes = "it takes local, local:2, dask or dask:tcp://HOST:PORT"
+            raise FiprofError(f"--on {on} names nothing that imports", takes, exit_code=2)
         else:
             workers = held.enter_context(executors.opened(on, Path(), stopping, retries=RETRIES))
             submit = workers.submit
