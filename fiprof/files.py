@@ -107,7 +107,7 @@ def remote(url: str) -> tuple[Any, str]:
 
         system, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        remedy = "pip install 'fiprof[remote]', and the package of that file system, e.g. s3fs for s3://"
+        remedy = "pip install fsspec, and the package of that file system, e.g. s3fs for s3://"
         raise FiprofError(f"{url} cannot be reached: {error}", remedy, exit_code=2) from error
     return system, path.rstrip("/")
 

@@ -74,7 +74,7 @@ def opened(on: Any, folder: Path, stopping: threading.Event, retries: int = 0) -
     elif kind in ("slurm", "submitit-local"):
         yield _submitit(kind, words, folder)
     elif kind == "dask":
-        distributed = _imported("distributed", "dask")
+        distributed = _imported("distributed")
         with distributed.Client(words or None) as client, client.get_executor(pure=False, retries=retries) as executor:
             workers = client.scheduler_info(n_workers=-1)["workers"]
             yield Workers(executor.submit, len(workers) or None)
@@ -99,7 +99,7 @@ def _process(job: Job, gpus: str, supervisor: Supervisor) -> Outcome:
 
 def _submitit(kind: str, words: str, folder: Path) -> Workers:
     """words: options of sbatch, as submitit calls them; ``gpus`` are those of a batch, ``jobs`` as many at a time."""
-    submitit = _imported("submitit", "slurm")
+    submitit = _imported("submitit")
     given = dict(word.partition("=")[::2] for word in words.split(",") if word)
     options: dict[str, Any] = {name: int(text) if text.isdigit() else text or True for name, text in given.items()}
     jobs = options.pop("jobs", None)
@@ -138,8 +138,8 @@ class SlurmBatch:
         return found
 
 
-def _imported(module: str, extra: str) -> Any:
+def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise FiprofError(f"{module} is not installed here", f"pip install 'fiprof[{extra}]'", exit_code=2) from error
+        raise FiprofError(f"{module} is not installed here", f"pip install {module}", exit_code=2) from error
