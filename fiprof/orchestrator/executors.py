@@ -15,9 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file
@@ -30,8 +29,7 @@ ASKING_S = 5.0
 KINDS = "local, local:2, slurm:partition=NAME,gpus=1,exclusive, submitit-local or dask:tcp://HOST:PORT"
 
 
-@dataclass(frozen=True)
-class Workers:
+class Workers(NamedTuple):
     """Who measures, and what is known of them."""
 
     submit: Callable[[Any, Any], Any]
