@@ -261,8 +261,9 @@ def check(
     assert {name: after.get(name) for name in before} == before
     for manifest in kill.runs():
         assert manifest["status"] in ("complete", "interrupted", "failed")
-        told = manifest["name"] in kill.stdout + kill.stderr  # it was complete before the kill
-        assert (kill.status == 0 or told) == (manifest["status"] == "complete") or hard
+        complete = manifest["status"] == "complete"
+        told = complete and manifest["name"] in kill.stdout + kill.stderr  # so it was before the kill
+        assert (kill.status == 0 or told) == complete or hard
         if kill.status > 1 and not told:
             assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
         for entry in (entry for action in manifest["actions"] for entry in action["files"]):
