@@ -28,7 +28,8 @@ class CudaExam(Trouble):
     """Blocks; 0: blocks_per_sm on each multiprocessor."""
 
     def source(self, name: str) -> str:
-        head, *parts = re.split(r"(?m)^//# ", (KERNELS / self.file).read_text())
+        text = (KERNELS / "common.cu").read_text() + (KERNELS / self.file).read_text()
+        head, *parts = re.split(r"(?m)^//# ", text)
         return f"{head}{next(part.partition(chr(10))[2] for part in parts if part.startswith(f'{name}:'))}"
 
     def blocks(self) -> int:
@@ -102,6 +103,35 @@ def triton(name: str, *grid: int, file: str = "exam_triton") -> Callable[..., ob
     """What launches a kernel of a file of Triton kernels."""
     launch: Callable[..., object] = getattr(import_module(f"tests.kernels.{file}"), name)[grid]
     return launch
+
+
+IN_FLIGHT = "more_loads more_warps less_stall"
+BYTES = "need_fewer_bytes move_fewer_bytes"
+"""Steps of which any is right, where it is this that is wanted."""
+
+Make = Callable[[Any, Callable[..., Any]], object]
+
+
+def exams(
+    module: dict[str, Any], stem: str, answers: dict[str, tuple[str, str, str]]
+) -> tuple[Callable[..., None], Callable[[str, str, str, str, Make], None], Callable[..., Callable[..., object]]]:
+    """For an exam with answers: what adds to the module, and to these, a kernel of kernels/STEM.cu, launched as the
+    attributes say; what adds a workload of what a function makes of torch and half-precision random numbers of a shape;
+    and what launches a kernel of kernels/STEM_triton.py."""
+
+    def add(base: type, name: str, answer: tuple[str, str, str], **attributes: object) -> None:
+        answers[name] = answer
+        module[name] = type(
+            name, (base,), {"__module__": module["__name__"], "name": name, "summary": answer[2], **attributes}
+        )
+
+    def exam(name: str, limits: str, first_steps: str, built_in: str, **launch: float) -> None:
+        add(CudaExam, name, (limits, first_steps, built_in), file=f"{stem}.cu", **launch)
+
+    def torch_exam(name: str, limits: str, first_steps: str, built_in: str, make: Make) -> None:
+        add(TorchExam, name, (limits, first_steps, built_in), make=staticmethod(make))
+
+    return exam, torch_exam, partial(triton, file=f"{stem}_triton")
 
 
 exam("aos_update", "arrays of structures of 64 bytes, two floats of each used", elements=1 << 26, grid=1 << 14)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.exam_kernels import triton
-from tests.unseen_kernels import BYTES, IN_FLIGHT, exams
+from tests.exam_kernels import BYTES, IN_FLIGHT, exams
 
 ANSWERS: dict[str, tuple[str, str, str]] = {}
 """Workload -> the limits and the first steps of which any is right, as in tests/test_exam.py, and what was built in."""
 
-exam, torch_exam = exams(globals(), "fresh.cu", ANSWERS)
-fresh_triton = partial(triton, file="fresh_triton")
+exam, torch_exam, triton = exams(globals(), "fresh", ANSWERS)
 
 exam("rope_table", "memory/dram", f"{BYTES} at_roof",
      "streams 512 MiB in place, 16 bytes a lane; the table of 2 MiB stays in L2", elements=1 << 26, grid=1 << 16)  # fmt: skip
@@ -73,21 +71,21 @@ exam("splitk_in_turn", "latency", "less_stall share_awaited_work fewer_fences fe
 torch_exam("cross_entropy_rows", "memory/dram latency", f"{BYTES} at_roof {IN_FLIGHT} fewer_barriers",
     "Triton: 128 MiB of logits read once, two reductions of a row",
     lambda torch, normal: partial(
-        fresh_triton("cross_entropy", 2048), normal(2048, 32768), (normal(2048).abs() * 1000).long(),
+        triton("cross_entropy", 2048), normal(2048, 32768), (normal(2048).abs() * 1000).long(),
         torch.empty_like(normal(2048).float()), length=32768, num_warps=16))
 torch_exam("dropout_philox", "compute", "less_of_pipe less_fma less_alu fewer_instructions",
     "Triton: forty 32-bit multiplications for each element of 2 bytes",
     lambda torch, normal: partial(
-        fresh_triton("dropout", 1 << 16), x := normal(1 << 26), torch.empty_like(x), 1234, 0.1, block=1024))
+        triton("dropout", 1 << 16), x := normal(1 << 26), torch.empty_like(x), 1234, 0.1, block=1024))
 torch_exam("layer_norm_backward", "memory/dram latency", f"{BYTES} at_roof {IN_FLIGHT} fewer_barriers",
     "Triton: borderline: 192 MiB, four reductions of a row one after the other",
     lambda torch, normal: partial(
-        fresh_triton("layer_norm_backward", 8192), x := normal(8192, 4096), normal(8192, 4096), normal(4096),
+        triton("layer_norm_backward", 8192), x := normal(8192, 4096), normal(8192, 4096), normal(4096),
         torch.empty_like(x), length=4096, num_warps=8))
 torch_exam("experts_product", "memory/dram latency", f"{BYTES} at_roof {IN_FLIGHT} copy_by_tma",
     "Triton: 256 MiB of 64 experts' weights for 16 tokens each, three stages",
     lambda torch, normal: partial(
-        fresh_triton("experts_product", 16, 64), normal(64, 16, 1024), normal(64, 1024, 2048),
+        triton("experts_product", 16, 64), normal(64, 16, 1024), normal(64, 1024, 2048),
         torch.empty_like(normal(64, 16, 2048)), inner=1024, columns=2048, tile=128, num_stages=3))
 torch_exam("sampling_softmax_tiny", "launch latency imbalance", "fuse_or_batch larger_launches use_graph",
     "a softmax of 64 rows of 1024: 2 to 3 µs",

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.exam_kernels import triton
-from tests.unseen_kernels import BYTES, IN_FLIGHT, exams
+from tests.exam_kernels import BYTES, IN_FLIGHT, exams
 
 ANSWERS: dict[str, tuple[str, str, str]] = {}
 """Workload -> the limits and the first steps of which any is right, as in tests/test_exam.py, and what was built in."""
 
-exam, torch_exam = exams(globals(), "last.cu", ANSWERS)
-last_triton = partial(triton, file="last_triton")
+exam, torch_exam, triton = exams(globals(), "last", ANSWERS)
 
 exam("rgba_to_luma", "memory/dram", f"{BYTES} at_roof",
      "streams 320 MiB, two loads of 16 bytes a lane", elements=1 << 26, grid=1 << 15)  # fmt: skip
@@ -81,13 +79,13 @@ exam("group_by_shared", "latency", IN_FLIGHT,
 torch_exam("rms_norm_residual", "memory/dram latency", f"{BYTES} at_roof {IN_FLIGHT} fewer_barriers",
     "Triton: 256 MiB in one pass, a reduction of a row between",
     lambda torch, normal: partial(
-        last_triton("rms_norm_residual", 8192), x := normal(8192, 4096), normal(8192, 4096), normal(4096),
+        triton("rms_norm_residual", 8192), x := normal(8192, 4096), normal(8192, 4096), normal(4096),
         torch.empty_like(x), length=4096, num_warps=8))
 torch_exam("product_ieee", "compute/fma_pipe compute/issue_slots memory/shared_memory memory/l1_data",
     "use_tensor_cores less_fma fewer_shared_passes",
     "Triton: 1408 x 1536 x 1536 in single precision, 1024 of 1174 instructions multiply-adds; wanted: TF32",
     lambda torch, normal: partial(
-        last_triton("product_ieee", 22, 24), a := normal(1408, 1536).float(), normal(1536, 1536).float(),
+        triton("product_ieee", 22, 24), a := normal(1408, 1536).float(), normal(1536, 1536).float(),
         torch.empty_like(a), size=1536, tile=64))
 torch_exam("ema_lerp", "memory/dram", f"{BYTES} at_roof",
     "384 MiB, a multiply-add each",

@@ -5,44 +5,14 @@ who knew the names of the steps and the two exams before it. Collected by ``test
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from tests.exam_kernels import CudaExam, TorchExam
+from tests.exam_kernels import BYTES, IN_FLIGHT, exams
 
 ANSWERS: dict[str, tuple[str, str, str]] = {}
 """Workload -> the limits and the first steps of which any is right, as in tests/test_exam.py, and what was built in."""
 
-IN_FLIGHT = "more_loads more_warps less_stall"
-BYTES = "need_fewer_bytes move_fewer_bytes"
-
-
-Make = Callable[[Any, Callable[..., Any]], object]
-
-
-def exams(
-    module: dict[str, Any], file: str, answers: dict[str, tuple[str, str, str]]
-) -> tuple[Callable[..., None], Callable[[str, str, str, str, Make], None]]:
-    """What adds to a module, and its answers, a kernel of the file of tests/kernels, launched as the attributes say, and
-    what adds a workload of what a function makes of torch and half-precision random numbers of a shape."""
-
-    def add(base: type, name: str, answer: tuple[str, str, str], **attributes: object) -> None:
-        answers[name] = answer
-        module[name] = type(
-            name, (base,), {"__module__": module["__name__"], "name": name, "summary": answer[2], **attributes}
-        )
-
-    def exam(name: str, limits: str, first_steps: str, built_in: str, **launch: float) -> None:
-        add(CudaExam, name, (limits, first_steps, built_in), file=file, **launch)
-
-    def torch_exam(name: str, limits: str, first_steps: str, built_in: str, make: Make) -> None:
-        add(TorchExam, name, (limits, first_steps, built_in), make=staticmethod(make))
-
-    return exam, torch_exam
-
-
-exam, torch_exam = exams(globals(), "unseen.cu", ANSWERS)
+exam, torch_exam, _ = exams(globals(), "unseen", ANSWERS)
 
 exam("swiglu_gate", "memory/dram", f"{BYTES} at_roof",
      "streams 384 MiB, 16 bytes a lane", elements=1 << 26, grid=1 << 15)  # fmt: skip

@@ -1,11 +1,4 @@
-// The kernels of tests/last_kernels.py: each after a line with its name, compiled alone behind what stands before
-// the first. count, the floats of in and of out, is a power of two.
-
-#define KERNEL(NAME) extern "C" __global__ void NAME(const float* in, float* out, int count, int repeats)
-#define THREAD (blockIdx.x * blockDim.x + threadIdx.x)
-#define LANE (threadIdx.x % 32)
-
-__device__ unsigned scrambled(unsigned x) { x *= 2654435761u; x ^= x >> 15; return x * 2246822519u; }
+// The kernels of tests/last_kernels.py; common.cu says how.
 
 //# rgba_to_luma: four bytes a pixel to one, eight pixels a thread
 KERNEL(rgba_to_luma)
