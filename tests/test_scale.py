@@ -231,8 +231,14 @@ def nvml(env: Env, **more: str) -> Env:
     "something else uses a GPU, slows it down, changes its limit or loses memory's content while a batch measures",
     "the batch is set aside, with the reason, and measured again",
 )
-def test_a_gpu_that_was_not_left_alone(place: Path, env: Env, local: Path) -> None:
-    trouble, why = "process", "something else was on it: 1 ("
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [
+        ("process", "something else was on it: 1 ("),
+        ("slowdown", "it was slowed down: hardware for heat"),
+    ],
+)
+def test_a_gpu_that_was_not_left_alone(place: Path, env: Env, local: Path, trouble: str, why: str) -> None:
     folder = place / trouble
     words = ("study", "small.toml", "--on", "local", "--out", trouble, "--no-documents")
     done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_TROUBLE=f"{place}/{trouble}.made:{trouble}"))

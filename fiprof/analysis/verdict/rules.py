@@ -314,8 +314,8 @@ def judge(
     why = causes(row, found, stalls, names)
     if found is not None:
         others = limits.others()
-        loads_wait = top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls)
-        loads_wait = loads_wait or (limits.elsewhere is not None and limits.elsewhere.value >= DOMINANT_STALL)
+        for_loads = bool(top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls))
+        waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= DOMINANT_STALL)
         # A second resource says more than that none is saturated.
         near = sorted((each for each in others if each[1] < NOISE), key=lambda each: each[0].kind is Kind.LATENCY)
         if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
@@ -323,7 +323,7 @@ def judge(
             near = [each for each in others if each[0][:2] == limits.busiest[:2]]
         elif found.kind is Kind.IMBALANCE and limits.binds_while_working:
             near = [each for each in others if each[0] is limits.busiest]
-        elif loads_wait and limits.latency and found.kind is Kind.MEMORY and found.value < SATURATED and not why:
+        elif waits and limits.latency and found.kind is Kind.MEMORY and found.value < SATURATED and not why:
             near = [(limits.latency, found.value - BUSY)]
         if near:
             runner_up, margin = near[0]
