@@ -78,28 +78,30 @@ def with_ranges(folder: Path) -> int:
     depth = np.where(place == 0, 1, 2 + (place - 1) % 2)
     parent = np.where(depth == 1, 0, np.where(depth == 2, 1 + 41 * layer, np.arange(len(layer))))
     name = np.where(depth == 1, layer, np.where(depth == 2, 30 + call % 20, 50 + call % 40))
-    schema, written = tables.schema("ranges"), 0
+    schema, size = tables.schema("ranges"), len(layer) + 1
+    pieces: list[pa.Table] = []
     with tables.writer(folder, "ranges") as write:
         for number, (begins, done) in enumerate(zip(begin, end, strict=True)):
             until = np.where(depth == 1, done[layer * 20 + 19], done[call])
-            size = len(layer) + 1
             columns = {
                 "domain": [""] * size,
                 "name": [f"step {number}: {number % 9} requests", *texts[name]],
                 "start_ns": np.append(begins[0], begins[call]),
                 "end_ns": np.append(done[-1], until),
                 "depth": np.append(0, depth),
-                "parent": [None, *(written + parent).tolist()],
+                "parent": [None, *(number * size + parent).tolist()],
                 "kind": ["push_pop"] * size,
                 "pid": np.full(size, pids[0]),
                 "tid": np.full(size, tids[0]),
             }
             nothing = pa.nulls(size)
-            write(
-                pa.table([pa.array(columns.get(each.name, nothing)).cast(each.type) for each in schema], schema=schema)
-            )
-            written += size
-    return written
+            made = [pa.array(columns.get(each.name, nothing)).cast(each.type) for each in schema]
+            pieces.append(pa.table(made, schema=schema))
+            # As an import writes them.
+            if len(pieces) * size >= 4 * ROW_GROUP or number + 1 == len(begin):
+                write(pa.concat_tables(pieces).unify_dictionaries().combine_chunks())
+                pieces.clear()
+    return len(begin) * size
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.copies import speed
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.samples import Samples
-from fiprof.analysis.trace import thread_keys
+from fiprof.analysis.trace import marks, thread_keys
 from fiprof.model import tables
 from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding
@@ -25,7 +25,7 @@ from fiprof.model.quantities import metric
 from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
-from fiprof.model.spans import LONG_AGO, NOTHING, covered, innermost, split, union
+from fiprof.model.spans import LONG_AGO, NOTHING, by_thread, covered, split, union
 
 PHASES = ("measure", "setup", "warmup", "all")
 PIECES = 79
@@ -128,7 +128,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     for kind in found:
         groups[kind["group"]].append(kind)
     groups = {group: each for group, each in groups.items() if any(kind["number"] in kept for kind in each)}
-    copies, calls, memory = _copies(run), _calls(run), _device_memory(run)
+    copies, calls, memory = _copies(run), _calls(run) if phased else {}, _device_memory(run)
 
     # What is asked of each group's kernels: how much they cover of the time before these moments.
     parts: dict[int, list[Any]] = {}
@@ -349,35 +349,37 @@ def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
 
 def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     """CUDA calls by phase, case and rank, in fiprof's ranges of the case; those of a name together."""
-    rows = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
-    ranks = ranks_of(run).of("ranges").tolist() if ranks_of(run).several and rows else [None] * len(rows)
-    ours: dict[tuple[Any, ...], int] = {}
-    inside: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    cases = {case.id for case in run.cases}
-    for row, rank in zip(rows, ranks, strict=True):
-        if row["domain"] == FIPROF_DOMAIN and row["parent"] is not None and row["end_ns"] is not None:
-            of = rows[int(row["parent"])]["name"], row["name"], rank
-            if of[0] in PHASES and (not cases or of[1] in cases):
-                thread = int(thread_keys(row["pid"], row["tid"]))
-                inside[thread].append((row["start_ns"], row["end_ns"], ours.setdefault(of, len(ours))))
-    threads = {thread: innermost(*np.array(sorted(each), np.int64).reshape(-1, 3).T) for thread, each in inside.items()}
-    found: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
-    for piece in run.pieces("api", ("name", "start_ns", "end_ns", "pid", "tid")) if threads else ():
+    ranges, ranks = marks(run), ranks_of(run)
+    ours, phase = (
+        np.array([each in wanted for each in names], bool)
+        for names, wanted in ((ranges.domains, (FIPROF_DOMAIN,)), (ranges.texts, PHASES))
+    )
+    rows = np.flatnonzero(ours[ranges.domain] & (ranges.parents != NOTHING) & (ranges.ends != NOTHING))
+    rows = rows[phase[ranges.name[ranges.parents[rows]]]]
+    if cases := {case.id for case in run.cases}:
+        rows = rows[np.array([each in cases for each in ranges.texts], bool)[ranges.name[rows]]]
+    rows = rows[np.lexsort((ranges.ends[rows], ranges.starts[rows]))]
+    rank = ranks.of("ranges")[rows] if ranks.several and len(rows) else np.full(len(rows), NOBODY)
+    outer, inner = ranges.name[ranges.parents[rows]], ranges.name[rows]
+    places, label = np.unique([outer, inner, rank], axis=1, return_inverse=True)
+    threads = by_thread(ranges.threads[rows], ranges.starts[rows], ranges.ends[rows], label.ravel())
+    found = [dict[str, Row]() for _ in places.T]
+    for piece in run.pieces("api", ("name", "start_ns", "end_ns", "pid", "tid")) if len(rows) else ():
         names, name = coded(piece["name"])
         start, end, pid, tid = (numbers(piece[each]) for each in ("start_ns", "end_ns", "pid", "tid"))
         for thread, mine in split(thread_keys(pid, tid)):
             if thread in threads:
-                label = threads[thread].at(start[mine])
-                both = np.where(label == NOTHING, 0, 1 + label.astype(np.int64) * len(names) + name[mine])
+                within = threads[thread].at(start[mine])
+                both = np.where(within == NOTHING, 0, 1 + within.astype(np.int64) * len(names) + name[mine])
                 counts, times = np.bincount(both), np.bincount(both, end[mine] - start[mine])
                 for each in np.flatnonzero(counts[1:]).tolist():
-                    total = found[each // len(names), names[each % len(names)] or "?"]
-                    total[0] += int(counts[1 + each])
-                    total[1] += int(times[1 + each])
-    of_label: dict[int, list[Row]] = defaultdict(list)
-    for (label_, name_), (count, ns) in found.items():
-        of_label[label_].append({"name": name_, "count": count, "total_us": ns / 1e3})
-    return {of: sorted(of_label[number], key=lambda row: -row["total_us"]) for of, number in ours.items()}
+                    called = names[each % len(names)] or "?"
+                    row = found[each // len(names)].setdefault(called, {"name": called, "count": 0, "total_us": 0.0})
+                    row["count"] += int(counts[1 + each])
+                    row["total_us"] += float(times[1 + each]) / 1e3
+    made = (sorted(each.values(), key=lambda row: -row["total_us"]) for each in found)
+    of = [(*(ranges.texts[n] for n in each), who if ranks.several else None) for *each, who in places.T.tolist()]
+    return dict(zip(of, made, strict=True))
 
 
 def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]]]:
@@ -408,7 +410,7 @@ def _missing(
     if (run.cases or run.imported) and not phased:
         said = [row["text"] or "" for row in run.rows("diagnostics", ("text",))]
         kind, why = "no_ranges", "the trace has no NVTX ranges at all. Is the Python package nvtx there?"
-        if run.rows("ranges", ("domain",)):
+        if run.row_count("ranges"):
             kind, why = "other_ranges", "the trace does not have the NVTX domain {domain}"
             if run.imported:
                 kind, why = "no_cases", "fiprof import --range NAME makes cases of NVTX ranges"
