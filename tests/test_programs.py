@@ -93,7 +93,7 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
         (Cause.LAUNCH, None, None): 15, (Cause.GPU, None, None): 5, (Cause.CALL, "cuLibraryLoadData", None): 30,
         (Cause.UNKNOWN, None, None): 90,
     }  # fmt: skip
-    (activity,) = (part.activity for part in parts(run, within_steady=False).values())
+    (activity,) = parts(run, within_steady=False).values()
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
 
 
@@ -103,7 +103,7 @@ def test_copies_and_streams(tmp_path: Path) -> None:
         kernels=[kernel(0, 10, 1), kernel(5, 20, 2, stream=8), kernel(50, 60, 3)],
         copies=[{"us": (15, 40), "kind": "Host-to-Device"}],
     )
-    (activity,) = (part.activity for part in parts(run, within_steady=False).values())
+    (activity,) = parts(run, within_steady=False).values()
     assert activity.side_by_side_ns == 5_000
     assert (activity.copies_ns, activity.only_copies_ns) == (25_000, 20_000)
     assert (activity.kernels_ns, activity.idle_ns) == (30_000, 10_000)

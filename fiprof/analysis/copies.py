@@ -60,7 +60,7 @@ def copies(run: Run, *, within_steady: bool = False) -> list[Row]:
         alone = sum(each for what, each in part.copies.items() if (what.kind, what.memory) == (kind, memory))
         rows.append({
             "rank": ranks.on(device), "device": device, "kind": kind, "memory": memory, "count": int(count),
-            "total_ms": int(ns) / 1e6, "share": int(ns) / max(part.activity.window_ns, 1), "alone_ms": alone / 1e6,
+            "total_ms": int(ns) / 1e6, "share": int(ns) / max(part.window_ns, 1), "alone_ms": alone / 1e6,
             **speed(run, kind or "", int(size), int(ns)),
         })  # fmt: skip
     return sorted(rows, key=lambda row: -row["total_ms"])

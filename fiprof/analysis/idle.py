@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,27 +74,6 @@ IDLE = (
 )
 
 
-@dataclass(frozen=True)
-class Activity:
-    """What a GPU did from its first work to its last."""
-
-    rank: int | None
-    """Rank of the GPU; None in a run of one rank, and where several ran on it."""
-    device: int
-    window_ns: int
-    kernels_ns: int
-    """In which at least one kernel ran."""
-    side_by_side_ns: int
-    """In which kernels of two streams or more ran."""
-    copies_ns: int
-    """In which a copy or a memory set ran."""
-    only_copies_ns: int
-    """In which one ran and no kernel."""
-    idle_ns: int
-    gaps: int
-    """Stretches without any work."""
-
-
 class Why(NamedTuple):
     cause: Cause
     call: str | None = None
@@ -106,12 +86,6 @@ class Why(NamedTuple):
     """Of host work: whether a piece of it takes OWN_WORK_NS or more."""
 
 
-Causes = dict[Why, int]
-"""ns of each."""
-HostPieces = dict[int, list[tuple["Ints", "Ints", "Ints"]]]
-"""Thread (its key) -> starts, ends and labels of ranges of long pieces of host work while the GPU was idle."""
-
-
 class Copying(NamedTuple):
     kind: str
     memory: str | None
@@ -119,18 +93,43 @@ class Copying(NamedTuple):
     range: str | None
 
 
-class Part(NamedTuple):
-    """A GPU's time inside or outside its steady part."""
+@dataclass
+class Activity:
+    """What a GPU did from its first work to its last, or inside or outside its steady part."""
 
-    activity: Activity
-    causes: Causes
-    pieces: HostPieces
-    copies: dict[Copying, int]
-    """ns in which copies ran and no kernel."""
-    streams: dict[int, int]
-    """ns of the kernels of each stream."""
-    switches: int
+    rank: int | None
+    """Rank of the GPU; None in a run of one rank, and where several ran on it."""
+    device: int
+    window_ns: int = 0
+    kernels_ns: int = 0
+    """In which at least one kernel ran."""
+    side_by_side_ns: int = 0
+    """In which kernels of two streams or more ran."""
+    copies_ns: int = 0
+    """In which a copy or a memory set ran."""
+    idle_ns: int = 0
+    gaps: int = 0
+    """Stretches without any work."""
+    switches: int = 0
     """How often a kernel was on another stream than the one before."""
+    causes: Counter[Why] = field(default_factory=Counter)
+    """ns of each."""
+    copies: Counter[Copying] = field(default_factory=Counter)
+    """ns in which copies ran and no kernel."""
+    streams: Counter[int] = field(default_factory=Counter)
+    """ns of the kernels of each stream."""
+    host: list[tuple[int, Ints, Ints, Ints]] = field(default_factory=list)
+    """Long pieces of host work while it was idle: thread (its key), starts, ends and labels of ranges."""
+
+    @property
+    def only_copies_ns(self) -> int:
+        """In which a copy ran and no kernel."""
+        return self.window_ns - self.idle_ns - self.kernels_ns
+
+    def __add__(self, other: Activity) -> Activity:
+        place = ("rank", "device")
+        sums = {name: of + getattr(other, name) for name, of in vars(self).items() if name not in place}
+        return Activity(self.rank, self.device, **sums)
 
 
 def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
@@ -146,8 +145,8 @@ def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
             sums[why[:3]] += ns
         rows += [
             {
-                "rank": part.activity.rank, "device": part.activity.device, "cause": cause, "call": call,
-                "range": range_, "total_ns": ns, "total_ms": ns / 1e6, "share": ns / part.activity.window_ns,
+                "rank": part.rank, "device": part.device, "cause": cause, "call": call,
+                "range": range_, "total_ns": ns, "total_ms": ns / 1e6, "share": ns / part.window_ns,
             }
             for (cause, call, range_), ns in sums.items()
             if ns
@@ -155,30 +154,18 @@ def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["total_ns"])
 
 
-def parts(run: Run, *, within_steady: bool = True) -> dict[int, Part]:
+def parts(run: Run, *, within_steady: bool = True) -> dict[int, Activity]:
     """What each GPU did in its steady part, or in all, by its number; empty without nsys."""
     found = run.once(_measured)
-    return {device: steady if within_steady else _together(steady, other) for device, (steady, other) in found.items()}
+    return {device: inside if within_steady else inside + other for device, (inside, other) in found.items()}
 
 
-def outside(run: Run) -> dict[int, Part]:
+def outside(run: Run) -> dict[int, Activity]:
     """What each GPU did outside its steady part."""
     return {device: other for device, (_, other) in run.once(_measured).items()}
 
 
-def _together(one: Part, other: Part) -> Part:
-    sums = {
-        each.name: getattr(one.activity, each.name) + getattr(other.activity, each.name)
-        for each in fields(Activity)[2:]
-    }
-    causes = Counter(one.causes) + Counter(other.causes)
-    copies, streams = Counter(one.copies) + Counter(other.copies), Counter(one.streams) + Counter(other.streams)
-    pieces = {key: one.pieces.get(key, []) + other.pieces.get(key, []) for key in {*one.pieces, *other.pieces}}
-    switches = one.switches + other.switches
-    return Part(replace(one.activity, **sums), causes, pieces, copies, streams, switches)
-
-
-def _measured(run: Run) -> dict[int, tuple[Part, Part]]:
+def _measured(run: Run) -> dict[int, tuple[Activity, Activity]]:
     """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
     started_by, called_by, kinds = kernel_calls(run), calls(run).of("copies"), Kinds()
     found: list[list[Ints]] = []
@@ -190,7 +177,7 @@ def _measured(run: Run) -> dict[int, tuple[Part, Part]]:
     order = np.argsort(copies[0], kind="stable")
     copies = [column[order] for column in (*copies, called_by)]
     known = [Copying(kind or "", memory, phases(run).path(label)) for kind, memory, label in kinds.numbers]
-    host, gpus, at = _Host(run), dict[int, _Gpu](), 0
+    host, ranks, gpus, at = _Host(run), ranks_of(run), dict[int, _Gpu](), 0
     for piece in run.pieces("kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
         columns = starts, ends, started_by[at : (at := at + piece.num_rows)], pids << 32 | streams
@@ -198,34 +185,23 @@ def _measured(run: Run) -> dict[int, tuple[Part, Part]]:
             if device not in gpus:
                 mine = copies[2] == device
                 own = [copies[column][mine] for column in (0, 1, 4, 3)]
-                gpus[device] = _Gpu(host, steady(run)[device], int(starts[rows][0]), *own)
+                activity = Activity(ranks.on(device), device)
+                gpus[device] = _Gpu(host, activity, steady(run)[device], int(starts[rows][0]), *own)
             gpus[device].take(*(column[rows] for column in columns))
-    ranks = ranks_of(run)
-    return {device: gpu.found(ranks.on(device), device, known) for device, gpu in sorted(gpus.items())}
-
-
-class _Part:
-    """What is counted of a GPU inside or outside its steady part."""
-
-    def __init__(self) -> None:
-        self.window_ns = self.kernels_ns = self.idle_ns = self.side_by_side_ns = self.copies_ns = self.gaps = 0
-        self.switches = 0
-        self.causes: Causes = defaultdict(int)
-        self.pieces: HostPieces = defaultdict(list)
-        self.streams: dict[int, int] = defaultdict(int)
+    return {device: gpu.found(known) for device, gpu in sorted(gpus.items())}
 
 
 class _Gpu:
     """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
 
-    def __init__(self, host: _Host, steady: Steady, first_ns: int, *copies: Ints) -> None:
-        """first_ns: start of the first kernel. copies: starts, ends, calls and kinds, by start."""
+    def __init__(self, host: _Host, activity: Activity, steady: Steady, first_ns: int, *copies: Ints) -> None:
+        """activity: nothing yet. first_ns: of the first kernel. copies: starts, ends, calls and kinds, by start."""
         self.host, self.copies = host, copies[:3]
         edges = np.concatenate([[LONG_AGO], np.column_stack([steady.begins, steady.ends]).ravel(), [-LONG_AGO]])
         lasting = edges[1:] > edges[:-1]
         self.tiles = Stretches(edges[:-1][lasting], edges[1:][lasting], (np.arange(len(edges) - 1) % 2)[lasting])
         """Outside (0) and inside (1) the steady part."""
-        self.parts = (_Part(), _Part())
+        self.parts = activity, deepcopy(activity)
         self.first_ns = min([first_ns, *copies[0][:1].tolist()])
         self.reached = self.kernels_reached = self.first_ns
         until = np.maximum.accumulate(np.append(self.first_ns, copies[1]))[:-1]
@@ -245,7 +221,7 @@ class _Gpu:
         for part, _, begins_, stops_ in self._split(begins, stops):
             setattr(part, name, getattr(part, name) + int((stops_ - begins_).sum()))
 
-    def _split(self, begins: Ints, stops: Ints) -> Iterator[tuple[_Part, Any, Ints, Ints]]:
+    def _split(self, begins: Ints, stops: Ints) -> Iterator[tuple[Activity, Any, Ints, Ints]]:
         """What of disjoint intervals, by start, lies outside and inside: rows, begins and ends."""
         if not len(begins):
             return
@@ -273,29 +249,17 @@ class _Gpu:
         work = (starts, ends, calls)
         self._explain(*map(np.concatenate, zip(work, before, strict=True)) if count else work)
 
-    def found(self, rank: int | None, device: int, kinds: Sequence[Copying]) -> tuple[Part, Part]:
+    def found(self, kinds: Sequence[Copying]) -> tuple[Activity, Activity]:
         """What it did in all, inside and outside. kinds: of copies, by number."""
         self._explain(*self.copies)
         self._side_by_side(*(np.empty(0, np.int64),) * 3, np.iinfo(np.int64).max)
         self._add("window_ns", np.array([self.first_ns]), np.array([self.reached]))
         alone = np.diff(self.copy_edges)[::2] - np.diff(self.covered)[::2]
-        made = []
         for label, part in enumerate(self.parts):
-            sums = _sums(self.copy_kinds[here := self.copy_parts == label], alone[here])
-            activity = Activity(
-                rank=rank,
-                device=device,
-                window_ns=part.window_ns,
-                kernels_ns=part.kernels_ns,
-                side_by_side_ns=part.side_by_side_ns,
-                copies_ns=part.copies_ns,
-                only_copies_ns=part.window_ns - part.idle_ns - part.kernels_ns,
-                idle_ns=part.idle_ns,
-                gaps=part.gaps,
-            )
-            copies = {kinds[number]: ns for number, ns in sums.items()}
-            made.append(Part(activity, part.causes, part.pieces, copies, part.streams, part.switches))
-        return made[1], made[0]
+            here = self.copy_parts == label
+            part.copies.update({kinds[of]: ns for of, ns in _sums(self.copy_kinds[here], alone[here]).items()})
+        other, inside = self.parts
+        return inside, other
 
     def _explain(self, starts: Ints, ends: Ints, calls: Ints) -> None:
         """The gaps before the next kernels and copies."""
@@ -355,7 +319,7 @@ class _Host:
         of_threads = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
         self.ranges = {number: between(found) for number, found in of_threads.items()}
 
-    def explain(self, begins: Ints, stops: Ints, rows: Ints, further: Ints, part: _Part) -> None:
+    def explain(self, begins: Ints, stops: Ints, rows: Ints, further: Ints, part: Activity) -> None:
         """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began.
         further: whether the same call had launched the work before too."""
         known = rows != NOTHING
@@ -376,7 +340,7 @@ class _Host:
             if len(gaps[0]):
                 self._of_thread(thread, *gaps[:4], part)
 
-    def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: _Part) -> None:
+    def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: Activity) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
         host, width = len(self.calls.names), len(self.phases) + 1
         in_calls, ranges = self.calls.nested[thread].during(int(begins[0]), int(stops[-1])), self.ranges[thread]
@@ -393,7 +357,7 @@ class _Host:
         within, starts, ends, places = ranges.overlaps(starts, ends)
         found.append((of[within], host + long[within], places, ends - starts))
         if (kept := long[within]).any():
-            part.pieces[self.threads[thread]].append((starts[kept], ends[kept], places[kept]))
+            part.host.append((self.threads[thread], starts[kept], ends[kept], places[kept]))
         # After the launching call: on the way to the GPU, and then waiting there.
         arrived = np.clip(to + ON_ITS_WAY_NS, begins, stops)
         every, places = np.arange(len(begins)), ranges.at(from_)

@@ -13,7 +13,7 @@ import numpy as np
 from fiprof.analysis.comm import delays
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
-from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Cause, Part, Why, between, outside, parts
+from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, Cause, Why, between, outside, parts
 from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.analysis.verdict.model import TimeOf
@@ -178,12 +178,12 @@ def saves_more(row: Row) -> bool:
 class _Gpu:
     """What takes a GPU's time, as rows."""
 
-    def __init__(self, run: Run, part: Part, at: Steady, kernels: Sequence[Row], changing: float) -> None:
+    def __init__(self, run: Run, part: Activity, at: Steady, kernels: Sequence[Row], changing: float) -> None:
         self.run, self.part, self.at, self.rows = run, part, at, list[Row]()
-        self.window_ns = max(part.activity.window_ns, 1)
+        self.window_ns = max(part.window_ns, 1)
         self.steps = len(at.steps)
         traced = calls(run)
-        pids = {rank.pid for rank in ranks_of(run).all if (rank.device or 0) == max(part.activity.device, 0)}
+        pids = {rank.pid for rank in ranks_of(run).all if (rank.device or 0) == max(part.device, 0)}
         threads = None
         if pids and len({key >> 32 for key in traced.threads}) > 1:
             threads = [n for key, n in traced.threads.items() if key >> 32 in pids]
@@ -200,7 +200,7 @@ class _Gpu:
         self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
-        self.scale = part.activity.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
+        self.scale = part.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
         self.small = [row for row in kernels if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"])]
         self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
         self.copying: dict[str | None, int] = defaultdict(int)
@@ -246,7 +246,7 @@ class _Gpu:
     ) -> None:
         self.rows.append(
             {
-                "rank": self.part.activity.rank, "device": self.part.activity.device, "cause": cause, "name": name,
+                "rank": self.part.rank, "device": self.part.device, "cause": cause, "name": name,
                 "range": range_, "per_step": per_step, "total_ns": ns, "total_ms": ns / 1e6,
                 "share": ns / self.window_ns, "bound_pct": made.bound_pct if made else None,
                 "estimate_pct": made.estimate_pct if made else None, "step": made,
@@ -284,7 +284,7 @@ class _Gpu:
                 unknown = cause in (Waste.GPU, Waste.HOST, Waste.GIL, Waste.INPUT)
                 count = self.per_step(self.count(counted)) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
-                saves = min(max(self.host_ns[cause, name], ns), self.part.activity.idle_ns)
+                saves = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     self.add(cause, ns, name, range_, per_step=count, saves_ns=ns + launching, estimate_ns=ns)
                     continue
@@ -317,15 +317,12 @@ class _Gpu:
     def _of_host(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
         """Host work by the function that was seen in it, else by range."""
         ranges = waste.pop((Waste.HOST, None), {})
-        of_threads = [
-            (thread, [np.concatenate(columns) for columns in zip(*pieces, strict=True)])
-            for thread, pieces in self.part.pieces.items()
-        ]
-        for thread, (begins, ends, labels) in of_threads:
+        for thread, begins, ends, labels in self.part.host:
             for key, path, ns in self._functions(thread, begins, ends, labels):
                 waste[key][path] += ns
                 ranges[path] = ranges.get(path, 0) - ns
-            # While the GPU worked too.
+        # While the GPU worked too.
+        for thread in dict.fromkeys(thread for thread, *_ in self.part.host):
             nested = calls(self.run).nested.get(calls(self.run).threads[thread])
             if nested is not None:
                 _, begins, ends, labels = between(nested, only=True).overlaps(self.at.begins, self.at.ends)
@@ -370,9 +367,9 @@ class _Gpu:
                 for range_, of_range in ranges.items():
                     waste[longest][range_] += of_range
                 continue
-            hidden = ns if device else min(ns, self.part.activity.kernels_ns)
+            hidden = ns if device else min(ns, self.part.kernels_ns)
             if cause is Waste.PAGEABLE_COPIES:  # which the host waits for, as it does not for others
-                hidden = ns + min(ns, self.part.activity.idle_ns)
+                hidden = ns + min(ns, self.part.idle_ns)
             self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind="less_copying" if device else None)
 
     def _launches(self, ns: float, range_: str | None, gaps: float) -> None:
@@ -476,7 +473,7 @@ class _Gpu:
 
     def _of_ranks(self) -> float:
         """Waiting for other ranks in collectives. Returns its ns."""
-        rank = self.part.activity.rank
+        rank = self.part.rank
         if rank is None:
             return 0.0
         late = delays(self.run, rank, self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)).get(0, [])
@@ -492,7 +489,7 @@ class _Gpu:
         """Streams that take turns although each kernel leaves room for another's."""
         busy, waits = sum(self.part.streams.values()), self.count(WAITS_ON_GPU)
         turns = self.part.switches
-        if len(self.part.streams) < 2 or not busy or self.part.activity.side_by_side_ns > 0.05 * busy:
+        if len(self.part.streams) < 2 or not busy or self.part.side_by_side_ns > 0.05 * busy:
             return
         if turns < 2 * max(self.steps, 1) or waits < turns / 2:
             return
@@ -508,8 +505,8 @@ class _Gpu:
 
     def told(self) -> Finding:
         """Which part it is about."""
-        at, activity = self.at, self.part.activity
-        others = outside(self.run)[activity.device].activity.window_ns if at.by is not By.WHOLE else 0
+        at, activity = self.at, self.part
+        others = outside(self.run)[activity.device].window_ns if at.by is not By.WHOLE else 0
         values: Row = {
             "steps": self.steps, "step_ms": (at.step_ns or 0.0) / 1e6, "steady_ms": activity.window_ns / 1e6,
             "window_ms": (activity.window_ns + others) / 1e6, "name": at.name,
@@ -527,12 +524,12 @@ class _Gpu:
         """What took the time outside the steady part."""
         if self.at.by is By.WHOLE:
             return None
-        other = outside(self.run)[self.part.activity.device]
+        other = outside(self.run)[self.part.device]
         sums: dict[Waste, int] = defaultdict(int)
         for why, ns in other.causes.items():
             sums[self._waste(why, 0.0)[0]] += ns
-        sums[Waste.KERNEL], sums[Waste.COPIES] = other.activity.kernels_ns, other.activity.only_copies_ns
-        total = other.activity.window_ns
+        sums[Waste.KERNEL], sums[Waste.COPIES] = other.kernels_ns, other.only_copies_ns
+        total = other.window_ns
         shown = [
             finding("part", "{cause} {share:.0%}", cause=cause, share=ns / total)
             for cause, ns in sorted(sums.items(), key=lambda item: -item[1])[:3]
@@ -550,7 +547,7 @@ class _Gpu:
 
     def answer(self, ranking: Sequence[Row]) -> Finding:
         """The first row as a sentence."""
-        activity = self.part.activity
+        activity = self.part
         values: Row = {name: getattr(activity, name) for name in ("rank", "device")}
         values["idle_share"] = activity.idle_ns / self.window_ns
         words = "The GPU is idle" if activity.rank is None else "Rank {rank}: the GPU is idle"

@@ -128,7 +128,7 @@ def top(
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
         words = "the trace has no {kernels} with the grid and block that ncu profiled: the program's two runs differ"
         warnings.append(finding("not_matched", words, kernels=tuple(lost)))
-    active = tuple(part.activity for part in parts(run, within_steady=within_steady).values())
+    active = tuple(parts(run, within_steady=within_steady).values())
     return Top(
         program=found,
         activities=active,
