@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
+from fiprof.model.spans import NOTHING
 from fiprof.parsers import nsys, nsys_export
-from fiprof.parsers.nsys import NOWHERE, Range, Scope, Scopes, nested
+from fiprof.parsers.nsys import Range, Scope, Scopes, nested
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.sqlite_pages import NotPlainError, Pages
 from tests.nsys_exports import (
@@ -688,7 +689,7 @@ def test_the_scope_of_every_moment(tree: Tree, elsewhere: Tree, endless: bool) -
             for found in ranges
             if found.thread == 5 and found.domain == "fiprof" and found.start_ns <= moment < found.last_ns
         ]
-        got = None if position == NOWHERE else scopes.all[position]
+        got = None if position == NOTHING else scopes.all[position]
         assert got == expected_scope(names)
 
 
@@ -704,7 +705,7 @@ def test_ranges_that_share_a_tick() -> None:
     scopes = Scopes(ranges)
     positions = scopes.at(np.ones(6, np.int64), np.array([9, 10, 19, 20, 29, 30], np.int64)).tolist()
     inside, after = Scope("warmup", "rope[a=1]"), Scope("warmup")
-    found = [None if position == NOWHERE else scopes.all[position] for position in positions]
+    found = [None if position == NOTHING else scopes.all[position] for position in positions]
     assert found == [Scope("setup"), inside, inside, after, after, None]
 
 

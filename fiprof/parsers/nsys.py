@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from fiprof.errors import FiprofError
 from fiprof.files import scratch
 from fiprof.model import tables
-from fiprof.model.spans import within
+from fiprof.model.spans import NOTHING, by_thread, within
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, printable, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.sqlite_pages import Ints
@@ -222,9 +222,7 @@ MEASURE = "measure"
 PHASES = ("setup", "warmup", MEASURE)
 MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
 """Values of NVTX_EVENTS.eventType."""
-FOREVER = 1 << 63
-NOWHERE = -1
-"""The position of no scope."""
+FOREVER = (1 << 63) - 1
 
 
 class Range(NamedTuple):
@@ -315,24 +313,10 @@ class Scopes:
 
         declared: those that are cases besides the runner's; each time, counted in its process, is an iteration.
         """
-        # Thread -> from each moment on (ns, ascending), the position of the scope that holds.
-        self._timelines: dict[int, list[tuple[int, int]]] = defaultdict(list)
         positions: dict[Scope, int] = {}
         of_range: dict[int | None, Scope | None] = {}
-        open_ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
         times: dict[tuple[int, str], int] = defaultdict(int)
-
-        def add(thread: int, moment: int, position: int) -> None:
-            timeline = self._timelines[thread]
-            timeline.append((max(moment, timeline[-1][0]) if timeline else moment, position))
-
-        def close(thread: int, now_ns: int) -> None:
-            """Take the ranges that have ended off the stack; from the end of each, the one around it holds."""
-            stack = open_ranges[thread]
-            while stack and stack[-1][0] <= now_ns:
-                end_ns, _ = stack.pop()
-                add(thread, end_ns, stack[-1][1] if stack else NOWHERE)
-
+        held: list[tuple[int, int, int, int]] = []
         for index, found in enumerate(ranges):
             case = case_of(found.domain, found.name, declared)
             if found.kind != "push_pop" or not (case or found.domain == FIPROF_DOMAIN):
@@ -349,23 +333,18 @@ class Scopes:
             elif scope and scope.phase == MEASURE and scope.iteration is None and iteration:
                 scope = scope._replace(iteration=int(iteration[1]))
             of_range[index] = scope
-            position = NOWHERE if scope is None else positions.setdefault(scope, len(positions))
-            close(found.thread, found.start_ns)
-            add(found.thread, found.start_ns, position)
-            open_ranges[found.thread].append((found.last_ns, position))
-        for thread in open_ranges:
-            close(thread, FOREVER - 1)
+            position = NOTHING if scope is None else positions.setdefault(scope, len(positions))
+            held.append((found.thread, found.start_ns, found.last_ns, position))
+        self._threads = by_thread(*np.array(held, np.int64).reshape(-1, 4).T)
         self.all = list(positions)
         """Every scope once; other tables refer to them by position."""
 
     def at(self, threads: Ints, times_ns: Ints) -> npt.NDArray[np.int32]:
-        """The position in ``all`` of the scope of each moment on a thread (globalTid), NOWHERE outside all of them."""
-        found = np.full(len(times_ns), NOWHERE, np.int32)
-        for thread, timeline in self._timelines.items():
+        """The position in ``all`` of the scope of each moment on a thread (globalTid), NOTHING outside all of them."""
+        found = np.full(len(times_ns), NOTHING, np.int32)
+        for thread, stretches in self._threads.items():
             here = threads == thread
-            moments, positions = np.array(timeline, np.int64).T
-            step = np.searchsorted(moments, times_ns[here], side="right")
-            found[here] = np.append(NOWHERE, positions)[step]
+            found[here] = stretches.at(times_ns[here])
         return found
 
 
@@ -443,7 +422,7 @@ class Calls:
         # CUPTI gives the correlation 0 to what no call started.
         untraced = (self._keys[at] != keys) | (_numbers(piece["correlation"]) == 0)
         durations_ns, positions = self._durations_ns[at], self._positions[at]
-        scopes = pa.array(positions, pa.int32(), mask=untraced | (positions == NOWHERE))
+        scopes = pa.array(positions, pa.int32(), mask=untraced | (positions == NOTHING))
         encoded = scopes.dictionary_encode()
         return {
             "start_ns": piece["start_ns"],
@@ -488,7 +467,7 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls
             keys[here] = _call_keys(threads, piece["correlation"])
             durations_ns[here] = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
             positions[here] = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
-    keys[rows], durations_ns[rows], positions[rows] = LARGEST_KEY, UNKNOWN, NOWHERE
+    keys[rows], durations_ns[rows], positions[rows] = LARGEST_KEY, UNKNOWN, NOTHING
     return rows, Calls(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
 
 
@@ -740,13 +719,13 @@ def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: 
     sources = {"start_ns": "start", "end_ns": "end", "thread": "globalTid", "domain": "domainId", "name": "textId"}
     fields = [column(name, source) for name, source in sources.items()]
     for piece in export.scan(NVTX, fields, order="start_ns") if gil else ():
-        start, end, thread, domain, name = (_numbers(each, NOWHERE) for each in piece.columns)
+        start, end, thread, domain, name = (_numbers(each, NOTHING) for each in piece.columns)
         here = np.isin((thread >> ID_BITS & ID_MASK) << 32 | domain, gil) & (end > start)
         pieces.append(np.stack([start, end, thread, name])[:, here])
     start, end, thread, name = np.concatenate(pieces, axis=1)
     ids = np.unique(name).tolist()
     waits = np.isin(name, [number for number, text in zip(ids, export.strings(ids), strict=True) if text == WAITING])
-    holder, longest = np.full(len(start), NOWHERE), np.zeros(len(start))
+    holder, longest = np.full(len(start), NOTHING), np.zeros(len(start))
     for other in np.unique(thread).tolist():
         held = np.flatnonzero(~waits & (thread == other))
         waited = np.flatnonzero(waits & (thread != other) & (thread >> ID_BITS == other >> ID_BITS))
@@ -754,10 +733,10 @@ def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: 
         more = ns > longest[waited]
         holder[waited[more]], longest[waited[more]] = other, ns[more]
     known = np.isin(thread >> ID_BITS, [each >> ID_BITS for each in sampled])
-    told = waits & ~(known & (~np.isin(thread, sampled) | ((holder != NOWHERE) & ~np.isin(holder, sampled))))
+    told = waits & ~(known & (~np.isin(thread, sampled) | ((holder != NOTHING) & ~np.isin(holder, sampled))))
     columns = {"start_ns": start, "end_ns": end, "pid": thread >> ID_BITS & ID_MASK, "tid": thread & ID_MASK}
     found = {key: pa.array(values[told]) for key, values in columns.items()}
-    found["holder"] = pa.array(holder[told] & ID_MASK, mask=holder[told] == NOWHERE)
+    found["holder"] = pa.array(holder[told] & ID_MASK, mask=holder[told] == NOTHING)
     nothing = {field.name: pa.nulls(int(told.sum()), field.type) for field in tables.schema("host_samples")}
     return pa.table({**nothing, **found}).cast(tables.schema("host_samples"))
 
