@@ -43,8 +43,6 @@ MOST_BUFFERED = 4.0
 """Skews that the transfer of a send/receive takes at least, where its bandwidth is told."""
 PARTS, ONCE = 4, 2.0
 """What recurs is in two of so many parts of the collectives: what takes over twice the second longest does not."""
-REPEATED = 3
-"""A range whose name comes this often on a thread may be a step."""
 CELLS = 60
 """Pieces of a rank's track."""
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
@@ -437,18 +435,10 @@ class Activity:
         on_gpu = {COPY: self.copy[rank], COMMUNICATION: self.communicate[rank], KERNEL: self.compute[rank]}
         held = [each for intervals in on_gpu.values() for each in intervals]
         on_thread = [clock.to_first(each) for of in (in_calls, in_ranges) for each in (of.starts, of.ends)]
-        bounds = np.sort(np.concatenate([*held, *on_thread, starts]))
-        bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
         # Every interval in pieces between two bounds.
-        first, last = np.searchsorted(bounds, begins, side="right"), np.searchsorted(bounds, ends, side="left")
-        counts = np.maximum(last - first, 0) + 1
-        interval = np.repeat(np.arange(len(begins)), counts)
-        offset = np.arange(len(interval)) - np.repeat(np.cumsum(counts) - counts, counts)
-        edges, place = np.append(bounds, 0), first[interval] + offset
-        left = np.where(offset == 0, begins[interval], edges[np.minimum(place - 1, len(bounds))])
-        final = offset == counts[interval] - 1
-        right = np.where(final, ends[interval], edges[np.minimum(place, len(bounds))])
-
+        bounds = np.sort(np.concatenate([*held, *on_thread, starts, begins, ends]))
+        bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
+        interval, left, right, _ = Stretches(bounds[:-1], bounds[1:], bounds[:-1]).overlaps(begins, ends)
         call, range_ = (each.at(clock.to_own(left)) for each in (in_calls, in_ranges))
         doing = np.where(call != NOTHING, DOING.index(CALL), DOING.index(HOST))
         for each, intervals in on_gpu.items():
@@ -484,11 +474,7 @@ class Steps:
         found = marks(run)
         start, end, thread = found.starts, found.ends, found.threads
         kept = found.own & (end != UNKNOWN)
-        _, place, counts = np.unique(
-            np.column_stack([thread, found.alike]), axis=0, return_inverse=True, return_counts=True
-        )
-        repeats = kept & (counts[place.ravel()] >= REPEATED)
-        steps = repeats & ~found.inside(repeats)
+        steps = found.repeating(kept)
         for chosen in (kept & (found.depths == 0), steps):
             for each in np.unique(kernels.thread[kernels.thread != UNKNOWN]):
                 mine = np.flatnonzero(chosen & (thread == each))

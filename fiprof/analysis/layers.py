@@ -8,8 +8,8 @@ import numpy as np
 from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.moments import Launched, Moments
 from fiprof.analysis.requests import says, short_name
-from fiprof.analysis.steady import COVERED, FEWEST_STEPS, LONGEST_STEP, REGULAR, repeated
-from fiprof.analysis.trace import SEPARATOR, folded, phases
+from fiprof.analysis.steady import COVERED, LONGEST_STEP, REGULAR, repeated
+from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, folded, phases
 from fiprof.model.arrays import Ints
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import COLLECTIVE

@@ -15,9 +15,9 @@ import numpy as np
 from fiprof.analysis.comm import Delay, delays
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
-from fiprof.analysis.steady import COVERED, FEWEST_STEPS, OPERATORS, By, steady
+from fiprof.analysis.steady import COVERED, OPERATORS, By, steady
 from fiprof.analysis.torch_memory import TorchMemory
-from fiprof.analysis.trace import Marks, calls, marks, of_device, phases, thread_keys
+from fiprof.analysis.trace import FEWEST_STEPS, Marks, calls, marks, of_device, phases, thread_keys
 from fiprof.model.arrays import Floats, Ints, coded, grid_blocks, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.trace import calls, kernel_calls, marks, of_device
-from fiprof.model.arrays import Ints, Quantiles, arrow, coded, numbers
+from fiprof.analysis.trace import FEWEST_STEPS, calls, kernel_calls, marks, of_device
+from fiprof.model.arrays import Ints, Quantiles, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
@@ -19,8 +19,8 @@ from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
 from fiprof.text import functor
 
 FOREVER = -LONG_AGO
-FEWEST_STEPS, FEWEST_PATTERNS = 3, 5
-"""Ranges of one name, and repetitions of a kernel, that are steps."""
+FEWEST_PATTERNS = 5
+"""Repetitions of a kernel that are steps."""
 LONGER = 1.5
 """Times the median step: what takes longer than this, at the beginning, is start-up."""
 COVERED = 0.5
@@ -139,10 +139,8 @@ def _marked(
         yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
         return
     own &= (starts >= limits[0]) & (ends <= limits[1]) & ~found.again
-    _, groups = coded(arrow(coded(arrow(found.threads))[1].astype(np.int64) * len(found.folded) + alike))
-    repeats = own & (np.bincount(groups[own], minlength=int(groups.max()) + 1)[groups] >= FEWEST_STEPS)
-    outermost = repeats & ~found.inside(repeats)
-    series = [np.flatnonzero(outermost & (groups == each)) for each in np.unique(groups[outermost])]
+    outermost = found.repeating(own)
+    series = [np.flatnonzero(outermost & (found.series == each)) for each in np.unique(found.series[outermost])]
     for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
         if len(rows) >= FEWEST_STEPS and not found.folded[alike[rows[0]]].startswith(OPERATORS):
             once_only = len({texts[number] for number in np.unique(name[rows])}) == 1

@@ -31,6 +31,8 @@ SEPARATOR = " > "
 """Between the names of nested ranges."""
 FEWER_RANGES, COUNTS_FAR = 1_000_000, 500
 """In a trace with more ranges, names that are the same but for their numbers are told apart up to so many."""
+FEWEST_STEPS = 3
+"""Ranges of one thread, of the same name but for its numbers, that may be steps: so many at least."""
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -139,6 +141,16 @@ class Marks:
     def again(self) -> Any:
         """Whether each lies right in one of its own name: of a loop that pushes and never pops, or of a recursion."""
         return (self.parents != NOTHING) & (self.name == self.name[self.parents])
+
+    @functools.cached_property
+    def series(self) -> Ints:
+        """The number of each one's thread and folded name together."""
+        return coded(arrow(coded(arrow(self.threads))[1].astype(np.int64) * len(self.folded) + self.alike))[1]
+
+    def repeating(self, chosen: Any) -> Any:
+        """Which are the outermost of those chosen whose series has FEWEST_STEPS of them or more: they may be steps."""
+        often = chosen & (np.bincount(self.series[chosen], minlength=len(chosen) + 1)[self.series] >= FEWEST_STEPS)
+        return often & ~self.inside(often)
 
     def around(self, chosen: Any) -> Ints:
         """How many of the chosen ranges, of its thread and domain, each lies in. chosen: a flag of each range."""
