@@ -11,7 +11,7 @@ import numpy as np
 
 from fiprof.model.arrays import MISSING, Floats, Ints, coded, floats, numbers
 from fiprof.model.run import Run, once
-from fiprof.model.spans import split, union, within
+from fiprof.model.spans import covered, split, union, within
 
 METRICS = {
     "sms_active": ("SMs Active", "sms_active_pct"),
@@ -70,15 +70,9 @@ class Samples:
             return np.full(len(length), np.nan)
         times, values = self.series[key]
         windows = np.minimum(np.append(np.diff(times), self.period_ns), self.period_ns)
-        ends = times + windows
-        corners = np.column_stack([times, ends]).ravel()
-        sampled = np.repeat(np.cumsum(windows), 2)
-        sampled[::2] -= windows
-        total = np.repeat(np.cumsum(windows * values), 2)
-        total[::2] -= windows * values
-        time = np.diff(np.interp(edges, corners, sampled))
+        sampled, total = (np.diff(covered(times, times + windows, edges, each)) for each in (1, values))
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(time >= length / 2, np.diff(np.interp(edges, corners, total)) / time, np.nan)
+            return np.where(sampled >= length / 2, total / sampled, np.nan)
 
     @functools.cached_property
     def largest(self) -> dict[str, float]:

@@ -40,12 +40,13 @@ def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Int
     return (starts, ends) if there.all() else (starts[there], ends[there])
 
 
-def covered(starts: Ints, ends: Ints, moments: Ints | Floats) -> Floats:
-    """How much of the time before each moment lies in disjoint intervals, by start, ns."""
+def covered(starts: Ints | Floats, ends: Ints | Floats, moments: Ints | Floats, weights: Floats | int = 1) -> Floats:
+    """How much of the time before each moment lies in disjoint intervals, by start, ns; or times the weight of each."""
     if not len(starts):
         return np.zeros(len(moments))
-    total = np.repeat(np.cumsum(ends - starts), 2)
-    total[::2] -= ends - starts
+    held = (ends - starts) * weights
+    total = np.repeat(np.cumsum(held), 2)
+    total[::2] -= held
     found: Floats = np.interp(moments, np.column_stack([starts, ends]).ravel(), total)
     return found
 

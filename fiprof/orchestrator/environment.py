@@ -132,33 +132,28 @@ def run_git(
     folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """git in a folder's checkout, without hooks, filters and monitors of it. Raises OSError, TimeoutExpired."""
-    return _run(folder, *words, timeout_s=timeout_s, env={**_no_filters(folder), **(env or {})})
-
-
-def _no_filters(folder: Path) -> dict[str, str]:
-    """Variables that make the filters of a checkout's configuration empty."""
-    names = r"^filter\..*\.(clean|smudge|process|required)$"
-    done = _run(folder, "config", "--null", "--name-only", "--get-regexp", names)
-    keys = done.stdout.split("\0")[:-1] if done.returncode == 0 else []
-    empty = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(keys)}
-    return {**empty, **{key.replace("KEY", "VALUE"): "" for key in empty}, "GIT_CONFIG_COUNT": str(len(empty))}
-
-
-def _run(
-    folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not OF_A_CHECKOUT.match(name)}
     safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-    return subprocess.run(
-        ["git", *safe, *words],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        errors="surrogateescape",
-        timeout=timeout_s,
-        check=False,
-        env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **(env or {})},
-    )
+
+    def git(words: Sequence[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *safe, *words],
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=timeout_s,
+            check=False,
+            env={**inherited, "GIT_OPTIONAL_LOCKS": "0", **env},
+        )
+
+    filters = r"^filter\..*\.(clean|smudge|process|required)$"
+    found = git(("config", "--null", "--name-only", "--get-regexp", filters), {})
+    keys = found.stdout.split("\0")[:-1] if found.returncode == 0 else []
+    empty = {"GIT_CONFIG_COUNT": str(len(keys))}
+    for number, key in enumerate(keys):
+        empty |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": ""}
+    return git(words, {**empty, **(env or {})})
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ class Index:
 
         Raises FiprofError where the database refuses.
         """
-        from fiprof.model.catalogue.store import stamp
+        from fiprof.model.catalogue.store import read_entry, stamp
         from fiprof.model.finding import finding
 
         if rebuild:
@@ -69,23 +69,12 @@ class Index:
             self.catalogue.remove(self.archive, gone)
         new = [each for name, each in there.items() if known.get(name) != each[1]]
         for start in range(0, len(new), BATCH):
-            self._add(new[start : start + BATCH])
+            batch = new[start : start + BATCH]
+            self.catalogue.add(self.archive, [read_entry(self.root / name, stamped) for name, stamped in batch])
         if len(new) >= MANY:
             self.catalogue.analyze()
         words = "{read} read, {removed} removed, {runs} runs in all"
         return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(there))
-
-    def add(self, folder: Path) -> None:
-        """Read one run of the archive. Raises FiprofError."""
-        from fiprof.model.catalogue.store import stamp
-
-        if stamped := stamp(folder):
-            self._add([(folder.name, stamped)])
-
-    def _add(self, stamps: Sequence[tuple[str, str]]) -> None:
-        from fiprof.model.catalogue.store import read_entry
-
-        self.catalogue.add(self.archive, [read_entry(self.root / name, stamp) for name, stamp in stamps])
 
 
 def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> Index:
@@ -157,9 +146,12 @@ def share(folder: Path, tell: Callable[[str], None]) -> None:
     tell: is told what has to be waited for.
     """
     if os.environ.get(VARIABLE):
+        from fiprof.model.catalogue.store import read_entry, stamp
         from fiprof.orchestrator.run_folder import Archive
 
-        opened(Archive(folder.parent, tell)).add(folder)
+        index = opened(Archive(folder.parent, tell))
+        if stamped := stamp(folder):
+            index.catalogue.add(index.archive, [read_entry(folder, stamped)])
 
 
 def _file(root: Path) -> Path:

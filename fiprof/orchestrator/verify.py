@@ -49,16 +49,13 @@ def verify(folder: Path) -> Verified:
     there = dict(_walk(folder))
     size = sum(status.st_size for status in there.values())
 
-    def named(state: FileState, file: str, **values: Any) -> Finding:
-        return finding(state, state.words, run=name, file=file, **values)
-
     try:
         manifest = read_manifest(folder)
     except FiprofError as error:
-        damaged = named(FileState.DAMAGED, FILE_NAME, reason=error.message)
+        damaged = _said(folder, FileState.DAMAGED, FILE_NAME, reason=error.message)
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
-    of_raw = [named(*each[:2], **each[2]) for each in (*_raw_files(folder, manifest), *_others(manifest, there))]
-    of_tables = [named(*each[:2], **each[2]) for each in _changed_tables(folder, manifest)]
+    of_raw = [*_raw_files(folder, manifest), *_others(folder, manifest, there)]
+    of_tables = list(_changed_tables(folder, manifest))
     state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
     return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, (*of_raw, *of_tables))
 
@@ -96,11 +93,12 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                 yield entry.name, entry.stat(follow_symlinks=False)
 
 
-Said = tuple[FileState, str, dict[str, Any]]
-"""What is to be said of a file, its name, and what the words need besides."""
+def _said(folder: Path, state: FileState, file: str, **values: Any) -> Finding:
+    """What is to be said of a file. values: what its words need besides."""
+    return finding(state, state.words, run=folder.resolve().name, file=file, **values)
 
 
-def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Said]:
+def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Finding]:
     """The files that the run's actions made, and those that were imported and not copied."""
     pruned = {each.path: each.when for each in manifest.pruned}
     linked = [file.path for file in manifest.imported if file.linked]
@@ -112,22 +110,22 @@ def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Said]:
                 packing.checksum(folder, name)
             elif packing.stored(folder, name) is None:
                 if name in pruned:
-                    yield FileState.PRUNED, name, {"when": pruned[name]}
+                    yield _said(folder, FileState.PRUNED, name, when=pruned[name])
                 else:
-                    yield FileState.WITHHELD if private else FileState.MISSING, name, {}
+                    yield _said(folder, FileState.WITHHELD if private else FileState.MISSING, name)
             elif name in pruned:
-                yield FileState.LEFTOVER, name, {}
+                yield _said(folder, FileState.LEFTOVER, name)
             elif packing.checksum(folder, name) != entry.sha256:
-                yield FileState.CHANGED, name, {}
+                yield _said(folder, FileState.CHANGED, name)
         except (FiprofError, OSError) as error:
             if private and isinstance(error, PermissionError):
-                yield FileState.WITHHELD, name, {}
+                yield _said(folder, FileState.WITHHELD, name)
             else:
                 reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
-                yield FileState.DAMAGED, name, {"reason": reason}
+                yield _said(folder, FileState.DAMAGED, name, reason=reason)
 
 
-def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Said]:
+def _others(folder: Path, manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Finding]:
     """What lies in the folder that its run did not make."""
     for name, status in sorted(there.items()):
         head, _, last = name.partition("/")
@@ -140,10 +138,10 @@ def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Sa
         regular = stat.S_ISREG(status.st_mode)
         if not (known and regular):
             harmful = head in RAW_FOLDERS or not regular
-            yield FileState.PLANTED if harmful else FileState.EXTRA, name, {}
+            yield _said(folder, FileState.PLANTED if harmful else FileState.EXTRA, name)
 
 
-def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Said]:
+def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
     """The tables that are not those that were made, or, where that was not recorded, cannot be read to their ends."""
     made = {(entry.path, entry.sha256) for entry in manifest.tables}
     for name in KNOWN_TABLES:
@@ -151,13 +149,13 @@ def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Said]:
         try:
             if made and files.exists(folder, file):
                 if (file, packing.checksum(folder, file)) not in made:
-                    yield FileState.CHANGED, file, {}
+                    yield _said(folder, FileState.CHANGED, file)
             elif tables.table_path(folder / TABLES, name).exists():
                 reader = tables.Reader(folder / TABLES, name)
                 for _ in reader.pieces(reader.names, PIECE_ROWS):
                     pass
         except (FiprofError, OSError) as error:
-            yield FileState.DAMAGED, file, {"reason": getattr(error, "message", None) or str(error)}
+            yield _said(folder, FileState.DAMAGED, file, reason=getattr(error, "message", None) or str(error))
 
 
 def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, damaged: bool) -> TablesState:
