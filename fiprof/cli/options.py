@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,7 +19,6 @@ from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, clear, write_whole
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from fiprof.model.manifest import RunKind
     from fiprof.model.run import Run
@@ -49,6 +49,28 @@ filters = functools.partial(click.option, cls=Option, heading="Filters")
 quiet_option = general("--quiet", is_flag=True, help="No progress.")
 
 
+def count(name: str, default: int | None, words: str, *, least: int = 1) -> Callable[[F], F]:
+    """An option that takes a number N."""
+    shown = default is not None
+    return click.option(name, type=click.IntRange(least), default=default, show_default=shown, metavar="N", help=words)
+
+
+def seconds(name: str, default: float, words: str) -> Callable[[F], F]:
+    """An option that takes a time above 0, given to the command with ``_s`` behind its name."""
+    kind, key = FiniteRange(0, None, True, unit="s"), f"{name.removeprefix('--')}_s"
+    return click.option(name, key, type=kind, default=default, show_default=True, metavar="S", help=words)
+
+
+def choice(name: str, choices: Sequence[str], words: str) -> Callable[[F], F]:
+    """An option that takes one of the choices, by default the first."""
+    return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=words)
+
+
+def file(name: str, metavar: str, words: str) -> Callable[[F], F]:
+    """An option that takes the path of a file to write."""
+    return click.option(name, metavar=metavar, type=click.Path(dir_okay=False, path_type=Path), help=words)
+
+
 def archive_option(function: F) -> F:
     """``--artifacts DIR``, given to the command as ``archive``."""
 
@@ -63,8 +85,6 @@ def archive_option(function: F) -> F:
     )
     @functools.wraps(function)
     def wrapped(*args: Any, artifacts: str, **kwargs: Any) -> Any:
-        from pathlib import Path
-
         from fiprof.orchestrator.run_folder import Archive
 
         archive = Archive(Path(artifacts), output.message)
@@ -114,8 +134,6 @@ def archive_folder(ctx: click.Context) -> str:
 
 def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The runs that a shell offers: ``latest``, and those of the archive."""
-    from pathlib import Path
-
     names = sorted(path.name for path in Path(archive_folder(ctx)).glob("[!.]*") if (path / "run.json").exists())
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 

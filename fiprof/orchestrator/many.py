@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -55,7 +55,7 @@ class Job:
     """Path or URL."""
     root: str
     """The archive: a folder or a URL."""
-    ranges: list[str] = field(default_factory=list)
+    ranges: Sequence[str] = ()
     link: bool = False
     timeout_s: float = 3600.0
     memory_bytes: int | None = None

@@ -78,16 +78,7 @@ class CollectCommand(options.SettingsCommand):
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @options.supervision_options
 @options.archive_option
-def collect_command(
-    archive: Archive,
-    kernels: str | None,
-    workloads: tuple[str, ...],
-    replay: str | None,
-    wait: bool,
-    dry_run: bool,
-    quiet: bool,
-    **words: Any,
-) -> None:
+def collect_command(archive: Archive, replay: str | None, wait: bool, dry_run: bool, quiet: bool, **words: Any) -> None:
     """Profile kernels: plain run, nsys, ncu, exports, tables, into a dated run folder.
 
     The folder's path goes to standard output, progress to standard error. The parameters of the workloads take comma
@@ -99,14 +90,13 @@ def collect_command(
 
     own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
     if replay is not None:
-        if kernels or workloads:
+        if words["kernels"] or words["workloads"]:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
         source = archive.find(replay, lambda each: each.kind == "run" and not each.imported)
         with measuring(archive, quiet=quiet) as bench:
             result = collect.replay(source, bench)
         return conclude(result, ("fiprof verdict", "fiprof report"))
-    given = {key: word for key, word in words.items() if word is not None}
-    request = CollectRequest(cases=tuple(choose_cases([*options.split(kernels or ""), *workloads], given)), **own)
+    request = CollectRequest(cases=tuple(choose_cases(**words)), **own)
     if dry_run:
         folder = archive.root / f"DATE-{request.label}"
         commands = CollectCommands(folder, tools_for_show(request.tools), request.timeout_s, request)
@@ -116,32 +106,26 @@ def collect_command(
     return conclude(result, ("fiprof verdict", "fiprof report"))
 
 
-def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
-    """The cases of the named workloads.
+def choose_cases(kernels: str | None, workloads: Sequence[str], **params: str | None) -> list[Case]:
+    """The cases that a command line names: of workloads, each with those of the parameters' comma lists that it has.
 
-    words: parameter -> comma list. Each goes to the workloads that have it.
     Raises FiprofError (exit status 2) for no workload, or a parameter that none of them has.
     """
     from fiprof.workloads.base import parameters
     from fiprof.workloads.case import make_cases
     from fiprof.workloads.registry import builtin, canonical, find
 
-    if not names:
+    named = [*options.split(kernels or ""), *workloads]
+    if not named:
         raise FiprofError("which kernel?", "--kernel prefill, or --kernel all; fiprof kernels lists them", exit_code=2)
-    names = [each for name in names for each in (builtin() if name == "all" else [canonical(name)])]
+    names = [each for name in named for each in (builtin() if name == "all" else [canonical(name)])]
     known = {name: {parameter.name for parameter in parameters(find(name))} for name in dict.fromkeys(names)}
-    for word in words:
-        if not any(word in has for has in known.values()):
-            raise FiprofError(
-                f"{', '.join(known)} has no parameter --{word.replace('_', '-')}",
-                "fiprof kernels lists the parameters of each workload",
-                exit_code=2,
-            )
-    return [
-        case
-        for name, has in known.items()
-        for case in make_cases(name, {word: options.split(text) for word, text in words.items() if word in has})
-    ]
+    lists = {param: options.split(text) for param, text in params.items() if text is not None}
+    if unknown := [param for param in lists if not any(param in has for has in known.values())]:
+        what = f"{', '.join(known)} has no parameter --{unknown[0].replace('_', '-')}"
+        raise FiprofError(what, "fiprof kernels lists the parameters of each workload", exit_code=2)
+    of_workloads = {name: {param: lists[param] for param in lists if param in has} for name, has in known.items()}
+    return [case for name, own in of_workloads.items() for case in make_cases(name, own)]
 
 
 def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:
@@ -186,15 +170,7 @@ def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, p
 
 @click.command("capture", cls=options.Command, epilog="Example: fiprof capture server --duration 5")
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--duration",
-    "duration_s",
-    type=options.FiniteRange(0, None, True, unit="s"),
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds that are traced.",
-)
+@options.seconds("--duration", 5.0, "Seconds that are traced.")
 @options.quiet_option
 @options.archive_option
 def capture_command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None:
@@ -224,27 +200,11 @@ def capture_command(archive: Archive, name: str, duration_s: float, quiet: bool)
     "--on", default="", metavar="WHERE", help="A run of each file: local, local:N at a time, dask:tcp://HOST:PORT."
 )
 @click.option("--to", default="", metavar="URL", help="A run of each file, moved there, e.g. s3://BUCKET/archive.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=options.FiniteRange(0, None, True, unit="s"),
-    default=3600.0,
-    show_default=True,
-    metavar="S",
-    help="Longest that one of many files may take.",
-)
+@options.seconds("--timeout", 3600.0, "Longest that one of many files may take.")
 @options.quiet_option
 @options.archive_option
 def import_command(
-    archive: Archive,
-    files: tuple[str, ...],
-    ranges: tuple[str, ...],
-    name: str,
-    link: bool,
-    on: str,
-    to: str,
-    timeout_s: float,
-    quiet: bool,
+    archive: Archive, files: tuple[str, ...], name: str, on: str, to: str, timeout_s: float, quiet: bool, **read: Any
 ) -> None:
     """Make a run of files of nsys and ncu, for all commands that read runs; the files are left as they are.
 
@@ -258,21 +218,20 @@ def import_command(
     not those that are in the archive already. What cannot be read, hangs or takes too much memory is named.
     """
     if on or to or any("://" in each or (glob.has_magic(each) and not Path(each).exists()) for each in files):
-        root = to or str(archive.root.absolute())
-        import_many(files, root, on or "local", {"ranges": list(ranges), "link": link, "timeout_s": timeout_s})
+        import_many(files, to or str(archive.root.absolute()), on or "local", timeout_s=timeout_s, **read)
         return
     from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.importing import import_files
 
     with measuring(archive, quiet=quiet) as bench:
-        result = import_files(list(map(Path, files)), bench, ranges=ranges, name=name, link=link)
+        result = import_files(list(map(Path, files)), bench, name=name, **read)
     tools = {file.tool_name for file in read_manifest(result.path).imported}
     # What reads what each tool left.
     readers = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
     conclude(result, [command for tool, command in readers.items() if tool in tools])
 
 
-def import_many(patterns: Sequence[str], root: str, on: str, wishes: dict[str, Any]) -> None:
+def import_many(patterns: Sequence[str], root: str, on: str, **wishes: Any) -> None:
     """Make a run of each file. wishes: further fields of each job."""
     from fiprof.cli.progress import supervised
     from fiprof.orchestrator import many

@@ -43,12 +43,7 @@ if TYPE_CHECKING:
 @click.option("--range", "ranges", multiple=True, metavar="NAME", help="Of files: as fiprof import takes it.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every case and kernel.")
 @click.option("--anyway", is_flag=True, help="Compare what was measured under other conditions too.")
-@click.option(
-    "--out",
-    metavar="FILE.html",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write a page with charts: both sides beside each other, a delta a quantity.",
-)
+@options.file("--out", "FILE.html", "Also write a page with charts: both sides beside each other, a delta a quantity.")
 @format_option
 @supervision_options
 @archive_option
@@ -57,8 +52,6 @@ def command(
     a: str | None,
     b: str | None,
     sides: tuple[str, str] | None,
-    kernels: str | None,
-    workloads: tuple[str, ...],
     explain: bool,
     dry_run: bool,
     ranges: tuple[str, ...],
@@ -100,7 +93,7 @@ def command(
         from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
         side_a, side_b = map(parse_side, sides)
-        own, cases = settings_and_cases(kernels, workloads, words)
+        own, cases = settings_and_cases(words)
         request = CompareRequest(a=side_a, b=side_b, pairs=pairs_of(side_a, side_b, cases), **own)
         if dry_run:
             print_processes(request, archive)
@@ -198,18 +191,14 @@ def _write_page(report: Document, out: Path) -> None:
 # What fiprof gate measures too
 
 
-def settings_and_cases(
-    kernels: str | None, workloads: tuple[str, ...], words: dict[str, Any]
-) -> tuple[dict[str, Any], list[Case]]:
+def settings_and_cases(words: dict[str, Any]) -> tuple[dict[str, Any], list[Case]]:
     """The settings of a comparison by name, and the cases that are named. words: both, from the command line."""
     from fiprof.model.settings import CompareSettings, settings_of
 
     own = {each.name: words.pop(each.name) for each in settings_of(CompareSettings)}
     if own["order_seed"] is None:
         own["order_seed"] = random.randrange(1_000_000)
-    names = [*options.split(kernels or ""), *workloads]
-    params = {name: word for name, word in words.items() if word is not None}
-    return own, choose_cases(names, params) if names or params else []
+    return own, choose_cases(**words) if any(words.values()) else []
 
 
 def print_processes(request: CompareRequest, archive: Archive) -> None:

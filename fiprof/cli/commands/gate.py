@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.compare import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
-    from fiprof.workloads.case import Case
 
 SLOWER_EXIT = 3
 ELSEWHERE = "name another file with {}"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 """File of Markdown that GitHub shows on the page of a workflow's run."""
-OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -61,8 +59,8 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--strict", is_flag=True, help="Fail too (exit status 1) where a case cannot be told, or is gone.")
 @click.option("--kernel", "kernels", metavar="LIST", help="Only these workloads; without --against those to measure.")
 @workload_option
-@click.option("--junit", metavar="FILE", type=OUTPUT, help="Also write JUnit XML, a test a case.")
-@click.option("--comment", metavar="FILE", type=OUTPUT, help="Also write Markdown for a pull request's comment.")
+@options.file("--junit", "FILE", "Also write JUnit XML, a test a case.")
+@options.file("--comment", "FILE", "Also write Markdown for a pull request's comment.")
 @click.option(
     "--github/--no-github",
     default=None,
@@ -81,8 +79,6 @@ def command(
     now: str,
     max_slowdown_pct: float,
     strict: bool,
-    kernels: str | None,
-    workloads: tuple[str, ...],
     junit: Path | None,
     comment: Path | None,
     github: bool | None,
@@ -103,7 +99,7 @@ def command(
     from fiprof.reports import measured_table, writers
 
     name = against or base or ""
-    request, others = _request(archive, against, folder, base, now, settings_and_cases(kernels, workloads, words))
+    request, others = _request(archive, against, folder, base, now, words)
     if dry_run:
         print_processes(request, archive)
         return
@@ -146,18 +142,13 @@ def command(
 
 
 def _request(
-    archive: Archive,
-    against: str | None,
-    folder: str,
-    base: str | None,
-    now: str,
-    asked: tuple[dict[str, Any], list[Case]],
+    archive: Archive, against: str | None, folder: str, base: str | None, now: str, words: dict[str, Any]
 ) -> tuple[CompareRequest, list[GatedCase]]:
-    """What is to be measured, and the cases that only one side has. asked: settings and cases."""
+    """What is to be measured, and the cases that only one side has. words: settings and cases."""
     from fiprof.orchestrator.baselines import pairs_against
     from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
-    settings, cases = asked
+    settings, cases = settings_and_cases(words)
     baseline = read_baseline(archive.root, against) if against else None
     if base is None:
         if baseline is None:

@@ -168,14 +168,7 @@ def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
 @click.option("--dry-run", is_flag=True, help="Say what would go.")
 @options.format_option
 @options.archive_option
-def prune_command(
-    archive: Archive,
-    older_than: timedelta,
-    keep_baselines: bool,
-    keep_tags: tuple[str, ...],
-    dry_run: bool,
-    format_: Format,
-) -> None:
+def prune_command(archive: Archive, dry_run: bool, format_: Format, **which: Any) -> None:
     """Remove the raw files of old runs, nine tenths of an archive.
 
     Tables, report, logs and run.json stay, so that every command reads such a run as before; run.json says what went
@@ -187,7 +180,7 @@ def prune_command(
 
     found = []
     with working("prune") as tell:
-        for run in prune(archive, older_than, keep_baselines=keep_baselines, keep_tags=keep_tags, dry_run=dry_run):
+        for run in prune(archive, dry_run=dry_run, **which):
             tell(run["name"])
             found.append(run)
     options.show(pruned(found, dry_run=dry_run), format_)
@@ -245,9 +238,7 @@ def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Fo
 @click.option(
     "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."
 )
-@click.option(
-    "--out", metavar="FILE.html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page with charts."
-)
+@options.file("--out", "FILE.html", "Also write a page with charts.")
 @click.option("--all", "every", is_flag=True, help="Every line, not those alone that changed most.")
 @click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
 @options.format_option

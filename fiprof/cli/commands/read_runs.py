@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.comm import By
     from fiprof.reports.view import Format
+
 TABLES = ("kernels", "ranges", "idle", "copies", "program")
 ACROSS = ("kernels", "idle", "steps", "ranks", "outliers")
 """Those of ``top --over``."""
+OVER = "Which as JSON and CSV; with --over which at all: kernels, idle, steps, ranks or outliers."
 MOST_NAMED = 5
 """Runs that are left out, by name."""
-PHASES = ("measure", "setup", "warmup", "all")
 
 
 @click.command("verdict", cls=options.Command, epilog="Example: fiprof verdict latest")
@@ -78,7 +79,7 @@ def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: 
 
 
 @click.command("stalls", cls=options.Command, epilog="Example: fiprof stalls latest --kernel decode --reasons 5")
-@click.option("--reasons", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
+@options.count("--reasons", None, "Only the N largest reasons of each launch.")
 @options.reading_options
 def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format_: Format) -> None:
     """What the warps of each launch wait for: share of each stall reason, what it means and what helps."""
@@ -92,22 +93,8 @@ def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format
 @click.command(
     "hotspots", cls=options.Command, epilog="Example: fiprof hotspots latest --kernel decode --instructions 3"
 )
-@click.option(
-    "--instructions",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="The N hottest of each launch.",
-)
-@click.option(
-    "--context",
-    type=click.IntRange(0),
-    default=2,
-    show_default=True,
-    metavar="N",
-    help="N instructions before and after each.",
-)
+@options.count("--instructions", 5, "The N hottest of each launch.")
+@options.count("--context", 2, "N instructions before and after each.", least=0)
 @options.reading_options
 def hotspots_command(run: Run, chosen: options.Chosen, instructions: int, context: int, format_: Format) -> None:
     """The SASS instructions of each launch that hold most warp samples, their stall, and what they wait for."""
@@ -144,27 +131,11 @@ def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
 @click.option("--whole", is_flag=True, help="The whole trace, with start-up, not its steady part.")
 @click.option("--top", "most", type=click.IntRange(1), default=15, show_default=True, help="Rows of each table.")
 @click.option("--all", "every", is_flag=True, help="All rows.")
-@click.option(
-    "--table",
-    type=click.Choice(tuple(dict.fromkeys((*TABLES, *ACROSS)))),
-    default="kernels",
-    show_default=True,
-    help="Which as JSON and CSV; with --over which at all: kernels, idle, steps, ranks or outliers.",
-)
+@options.choice("--table", (*TABLES, *(table for table in ACROSS if table not in TABLES)), OVER)
 @options.format_option
 @functools.partial(options.run_argument, unless="over")
 def top_command(
-    run: Run | None,
-    range_: str,
-    kernel: str,
-    rank: int | None,
-    by: str | None,
-    over: str | None,
-    whole: bool,
-    most: int,
-    every: bool,
-    table: str,
-    format_: Format,
+    run: Run | None, over: str | None, by: str | None, whole: bool, table: str, format_: Format, **wanted: Any
 ) -> None:
     """What takes a program's time and what to do about it; its kernels, ranges, and why the GPU was idle.
 
@@ -172,11 +143,12 @@ def top_command(
     """
     from fiprof.reports import top as reports
 
-    rows = None if every else most
+    rows, every = wanted.pop("most"), wanted.pop("every")
+    rows = None if every else rows
     if over:
         from fiprof.analysis.across import scan
 
-        if table not in ACROSS or by == "range" or range_ or rank is not None or whole:
+        if table not in ACROSS or by == "range" or wanted["range_"] or wanted["rank"] is not None or whole:
             raise click.UsageError("--over takes --kernel, --by host, run, rank or gpu, and a table that it has")
         with working("digests"):
             traces = scan(over)
@@ -184,13 +156,13 @@ def top_command(
             output.message(f"fiprof: {escape_control(sentence)}")
         if more := len(traces.missing[MOST_NAMED:]):
             output.message(f"fiprof: {more:,} more runs have no digest")
-        options.show(reports.across(traces, table, by, kernel, rows), format_)
+        options.show(reports.across(traces, table, by, wanted["kernel"], rows), format_)
     elif run:
         from fiprof.analysis.top import top
 
         if table not in TABLES or by not in (None, "range"):
             raise click.UsageError(f"--table {table} and --by host, run, rank or gpu are for --over")
-        found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None, within_steady=not whole)
+        found = top(run, by_range=by is not None, within_steady=not whole, **wanted)
         options.show(reports.document(found, table=table, most=rows), format_, run=run)
 
 
@@ -201,26 +173,10 @@ def top_command(
 @click.option("--rank", type=click.IntRange(0), help="What happened on the GPU of this rank.")
 @click.option("--kv-bytes", type=click.IntRange(1), metavar="N", help="A token's bytes in the KV cache [as it says].")
 @click.option("--all", "every", is_flag=True, help="Every phase, however short.")
-@click.option(
-    "--table",
-    type=click.Choice(("happened", "told", "steps", "requests", "layers", "memory")),
-    default="happened",
-    show_default=True,
-    help="Which as JSON and CSV.",
-)
+@options.choice("--table", ("happened", "told", "steps", "requests", "layers", "memory"), "Which as JSON and CSV.")
 @options.format_option
 @options.run_argument
-def story_command(
-    run: Run,
-    step: int | None,
-    request: str | None,
-    around: float | None,
-    rank: int | None,
-    kv_bytes: int | None,
-    every: bool,
-    table: str,
-    format_: Format,
-) -> None:
+def story_command(run: Run, every: bool, table: str, format_: Format, **only: Any) -> None:
     """What happened, in order of time: phases, steps, layers; what surprised, and what to change first."""
     from fiprof.analysis.planning import plans
     from fiprof.analysis.story import story
@@ -228,11 +184,11 @@ def story_command(
     from fiprof.reports.story import MOST_ROWS, document, one_request, steps
 
     program = top(run, within_steady=True).program
-    found = story(run, program, rank=rank, kv_bytes=kv_bytes)
-    if request is not None:
-        made = one_request(run.manifest.name, found, request)
-    elif step is not None or around is not None:
-        made = steps(found, number=step, around_ms=around)
+    found = story(run, program, rank=only["rank"], kv_bytes=only["kv_bytes"])
+    if only["request"] is not None:
+        made = one_request(run.manifest.name, found, only["request"])
+    elif only["step"] is not None or only["around"] is not None:
+        made = steps(found, number=only["step"], around_ms=only["around"])
     else:
         made = document(found, program, planned=plans(run), table=table, most=None if every else MOST_ROWS)
     options.show(made, format_, run=run)
@@ -244,15 +200,10 @@ def story_command(
     type=click.Choice(("measure", "setup", "warmup", "all")),
     help="Only kernels launched in it [default: measure; all without cases].",
 )
-@click.option(
-    "--perfetto",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Also write the whole trace, every phase, for ui.perfetto.dev.",
-)
+@options.file("--perfetto", "FILE", "Also write the whole trace, every phase, for ui.perfetto.dev.")
 @options.reading_options
 def timeline_command(
-    run: Run, chosen: options.Chosen, phase: str | None, perfetto: str | None, format_: Format
+    run: Run, chosen: options.Chosen, phase: str | None, perfetto: Path | None, format_: Format
 ) -> None:
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did at that time."""
     from fiprof.analysis.timeline import timeline
@@ -261,22 +212,16 @@ def timeline_command(
     if perfetto:
         from fiprof.reports.trace_json import write
 
-        output.message(write(run, Path(perfetto)))
+        output.message(write(run, perfetto))
     phase = phase or ("measure" if run.cases else "all")
     what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
     options.show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)
 
 
 @click.command("comm", cls=options.Command, epilog="Example: fiprof comm latest --top 20")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N collectives with the longest waits.")
+@options.count("--top", None, "Only the N collectives with the longest waits.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every collective, every cause.")
-@click.option(
-    "--by",
-    type=click.Choice(("collective", "rank", "cause")),
-    default="collective",
-    show_default=True,
-    help="Of what JSON and CSV have a row.",
-)
+@options.choice("--by", ("collective", "rank", "cause"), "Of what JSON and CSV have a row.")
 @options.format_option
 @options.run_argument
 def comm_command(run: Run, top: int | None, every: bool, by: By, format_: Format) -> None:
@@ -332,15 +277,15 @@ def expected_command(run: Run, chosen: options.Chosen, expectations: Path | None
     help="Into a zip, put raw reports that hold an environment too: nsys writes your shell's, with its tokens.",
 )
 @options.run_argument
-def export_command(run: Run, target: str, out: Path | None, force: bool, with_private: bool) -> None:
+def export_command(run: Run, target: str, out: Path | None, **how: bool) -> None:
     """Write a run for other programs; it appears whole or not at all. The path goes to standard output."""
     from fiprof.reports.export import SUFFIXES, export
 
-    if with_private and target != "zip":
+    if how["with_private"] and target != "zip":
         raise FiprofError("only a zip has raw reports", "--with-private goes with --to zip", exit_code=2)
     path = out or Path(run.path.resolve().name + SUFFIXES[target])
     with working("export") as tell:
-        made = export(run, target, path, force=force, with_private=with_private, tell=tell)
+        made = export(run, target, path, tell=tell, **how)
     output.data(str(made))
 
 
@@ -358,11 +303,10 @@ def export_command(run: Run, target: str, out: Path | None, force: bool, with_pr
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to write it [default: the run folder; of several runs ./report].",
 )
-@click.option(
+@options.file(
     "--bundle",
-    metavar="FILE.zip",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also pack it with the tables as CSV and Parquet, the raw reports for ncu-ui and nsys-ui, and the guide.",
+    "FILE.zip",
+    "Also pack it with the tables as CSV and Parquet, the raw reports for ncu-ui and nsys-ui, and the guide.",
 )
 @click.option(
     "--with-private",
