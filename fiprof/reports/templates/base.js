@@ -2,6 +2,19 @@
 const get = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
+const SVG = new Set(["svg", "svg:a", "line", "path", "circle", "text"]);
+
+function el(name, attributes = {}, ...children) {
+  const made = SVG.has(name) ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", "")) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+
 // Sorting: numbers by their full value, the largest first; what was not measured last.
 function sortBody(head, index, order = null) {
   const body = head.closest("table").tBodies[0];

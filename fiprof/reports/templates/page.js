@@ -60,11 +60,7 @@ document.addEventListener("keydown", (event) => {
 for (const table of all(".scroll table")) {
   if (table.tBodies[0].rows.length < 2) continue;
   for (const heading of table.tHead.rows[0].cells) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...heading.childNodes);
-    button.onclick = () => sortBody(heading, heading.cellIndex);
-    heading.append(button);
+    heading.append(el("button", { type: "button", onclick: () => sortBody(heading, heading.cellIndex) }, [...heading.childNodes]));
   }
 }
 
@@ -127,13 +123,7 @@ if (location.hash) unfold();
 for (const folded of all("details.contents")) folded.addEventListener("click", ({ target }) => target.matches("a") && (folded.open = false));
 
 // Copy.
-for (const code of all(".code")) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.textContent = "Copy";
-  button.onclick = copy;
-  code.append(button);
-}
+for (const code of all(".code")) code.append(el("button", { type: "button", onclick: copy }, "Copy"));
 
 performance.mark("ready");
 document.documentElement.dataset.ready = "";

@@ -1,17 +1,4 @@
 // The page's data is unpacked once; tables and panes are made from it when they are asked for.
-const SVG = new Set(["svg", "svg:a", "line", "path", "circle", "text"]);
-
-function el(name, attributes = {}, ...children) {
-  const made = SVG.has(name) ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", "")) : document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else made.setAttribute(key, value === true ? "" : value);
-  }
-  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== ""));
-  return made;
-}
-
 const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 const grouped = (value) => Number(value).toLocaleString("en-US", { maximumFractionDigits: 6 });
