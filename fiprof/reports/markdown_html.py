@@ -78,6 +78,10 @@ def link(text: object, href: str) -> Markdown:
     return Markdown(f"[{escape_markdown(text)}]({href})")
 
 
+def heading(text: object, level: int) -> Markdown:
+    return Markdown(f"{'#' * level} {escape_markdown(text)}")
+
+
 def bold(text: object) -> Markdown:
     return Markdown(f"**{escape_markdown(text)}**")
 

@@ -43,22 +43,24 @@ from fiprof.analysis.study import (
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
-from fiprof.model.results import ENVIRONMENT, CaseResult, Kernel
+from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports import colours
 from fiprof.reports.charts import scaling_chart
 from fiprof.reports.markdown_html import (
     Markdown,
     document_html,
     grid,
+    heading,
     link,
     markdown_table,
+    paragraphs,
     plain_markdown,
     render,
     slug,
     vega_block,
 )
 from fiprof.reports.view import Value
-from fiprof.text import byte_words, count, csv_cell, duration, join_words, number, spread
+from fiprof.text import byte_words, count, csv_cell, duration, join_words, spread
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
@@ -149,7 +151,6 @@ class StudyTables:
     bytes = staticmethod(byte_words)
     grid = staticmethod(grid)
     knowledge = staticmethod(packs.of_workload)
-    number = staticmethod(number)
     title = staticmethod(packs.title)
     worded = staticmethod(worded)
 
@@ -220,10 +221,15 @@ class StudyTables:
         """Sections about which nothing can be said."""
         return [each for each in self._sections if each.absent]
 
-    def sections(self, document: str, place: str = "") -> list[StudySection]:
-        """What packs add to a document, at one place or at all."""
-        wanted = [each for each in self._sections if each.document == document and not each.absent]
-        return [each for each in wanted if place in ("", each.place)]
+    @property
+    def learned(self) -> list[str]:
+        """What they say at the head of the final report."""
+        return [each.learned for each in self._sections if each.document == "final-report" and each.learned]
+
+    def sections(self, document: str, place: str, level: int) -> Markdown:
+        """What packs add to a document at one place, under headings of a level."""
+        wanted = [each for each in self._sections if (each.document, each.place, each.absent) == (document, place, "")]
+        return paragraphs(*(part for each in wanted for part in (heading(each.title, level), each.body)))
 
     # Kernels
 
@@ -288,16 +294,9 @@ class StudyTables:
             if shown:
                 words = parameter_words(fixed, fixed)
                 title = f"{workload}: time against {axis_name(axis)}{f', {words}' if words else ''}"
-                made.append(
-                    {
-                        "axis": axis_name(axis),
-                        "where": words,
-                        "slope": self.slope(workload, axis),
-                        "rows": [self._fit(each) for each in shown],
-                        "unit": shown[0].unit[0],
-                        "chart": self._chart(title, shown, axis),
-                    }
-                )
+                facts = {"axis": axis_name(axis), "where": words, "unit": shown[0].unit[0]}
+                facts |= {"slope": self.slope(workload, axis), "chart": self._chart(title, shown, axis)}
+                made.append(facts | {"rows": [self._fit(each) for each in shown]})
         return made
 
     def _fit(self, item: Fit) -> Row:
@@ -323,20 +322,14 @@ class StudyTables:
 
     def _chart(self, title: str, fits: Sequence[Fit], axis: str) -> Markdown:
         """Time against an axis, a line for each way to solve it."""
-        points = [
-            {
-                "series": short(self.study, item.cases[0], without=self.study.axes(item.workload)),
-                "x": x,
-                "y": each.median_us,
-                "low": each.low_us,
-                "high": each.high_us,
-                "name": label(self.study, case),
-                "details": [("run", case.run)],
-            }
-            for item in fits
-            for x, case in zip(item.xs, item.cases, strict=True)
-            if (each := case.plain) is not None
-        ]
+        points = []
+        for item in fits:
+            series = short(self.study, item.cases[0], without=self.study.axes(item.workload))
+            for at, case in zip(item.xs, item.cases, strict=True):
+                if time := case.plain:
+                    place = {"x": at, "y": time.median_us, "low": time.low_us, "high": time.high_us}
+                    about = {"name": label(self.study, case), "details": [("run", case.run)]}
+                    points.append({"series": series, **place, **about})
         unit = packs.of_parameter(axis).unit
         x = (axis_name(axis), unit if unit == "tokens" else "")
         return vega_block(title, scaling_chart(points, x=x, y=("time", "µs")))
@@ -411,11 +404,6 @@ class StudyTables:
                     rows.append((f"{before} to {after}", *figures, short_pair(self.study, *pair)))
         return rows
 
-    def kernels(self, workload: str) -> list[tuple[CaseResult, Kernel]]:
-        """Each kernel of a workload, with the largest case that ran it, if possible one that nothing beats."""
-        ordered = sorted(self.study.of(workload), key=lambda case: (case.id not in self.study.alternatives, size(case)))
-        return list({kernel.kernel: (case, kernel) for case in ordered for kernel in case.kernels}.values())
-
 
 def choices_found(s: StudyTables) -> dict[str, Any]:
     """What the packs' choices and the study's alternatives say."""
@@ -469,15 +457,10 @@ def kernels_found(s: StudyTables) -> dict[str, Any]:
     for case in s.study.largest:
         advice, reason, share = next_step(case)
         alike.setdefault((advice, reason), []).append((case.workload, share))
-    steps = [
-        advice.format(
-            cases=join_words(list(dict.fromkeys(name for name, _ in found))),
-            reason=reason,
-            share=spread([share for _, share in found], ".0%"),
-            helps=state(reason).helps,
-        )
-        for (advice, reason), found in alike.items()
-    ]
+    steps = []
+    for (advice, reason), found in alike.items():
+        cases, shares = join_words(list(dict(found))), spread([share for _, share in found], ".0%")
+        steps.append(advice.format(cases=cases, reason=reason, share=shares, helps=state(reason).helps))
 
     # Of cases that nothing solves faster: the slowest of each launch.
     rows = [s.row(case) for case in s.study.unbeaten if s.row(case)["waves"]]
