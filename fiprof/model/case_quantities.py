@@ -444,16 +444,8 @@ def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float
 
 with (Path(__file__).parent / "keys.csv").open(encoding="utf-8", newline="") as _file:
     _OTHERS = [Key(**row) for row in csv.DictReader(_file)]
-KEYS: dict[str, Key] = {
-    key.key: key
-    for key in (
-        *_OTHERS,
-        STALL_SHARE,
-        BESIDE,
-        *QUANTITIES.values(),
-        *(found for found in list(vars().values()) if isinstance(found, CaseQuantity)),
-    )
-}
+_OF_CASES = [found for found in list(vars().values()) if isinstance(found, CaseQuantity)]
+KEYS: dict[str, Key] = {key.key: key for key in (*_OTHERS, STALL_SHARE, BESIDE, *QUANTITIES.values(), *_OF_CASES)}
 """Every key of the JSON output, with its unit and meaning: one key a quantity, the same in every command.
 
 Numbers of launches and cases say theirs in ``quantities.csv``, ``keys.csv`` says those of the rest. docs/keys.md is

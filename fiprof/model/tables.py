@@ -73,15 +73,9 @@ def schema(name: str) -> pa.Schema:
     """The Arrow schema of a table's declared columns."""
     import pyarrow as pa
 
-    kinds = {
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "float64": pa.float64(),
-        "string": pa.string(),
-        "bool": pa.bool_(),
-        "category": pa.dictionary(pa.int32(), pa.string()),
-    }
-    return pa.schema([pa.field(column.name, kinds[column.kind]) for column in TABLES[name].columns])
+    category = pa.dictionary(pa.int32(), pa.string())
+    kinds = {each.name: category if each.kind == "category" else each.kind for each in TABLES[name].columns}
+    return pa.schema(list(kinds.items()))
 
 
 def empty(name: str) -> pa.Table:
@@ -318,13 +312,9 @@ def _check(name: str, found: pa.Schema) -> None:
     import pyarrow.types as pt
 
     fits: dict[str, Callable[[pa.DataType], bool]] = {
-        "int32": pt.is_integer,
-        "int64": pt.is_integer,
-        "float64": pt.is_floating,
-        "bool": pt.is_boolean,
-        "string": pt.is_string,
-        "category": lambda kind: pt.is_dictionary(kind) and pt.is_string(kind.value_type),
-    }
+        **dict.fromkeys(("int32", "int64"), pt.is_integer), "float64": pt.is_floating, "bool": pt.is_boolean,
+        "string": pt.is_string, "category": lambda kind: pt.is_dictionary(kind) and pt.is_string(kind.value_type),
+    }  # fmt: skip
     kinds = {column.name: column.kind for column in TABLES[name].columns}
     for column in TABLES[name].columns:
         if column.required and column.name not in found.names:

@@ -101,13 +101,8 @@ def keyed(palette: Mapping[str, str], legend: Spec | None) -> Spec:
 def _legend(names: Sequence[str], symbol: str = "square", column_px: int = LEGEND_PX) -> Spec:
     """A legend below, in as many columns as fit."""
     columns = {"expr": f"max(1, floor(width / {column_px}))"}
-    return {
-        "title": None,
-        "values": list(names),
-        "symbolType": symbol,
-        "labelLimit": column_px - 20,
-        "columns": columns,
-    }
+    look = {"symbolType": symbol, "labelLimit": column_px - 20, "columns": columns}
+    return {"title": None, "values": list(names), **look}
 
 
 # Rows of bars: a name and words above, marks below
@@ -318,18 +313,10 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
             rows = [(x[0], f"{size:,.10g} {x[1]}".rstrip()), (y[0], f"{value:,.5g} {y[1]}".rstrip())]
             if low is not None and high is not None and math.isfinite(low + high):
                 rows.append(("confidence interval", f"{low:,.5g} to {high:,.5g} {y[1]}".rstrip()))
-            drawn.append(
-                {
-                    "x": size,
-                    "y": value,
-                    "low": low or value,
-                    "high": high or value,
-                    "key": keys[text(name)],
-                    "drawn": point.get("drawn", "both"),
-                    "shape": SHAPES[number % len(SHAPES)],
-                    "tip": tip(point.get("name") or name, [*rows, *point.get("details", ())]),
-                }
-            )
+            place = {"x": size, "y": value, "low": low or value, "high": high or value, "key": keys[text(name)]}
+            look = {"drawn": point.get("drawn", "both"), "shape": SHAPES[number % len(SHAPES)]}
+            said = tip(point.get("name") or name, [*rows, *point.get("details", ())])
+            drawn.append({**place, **look, "tip": said})
 
     longest = max((len(label["name"]) for label in labels), default=0) * CHAR_PX + 20
     names_px = f"({NARROW} ? 24 : min({longest:.0f}, {NAMES_PX}, width * 0.4))"

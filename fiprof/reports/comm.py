@@ -56,41 +56,30 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
     ranks = tuple(
         (
             *(row[key] for key in ("rank", "device", "host", "late_collectives")),
-            *(time_words(row[key]) for key in ("delay_us", "recurring_us", "wait_us")),
-            row["lost_share"],
-            time_words(row["communication_us"]),
-            row["overlap_share"],
-            time_words(row["compute_us"]),
+            *(time_words(row[key]) for key in ("delay_us", "recurring_us", "wait_us")), row["lost_share"],
+            time_words(row["communication_us"]), row["overlap_share"], time_words(row["compute_us"]),
         )
         for row in what.ranks
-    )
+    )  # fmt: skip
     yield View(_RANKS, ranks, title="Ranks", summary=(summary(what),))
     causes = tuple(
         (
-            row["rank"],
-            _doing(row),
-            *(time_words(row[each]) for each in ("doing_us", "recurring_us")),
-            row["delay_share"],
+            row["rank"], _doing(row), time_words(row["doing_us"]), time_words(row["recurring_us"]), row["delay_share"],
             row["collectives"],
         )
         for row in what.causes[: None if most is None else MOST_CAUSES]
-    )
+    )  # fmt: skip
     yield View(_CAUSES, causes, title="What the late rank did while the others waited")
     worst = tuple(
         (
-            row["number"],
-            worded(row["op"]),
-            None if row["message_bytes"] is None else bytes_words(row["message_bytes"]),
-            time_words(row["start_us"]),
-            say("{one} for {other}", one=row["waiting_rank"], other=row["late_rank"]),
-            time_words(row["wait_us"]),
-            row["lost_share"],
-            time_words(row["transfer_us"]),
-            row["bus_gbps"],
+            row["number"], worded(row["op"]),
+            None if row["message_bytes"] is None else bytes_words(row["message_bytes"]), time_words(row["start_us"]),
+            say("{one} for {other}", one=row["waiting_rank"], other=row["late_rank"]), time_words(row["wait_us"]),
+            row["lost_share"], time_words(row["transfer_us"]), row["bus_gbps"],
             ", ".join(f"{_doing(each)} {time_words(each['us'])}" for each in row["meanwhile"][:MOST_DOINGS]),
         )
         for row in what.worst[:most]
-    )
+    )  # fmt: skip
     rest = len(what.collectives) - len(worst)
     notes = (say("{count:collective|collectives} left out: --top N or --all shows them.", count=rest),) if rest else ()
     yield View(_WORST, worst, title="Collectives with the longest waits", notes=notes)

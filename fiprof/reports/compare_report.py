@@ -178,9 +178,8 @@ def _cases(found: RunComparison, most: int | None) -> View:
             share = None if case.share is None else 100 * case.share
             times = case.time.a.value, case.time.b.value, case.us, share
         rows.append((case.label, *times, "; ".join(reasons(case)) if case.notable else ""))
-    return _first(
-        columns, rows, most, "Cases, the largest change first", "{count:other case|other cases}: --all shows them"
-    )
+    rest = "{count:other case|other cases}: --all shows them"
+    return _first(columns, rows, most, "Cases, the largest change first", rest)
 
 
 def _first(
@@ -304,17 +303,12 @@ def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]
     yield _time(found, times)
     if len(found.ranks) > 1:
         yield _ranks(found, times)
-    kernels: list[tuple[Value, ...]] = [
-        (
-            each.name,
-            *each.both(lambda side: side.count),
-            *each.both(lambda side: side.mean_us),
-            *each.both(lambda side: side.total_us / 1e3),
-            each.us / 1e3,
-        )
-        for each in found.kernels
-        if each.us or most is None
-    ]
+    kernels: list[tuple[Value, ...]] = []
+    for each in found.kernels:
+        if each.us or most is None:
+            counts_ab, means_ab = each.both(lambda side: side.count), each.both(lambda side: side.mean_us)
+            totals_ab = each.both(lambda side: side.total_us / 1e3)
+            kernels.append((each.name, *counts_ab, *means_ab, *totals_ab, each.us / 1e3))
     if kernels:
         means_us = (Column("", "each A", "µs", ",.2f"), Column("", "each B", "µs", ",.2f"))
         columns: tuple[Column, ...] = (Column("", "kernel", narrow=Narrow.ABOVE), *counts, *means_us, *times)

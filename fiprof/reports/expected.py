@@ -42,32 +42,16 @@ def document(report: Expected, *, most: int | None = None) -> Document:
     faster = [
         f"Measured faster, {label}: {verdict_words.step(step)}" for label, step in [*report.faster.values()][:most]
     ]
-    cases = (
-        view_of(
-            SHOWN,
-            [{**row, "in_words": deviation_text(row)} for row in case.rows],
-            title=heading(case.at),
-            warnings=case.warnings,
-            notes=case.notes,
-        )
-        for case in report.cases[:most]
-    )
-    aside = view_of(NOT_COMPARED, report.not_compared, title="Said of other GPUs or shapes, not compared")
-    return Document(
-        programs=view_of(COLUMNS, report.rows),
-        shown=(
-            View((), (), title="Expected against measured", summary=(*faster, *report.summary)),
-            *cases,
-            *([aside] if aside.rows else []),
-        ),
-        warnings=report.warnings,
-        notes=(
-            *([say("{count:case|cases} left out: --all shows them.", count=hidden)] if hidden > 0 else []),
-            *([HOW_TO_READ] if report.cases else []),
-            *(
-                f"Expectations of {each.gpu} (compute capability {each.compute_capability}): {each.title}"
-                f"{each.reference and '; '}{each.reference}."
-                for each in report.sources
-            ),
-        ),
-    )
+    shown = [View((), (), title="Expected against measured", summary=(*faster, *report.summary))]
+    for case in report.cases[:most]:
+        rows = [{**row, "in_words": deviation_text(row)} for row in case.rows]
+        shown.append(view_of(SHOWN, rows, title=heading(case.at), warnings=case.warnings, notes=case.notes))
+    if report.not_compared:
+        title = "Said of other GPUs or shapes, not compared"
+        shown.append(view_of(NOT_COMPARED, report.not_compared, title=title))
+    notes: list[str] = [say("{count:case|cases} left out: --all shows them.", count=hidden)] if hidden > 0 else []
+    notes += [HOW_TO_READ] if report.cases else []
+    for each in report.sources:
+        about = f"{each.title}{each.reference and '; '}{each.reference}"
+        notes.append(f"Expectations of {each.gpu} (compute capability {each.compute_capability}): {about}.")
+    return Document(view_of(COLUMNS, report.rows), tuple(shown), warnings=report.warnings, notes=tuple(notes))

@@ -15,7 +15,6 @@ from typing import IO, BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.types
 import pyarrow.types as pt
 
 from fiprof import files
@@ -174,9 +173,9 @@ def _write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
 
     def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
         """CSV has no dictionaries."""
-        if pa.types.is_dictionary(column.type):
+        if pt.is_dictionary(column.type):
             chunks = [texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
-        elif pa.types.is_string(column.type):
+        elif pt.is_string(column.type):
             chunks = list(map(texts, column.chunks))
         else:
             return column
@@ -268,8 +267,6 @@ def write_bundle(
     Each run has a folder of its name in it; the report lies at the top. with_private: raw reports that hold an
     environment too.
     """
-    import zipfile
-
     from fiprof.reports import view, writers
 
     require_target(path, "zip")
@@ -298,8 +295,6 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
     """Returns the raw reports that are private."""
 
     def entry(name: str, changed_s: float) -> zipfile.ZipInfo:
-        import zipfile
-
         first, last = ZIP_TIMES_S
         info = zipfile.ZipInfo(f"{folder}/{name}", time.localtime(min(max(changed_s, first), last))[:6])
         info.compress_type = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
@@ -345,16 +340,8 @@ def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[
     """
     from fiprof.reports.report import environment
 
-    text = (
-        environment()
-        .get_template("guide.md.j2")
-        .render(
-            report=made,
-            sections=[section for section in made.sections if section.anchor == "reproduce"],
-            folder=folder,
-            where=shlex.quote(f"./{folder}"),
-            raw=sorted(map(escape_control, raw)),
-            private=sorted(map(escape_control, private)),
-        )
-    )
-    return f"{text}\n"
+    sections = [section for section in made.sections if section.anchor == "reproduce"]
+    files = {"raw": sorted(map(escape_control, raw)), "private": sorted(map(escape_control, private))}
+    where = shlex.quote(f"./{folder}")
+    guide = environment().get_template("guide.md.j2")
+    return guide.render(report=made, sections=sections, folder=folder, where=where, **files) + "\n"

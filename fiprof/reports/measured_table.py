@@ -33,9 +33,7 @@ MOST_ANNOTATIONS = 10
 """Annotations of one level that GitHub shows of a step; its documentation of workflow commands."""
 
 DECIDED_BY = (
-    Column(
-        "low_pct", "", "%", "", "Lower end of its interval; those of all cases hold at once in 98 of 100 comparisons."
-    ),
+    Column("low_pct", "", "%", "", "Lower end of its interval; all cases' hold at once in 98 of 100 comparisons."),
     Column("high_pct", "", "%", "", "Upper end."),
     Column(
         "p",
@@ -52,15 +50,11 @@ COLUMNS = (
     Column("pair", "case", narrow=Narrow.ABOVE),
     Column("a_case", meaning="Case id on side A; a range's name, or wall, of a program."),
     Column("b_case", meaning="The same on side B."),
-    Column(
-        "a_us", "A", "µs", ",.2f", "Geometric mean of the processes of A: of each the median of its rounds' medians."
-    ),
+    Column("a_us", "A", "µs", ",.2f", "Geometric mean of A's processes: of each the median of its rounds' medians."),
     Column("b_us", "B", "µs", ",.2f", "The same of side B."),
     Column("difference_pct", "change", "%", "+z.2f", "Side B against side A."),
     Column("interval", "interval", "%"),
-    Column(
-        "outcome", "B is", meaning="Side B against side A: slower, faster, same or cannot_tell.", narrow=Narrow.KEEP
-    ),
+    Column("outcome", "B is", meaning="Against side A: slower, faster, same or cannot_tell.", narrow=Narrow.KEEP),
     *DECIDED_BY,
 )
 BASELINES = (
@@ -89,13 +83,8 @@ def _document(
 def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
     """Key -> what is measured of a case. digits: of the interval."""
     of = case.difference
-    return {
-        **vars(of),
-        "a_us": case.mean_us("a"),
-        "b_us": case.mean_us("b"),
-        "interval": f"{of.low_pct:+z.{digits}f} to {of.high_pct:+z.{digits}f}",
-        "slow_clock_rounds": case.slow_clock_rounds,
-    }
+    times = {"a_us": case.mean_us("a"), "b_us": case.mean_us("b"), "slow_clock_rounds": case.slow_clock_rounds}
+    return {**vars(of), **times, "interval": f"{of.low_pct:+z.{digits}f} to {of.high_pct:+z.{digits}f}"}
 
 
 def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
@@ -137,24 +126,16 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         pct = max(case.difference.tells_pct for case in unknown)
         processes = max(case.difference.processes_needed or 0 for case in unknown)
         summary.append(say(words, cases=[label(case) for case in unknown], pct=pct, processes=processes))
+    words = "{case} failed on side {side}: {reason}"
     warnings = [
-        finding(
-            "failed",
-            "{case} failed on side {side}: {reason}",
-            case=failed.b if failed.side == "b" else failed.a,
-            side=failed.side.upper(),
-            reason=failed.reason,
-        )
-        for failed in found.failed
+        finding("failed", words, case=getattr(each, each.side), side=each.side.upper(), reason=each.reason)
+        for each in found.failed
     ]
-    repeated = "; {count:round|rounds} measured again because the clock was not back" if found.repeated_rounds else ""
-    how = (
-        "{processes} processes a side, kept warm, in turns, {rounds:round|rounds} each in an order drawn anew"
-        + repeated
-        + "."
-    )
+    how = "{processes} processes a side, kept warm, in turns, {rounds:round|rounds} each in an order drawn anew"
+    if found.repeated_rounds:
+        how += "; {count:round|rounds} measured again because the clock was not back"
     if not found.kept_warm:
-        how = "{processes} processes a side, one after the other ({schedule}), after one of either that does not count."
+        how = "{processes} processes a side, one after the other ({schedule}), after one of either that does not count"
     values = {"processes": found.processes, "schedule": found.schedule, "rounds": found.rounds}
     drawn = Chart(
         "B against A, with intervals",
@@ -170,7 +151,7 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         summary=tuple(summary),
         warnings=(*warnings, *_of_processes(found.cases, label)),
         notes=(
-            say(how, count=found.repeated_rounds, **values),
+            say(f"{how}.", count=found.repeated_rounds, **values),
             "The intervals of all cases hold at once, and no case that is unchanged comes out slower or faster, in "
             f"{100 - FALSE_ALARMS:g} of 100 comparisons. Slower and faster are {LEAST_CHANGE:g}% at least; "
             f"same is within {SAME_WITHIN:g}%.",
@@ -201,18 +182,9 @@ def gate_document(found: Gate, *, every: bool = False) -> Document:
     )
 
     def row(case: GatedCase) -> dict[str, Any]:
-        return {
-            **dict.fromkeys(each.key for each in columns),
-            **(_cells(case.compared, 1) if case.compared else {}),
-            "result": case.decision.words,
-            "decision": case.decision,
-            "case": case.case,
-            "label": label(case.case),
-            "processes_needed": case.processes_needed,
-            "reason": case.reason,
-            "max_slowdown_pct": found.max_slowdown_pct,
-            "against": found.against,
-        }
+        cells = dict.fromkeys(each.key for each in columns) | (_cells(case.compared, 1) if case.compared else {})
+        of_gate = {"max_slowdown_pct": found.max_slowdown_pct, "against": found.against}
+        return cells | vars(case) | of_gate | {"result": case.decision.words, "label": label(case.case)}
 
     grave = found.of(Decision.FAILED, Decision.SLOWER, *DOUBTS)
     others = [case for case in found.cases if case not in grave]
@@ -270,14 +242,12 @@ def _sides(found: Gate) -> str:
 def _warnings(found: Gate) -> Iterator[Finding]:
     label = Labels(found.run.cases)
     if unknown := found.of(Decision.CANNOT_TELL):
-        yield finding(
-            "cannot_tell",
+        words = (
             "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes {needed} "
-            "would tell, or a GPU that nobody else uses.",
-            count=len(unknown),
-            limit=found.max_slowdown_pct,
-            needed=max(case.processes_needed or 0 for case in unknown),
+            "would tell, or a GPU that nobody else uses."
         )
+        needed = max(case.processes_needed or 0 for case in unknown)
+        yield finding("cannot_tell", words, count=len(unknown), limit=found.max_slowdown_pct, needed=needed)
     for decision, words in (
         (Decision.FAILED, "this tree cannot run {cases}: {reason}"),
         (Decision.GONE, "{against} has {cases}, this tree does not: {reason}"),

@@ -40,21 +40,19 @@ def document(
 
 def _runs(found: Sequence[Row], baselines: Mapping[str, tuple[str, ...]], *, filtered: bool) -> tuple[View, View]:
     """For programs and for people."""
-    rows = []
-    for row in found:
-        lists = {key: tuple(row[key]) for key in ("cases", "case_labels", "tools", "notes")}
-        rows.append(
-            {
-                **row,
-                **lists,
-                "baselines": baselines.get(row["path"], ()),
-                "state": f"{row['status']}, replay" if row["replayed_from"] else row["status"],
-                "when": when(row["started"]),
-                "megabytes": row["bytes"] / 1e6,
-                "what": _workloads(row["cases"]),
-                "said": "; ".join(note["text"] for note in row["notes"]),
-            }
-        )
+    rows = [
+        row
+        | {key: tuple(row[key]) for key in ("cases", "case_labels", "tools", "notes")}
+        | {
+            "baselines": baselines.get(row["path"], ()),
+            "state": f"{row['status']}, replay" if row["replayed_from"] else row["status"],
+            "when": when(row["started"]),
+            "megabytes": row["bytes"] / 1e6,
+            "what": _workloads(row["cases"]),
+            "said": "; ".join(note["text"] for note in row["notes"]),
+        }
+        for row in found
+    ]
     columns = [
         Column("name", "run", narrow=Narrow.KEEP),
         Column("state", "status"),
@@ -68,9 +66,8 @@ def _runs(found: Sequence[Row], baselines: Mapping[str, tuple[str, ...]], *, fil
         Column("what", "cases", narrow=Narrow.BELOW),
         *([Column("said", "notes", narrow=Narrow.BELOW)] if any(row["said"] for row in rows) else []),
     ]  # fmt: skip
-    warnings = tuple(
-        run_warning(row["status"], row["name"], row["reason"]) for row in rows if row["status"] != "complete"
-    )
+    ended = [row for row in rows if row["status"] != "complete"]
+    warnings = tuple(run_warning(row["status"], row["name"], row["reason"]) for row in ended)
     notes = () if rows else (NOTHING if filtered else NONE,)
     return view_of(list(map(Column, RUN_KEYS)), rows), view_of(columns, rows, warnings=warnings, notes=notes)
 
@@ -133,24 +130,14 @@ VERIFIED = (
     Column("intact", meaning="Whether the run is as it was made, or as fiprof changed it since."),
     Column("files", "files", spec=",d", meaning="Files that its run.json names."),
     Column("bytes", unit="bytes", meaning="Of the run folder on disk."),
-    Column(
-        "tables",
-        "tables",
-        meaning="whole, rebuildable (missing or damaged, raw files intact), lost, or none.",
-    ),
-    Column(
-        "files_found",
-        meaning="Files not as made: missing, changed, damaged, planted, extra, withheld, pruned, leftover.",
-    ),
+    Column("tables", "tables", meaning="whole, rebuildable (missing or damaged, raw files intact), lost, or none."),
+    Column("files_found", meaning="Files: missing, changed, damaged, planted, extra, withheld, pruned, leftover."),
 )
 PRUNED = (
     Column("name", "run", narrow=Narrow.KEEP),
     Column("path"),
     Column("started", meaning="ISO 8601 with offset."),
-    Column(
-        "kept",
-        meaning="Why its raw files stay: young, baseline, tagged, recorded, no_tables, nothing, damaged; null: none.",
-    ),
+    Column("kept", meaning="Why: young, baseline, tagged, recorded, no_tables, nothing, damaged; null: nothing stays."),
     Column("raw_files", "raw files", narrow=Narrow.BELOW, meaning="Raw files that go."),
     Column("freed_bytes", unit="bytes", meaning="What they take."),
 )
@@ -161,16 +148,11 @@ def verified(runs: Sequence[Verified], catalogue: Sequence[Finding] = ()) -> Doc
 
     catalogue: what does not agree in it.
     """
-    rows = [
-        {
-            **vars(run),
-            "intact": run.intact,
-            "files_found": run.found,
-            "mb": run.bytes / 1e6,
-            "wrong": sum(each.kind not in HARMLESS for each in run.found),
-        }
-        for run in runs
-    ]
+    rows = []
+    for run in runs:
+        wrong_files = sum(each.kind not in HARMLESS for each in run.found)
+        own = {"intact": run.intact, "files_found": run.found, "mb": run.bytes / 1e6, "wrong": wrong_files}
+        rows.append({**vars(run), **own})
     name, _, _, files, _, tables, _ = VERIFIED
     columns = (name, Column("mb", "size", "MB", ",.1f"), files, tables, Column("wrong", "wrong", spec=",d"))
     harmless = [each for run in runs for each in run.found if each.kind in HARMLESS]

@@ -162,20 +162,18 @@ def case_times(run: Run, cases: Sequence[CaseEntry], title: str = "", *notes: st
 def _of_cases(
     run: Run,
     cases: Sequence[CaseEntry],
-    quantities: Sequence[tuple[CaseQuantity, str, str, Narrow]],
+    shown: Sequence[tuple[CaseQuantity, str, str, Narrow]],
     title: str,
     *notes: str,
 ) -> View:
-    """A row a case, numbers with their sources; quantities that no case has are left out."""
-
+    """A row a case, numbers with their sources. shown: quantities as CASE_TIMES has them."""
     of_quantities = [
-        Column(each.key, heading, each.unit, spec, each.meaning, narrow=narrow)
-        for each, heading, spec, narrow in quantities
+        Column(each.key, heading, each.unit, spec, each.meaning, narrow=narrow) for each, heading, spec, narrow in shown
     ]
-    names = (Column("label", "case"), *((Column("case_kernels", "kernels"),) if quantities is CASE_TIMES else ()))
+    names = (Column("label", "case"), *((Column("case_kernels", "kernels"),) if shown is CASE_TIMES else ()))
     rows = [
         {"label": run.labels(case.id), "case_kernels": case_quantities.kernels(run, case.id)}
-        | {each.key: each.traced(run, case.id) for each, *_ in quantities}
+        | {each.key: each.traced(run, case.id) for each, *_ in shown}
         for case in cases
     ]
     return view_of((*names, *of_quantities), rows, title=title, notes=notes)
@@ -229,15 +227,13 @@ def document(
         ]
         return view_of([Column(key) for key in (*own, *of_case(None))], rows)
 
-    groups = longest_first(
-        alike(
-            figures.launches,
-            lambda item: item.duration_us or item.nsys_duration_us,
-            lambda item: item.rank,
-            figures.weights,
-        )
+    groups = alike(
+        figures.launches,
+        lambda item: item.duration_us or item.nsys_duration_us,
+        lambda item: item.rank,
+        figures.weights,
     )
-    kept, left_out = bounded(groups, most)
+    kept, left_out = bounded(longest_first(groups), most)
     profiled = [group for group in kept if group.shown.launch is not None]
     cases, more = figures.cases[:most], figures.cases[len(figures.cases[:most]) :]
     rest = (say("{count:case|cases} left out: --all shows them.", count=len(more)),) if more else ()

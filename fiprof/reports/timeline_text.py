@@ -65,15 +65,10 @@ def document(what: Timeline, *, most: bool = False) -> Document:
     rank = [Column("rank")] if any(span["rank"] is not None for span in spans) else []
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
     kept = [part for part in what.phases if part in longest]
-    shown = [
-        view
-        for part in kept
-        for view in (
-            strips(part),
-            _kernels(part, MOST_KERNELS if most else None),
-            *([copied(part.copies)] if part.copies else []),
-        )
-    ]
+    shown = []
+    for part in kept:
+        shown += [strips(part), _kernels(part, MOST_KERNELS if most else None)]
+        shown += [copied(part.copies)] if part.copies else []
     notes = [TIMES, LEVELS][: 1 + (what.period_us is not None)]
     if rest := len(what.phases) - len(kept):
         notes.insert(0, say("{count:case|cases} left out: --kernel, --top N or --all shows them.", count=rest))
@@ -86,14 +81,10 @@ def strips(part: CasePhase) -> View:
     length_us = part.end_us - part.start_us
     title = say(
         "{what}{place} · {length} from {start_ms:,.3f} ms · GPU busy {busy:.1%}{copying}{turns}",
-        what=what(part),
-        place=place(part),
-        length=time_words(length_us),
-        start_ms=part.start_us / 1e3,
-        busy=part.busy,
+        what=what(part), place=place(part), length=time_words(length_us), start_ms=part.start_us / 1e3, busy=part.busy,
         copying=say(COPIES_ALONE, share=part.copying) if part.copying >= LEAST_COPYING else "",
         turns=say(" · the longest of {turns} turns", turns=part.turns) if part.turns > 1 else "",
-    )
+    )  # fmt: skip
     rows = [
         (name, strip(cells), "busy" if largest is None else f"{largest:.0f}") for name, cells, largest in part.tracks
     ]

@@ -43,17 +43,12 @@ MOST_ROWS = 10
 def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     """A program's verdict: its answer, which part it is about, and all that takes time, what saves most first."""
     left_out = 0 if most is None else len(what.rows[most:])
-    rows = [
-        short_range(row)
-        | {
-            "step": row["step"] and words.short_step(row["step"]),
-            "cause": ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words,
-        }
-        for row in what.rows[:most]
-    ]
-    unneeded = [
-        key for key in ("rank", "device", "range", "per_step", "estimate_pct") if not any(row[key] for row in rows)
-    ]
+    rows = []
+    for row in what.rows[:most]:
+        cause = ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words
+        rows.append(short_range(row) | {"step": row["step"] and words.short_step(row["step"]), "cause": cause})
+    told_apart = ("rank", "device", "range", "per_step", "estimate_pct")
+    unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=left_out)] if left_out else []
     notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
     return view_of(
@@ -84,12 +79,8 @@ def across(found: Traces, table: str, by: str | None, kernel: str, most: int | N
 
 def short_range(row: Row) -> Row:
     """A row with names that people can read in its paths of ranges."""
-    paths = {key: row[key] for key in ("range", "which") if SEPARATOR in str(row.get(key))}
-    short = {
-        key: SEPARATOR.join(shorten(each, LONGEST_NAME) for each in str(path).split(SEPARATOR))
-        for key, path in paths.items()
-    }
-    return {**row, **short}
+    paths = {key: row[key].split(SEPARATOR) for key in ("range", "which") if SEPARATOR in str(row.get(key))}
+    return row | {key: SEPARATOR.join(shorten(each, LONGEST_NAME) for each in path) for key, path in paths.items()}
 
 
 def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:

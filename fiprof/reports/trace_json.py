@@ -67,19 +67,13 @@ def write(run: Run, path: Path) -> str:
 
 def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
     """Every event; ``counts`` gets how many there are of a kind."""
-    columns = {
-        "kernels": ("device", "stream", "kernel"),
-        "copies": ("device", "stream", "kind"),
-        "api": ("tid", "name"),
-    }
-    kernels, copies, calls = (
-        [
-            row
-            for row in run.rows(table, ("start_ns", "end_ns", "pid", *more, *_DETAILS[table]))
-            if row["start_ns"] <= row["end_ns"]
-        ]
-        for table, more in columns.items()
-    )
+
+    def lasting(table: str, *columns: str) -> list[Row]:
+        found = run.rows(table, ("start_ns", "end_ns", "pid", *columns, *_DETAILS[table]))
+        return [row for row in found if row["start_ns"] <= row["end_ns"]]
+
+    kernels, copies = lasting("kernels", "device", "stream", "kernel"), lasting("copies", "device", "stream", "kind")
+    calls = lasting("api", "tid", "name")
     ranges = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "pid", "tid"))
     memory = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
     sampled = samples.read(run)

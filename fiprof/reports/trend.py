@@ -54,16 +54,11 @@ def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> 
     )
     firsts = [line.rows[0] for line in found]
     named = [{"label": label(row["case"]), "kernel": row["kernel"], "on": _gpu(row)} for row in firsts]
-    lines = [
-        {
-            **name,
-            "runs": len(line.rows),
-            "spark": sparkline(line),
-            "latest": line.levels[-1].value,
-            "changed": line.levels[-1].value / line.levels[0].value - 1,
-        }
-        for name, line in zip(named, found[:most], strict=False)
-    ]
+    lines = []
+    for name, line in zip(named, found[:most], strict=False):
+        first, last = line.levels[0].value, line.levels[-1].value
+        own = {"runs": len(line.rows), "spark": sparkline(line), "latest": last, "changed": last / first - 1}
+        lines.append(name | own)
     shown = [view_of(columns, lines, notes=_notes(found))]
     changes = [{**name, **row} for name, line in zip(named, found, strict=True) for row in _changes(line)]
     if changes:
@@ -72,15 +67,11 @@ def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> 
     notes = (say("{count:line|lines} left out that changed less: --all shows them.", count=left),) if left else ()
     keys = (*RESULT_KEYS, "conditions", metric, "level", "change_ratio", "change_p")
     runs = [
-        {
-            **line.rows[place],
-            "level": level.value,
-            "change_ratio": level.ratio if place == level.start else None,
-            "change_p": level.p_value if place == level.start else None,
-        }
+        {**line.rows[place], "level": level.value, "change_ratio": ratio, "change_p": p}
         for line in found
         for level in line.levels
         for place in range(level.start, level.end)
+        for ratio, p in [(level.ratio, level.p_value) if place == level.start else (None, None)]
     ]
     return Document(view_of(list(map(Column, keys)), runs), tuple(shown), notes=notes)
 

@@ -75,25 +75,18 @@ def document(
     standing = _PROGRAM if any(item.stands_for for item in found.launches) else ()
     columns = (*_SUMMARY[:5], *standing, *_SUMMARY[5:])
     shown = [ranking(program, MOST_OF_PROGRAM)] if program else []
-    shown += (
-        [grouped(columns, kept, _cell, title="Kernels" if program else "", notes=(*left_out, HOW_TIMED))]
-        if kept
-        else []
-    )
+    if kept:
+        heads = {"title": "Kernels" if program else "", "notes": (*left_out, HOW_TIMED)}
+        shown.append(grouped(columns, kept, _cell, **heads))
     if detailed:
         shown += map(_launch_view, kept)
         if found.cases:
             shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title="Cases"))
     elif stepped := [group.shown for group in kept[:MOST_STEPS] if group.shown.steps]:
-        steps = (
-            say(
-                "launch {launch} ({label}): {step}",
-                launch=item.launch,
-                label=title(item.label, item.kernel),
-                step=words.step(item.steps[0]),
-            )
-            for item in stepped
-        )
+        steps = []
+        for item in stepped:
+            label, step = title(item.label, item.kernel), words.step(item.steps[0])
+            steps.append(say("launch {launch} ({label}): {step}", launch=item.launch, label=label, step=step))
         shown.append(View((), (), title="First steps", summary=tuple(steps)))
     # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
     untimed = {case.bound for case in found.cases} == {CaseBound.NO_PLAIN_TIME}

@@ -308,8 +308,8 @@ class _Finder:
         conditions.append(sa.or_(*(self._value(key).is_not(None) for key in metrics)))
         if self.of_runs:
             conditions.append(measured.c.run.in_(sa.select(runs.c.id).where(*self._shared(runs), *self.of_runs)))
-        values = (self._value(key).label(key) for key in metrics)
-        wanted = sa.select(measured.c.run, measured.c.subject, *values).select_from(self.source)
+        columns = (self._value(key).label(key) for key in metrics)
+        wanted = sa.select(measured.c.run, measured.c.subject, *columns).select_from(self.source)
         order = self.question.sort.removeprefix("-")
         column: sa.ColumnElement[Any] = measured.c.started_us
         if order in VALUES:
@@ -319,15 +319,11 @@ class _Finder:
         found, more = self._first(wanted.where(*conditions), column, measured.c.run, measured.c.place)
         facts, names = self._facts([row.run for row in found]), self._by_id(subjects, [row.subject for row in found])
         keys = ("name", "path", "started", "gpu", "uuid", "driver", "git", "conditions", "packages", "tags")
-        rows = (
-            {
-                **{key: facts[row.run][key] for key in keys},
-                "case": names[row.subject].case,
-                "kernel": names[row.subject].kernel,
-                **{key: getattr(row, key) for key in metrics},
-            }
-            for row in found
-        )
+        rows = []
+        for row in found:
+            subject = {"case": names[row.subject].case, "kernel": names[row.subject].kernel}
+            values = {key: getattr(row, key) for key in metrics}
+            rows.append({key: facts[row.run][key] for key in keys} | subject | values)
         return Answer(tuple(rows), more)
 
     def _first(
@@ -355,15 +351,11 @@ class _Finder:
     def _facts(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Facts of runs, with those of their environments."""
         roots = {row.id: row.path for row in self.connection.execute(sa.select(archives))}
-        return {
-            number: {
-                **self.environments[row.environment],
-                **row._mapping,
-                "tags": tuple(json.loads(row.tags)),
-                "path": f"{roots[row.archive]}/{row.name}",
-            }
-            for number, row in self._by_id(runs, numbers).items()
-        }
+        found = {}
+        for number, row in self._by_id(runs, numbers).items():
+            own = {"tags": tuple(json.loads(row.tags)), "path": f"{roots[row.archive]}/{row.name}"}
+            found[number] = {**self.environments[row.environment], **row._mapping, **own}
+        return found
 
 
 def _listed(numbers: Sequence[int]) -> sa.BindParameter[Any]:

@@ -102,12 +102,8 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
             "roof": _roof(roof, group) if roof and roof.memories else None,
             "occupancy": _occupancy(group),
         }
-        found = {
-            "counters": counters,
-            "raw": raw.get(launch.launch, []),
-            "source": sources["of"].get(launch.launch),
-        }
-        launches[str(launch.launch)] = ink.json(shown) | found
+        asis = {"counters": counters, "raw": raw.get(launch.launch, []), "source": sources["of"].get(launch.launch)}
+        launches[str(launch.launch)] = ink.json(shown) | asis
     keys = [[each.key, each.meaning] for each in QUANTITIES.values()]
     return {"launches": launches, "keys": keys, "raw": raw_names, "code": sources["code"]}
 
@@ -190,10 +186,8 @@ def _occupancy(group: Group) -> dict[str, Any] | None:
         return None
     found = occupancy(group.shown)
     of = say(" of a possible {possible}", possible=possible) if possible else ""
-    summary: list[Finding | str] = [
-        say("Achieved {achieved}{of}.", achieved=achieved, of=of),
-        *occupancy_findings(found),
-    ]
+    first = say("Achieved {achieved}{of}.", achieved=achieved, of=of)
+    summary: list[Finding | str] = [first, *occupancy_findings(found)]
     if (waves := found.waves) is not None:
         loss = f"a partial last wave costs at most {waves.loss_share or 0:.0%} of the time"
         summary.append(f"{waves.waves:.2f} waves of {waves.wave_blocks:,} blocks; {loss}.")

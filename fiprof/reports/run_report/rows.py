@@ -28,14 +28,14 @@ OF_KERNELS = {Waste.KERNEL, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
 """What kernels take, which have rows of their own."""
 MOST_ROWS = 300
 """Of a run: those with most time."""
-LONGEST_LABEL = 48
-"""Cells of what tells two names apart."""
-MOST_SHAPES = 12
-"""Of a program's kernel, that are told one by one."""
+LONGEST_LABEL = 48  # cells of what tells two names apart
+MOST_SHAPES = 12  # of a program's kernel, that are told one by one
 BY_DESIGN = {CheckName.FLOPS, CheckName.DRAM_READS, CheckName.DRAM_WRITES}
 """Checks of a cost model: padded tiles count more operations, and what stays in L2 counts fewer bytes."""
 TIMED = {CheckName.NSYS_VS_PLAIN, CheckName.SPREAD, CheckName.NCU_VS_NSYS, CheckName.SM_CLOCK, CheckName.PROFILED}
 """Checks of a time; others are about what limits the launch."""
+USES = {"compute": Kind.COMPUTE, "DRAM": Part.DRAM, "L2": Part.L2, "issue": Part.ISSUE_SLOTS}
+"""Bars of a row's pane."""
 IDLE_GREYS = ("#8b939c", "#a3aab2", "#777f88", "#b4bac1", "#6a727b", "#959da5", "#838b94", "#9aa2aa")
 LIMIT_COLOURS = {
     Kind.COMPUTE: "#5d3dff", Kind.MEMORY: "#2a6f63", Kind.LATENCY: "#a54a1d", Spent.NOT_PROFILED: colours.DARK_GREY,
@@ -129,18 +129,11 @@ class Row:
         verdict, step, launch = self.verdict, self.step, self.group.shown.launch if self.group else None
         roof = None if launch is None else self.measured.rooflines.get(launch)
         uses = []
-        for name, what in (
-            ("compute", Kind.COMPUTE),
-            ("DRAM", Part.DRAM),
-            ("L2", Part.L2),
-            ("issue", Part.ISSUE_SLOTS),
-        ):
+        for name, what in USES.items():
             found = [each for each in verdict.resources if what in (each.part, each.kind)] if verdict else []
-            numbers = [each.comparison for each in found if each.comparison]
-            uses += [
-                (f"{name} in a loop" if each.quantity is DRAM_FLOOR else name, each.number.as_(".0f", "%"))
-                for each in numbers[:1]
-            ]
+            if use := next((each.comparison for each in found if each.comparison), None):
+                where = f"{name} in a loop" if use.quantity is DRAM_FLOOR else name
+                uses.append((where, use.number.as_(".0f", "%")))
         failed = [
             check
             for check in checks.failed(self.measured.run)
@@ -148,10 +141,7 @@ class Row:
         ]
         return {
             "id": f"row={prefix}{place}" if launch is None else f"launch={prefix}{launch}",
-            "kind": self.kind,
-            "name": self.name,
-            "label": self.label,
-            "full": self.full,
+            **{key: getattr(self, key) for key in ("kind", "name", "label", "full")},
             "family": family,
             "colour": colour,
             "share": float(self.share),
@@ -171,12 +161,13 @@ class Row:
                 for check in failed
             ],
             "about": self.about,
-            "others": [
-                (f"launch={prefix}{group.shown.launch}", f"{group.shown.grid} x {group.shown.block}")
-                for group in self.others
-            ],
+            "others": [(f"launch={prefix}{each.shown.launch}", _shape(each)) for each in self.others],
             "launch": launch,
         }
+
+
+def _shape(group: Group) -> str:
+    return f"{group.shown.grid} x {group.shown.block}"
 
 
 def short(step: Step) -> TracedText:
@@ -292,7 +283,7 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Rows of one name told apart: by their case, else by grid and block, else by what the full name has, else
     counted."""
     tells: tuple[Callable[[Row], str], ...] = (
-        lambda row: f"{row.group.shown.grid} x {row.group.shown.block}" if row.group else "",
+        lambda row: _shape(row.group) if row.group else "",
         lambda row: shorten(row.full.partition("<")[2].rpartition(">")[0], LONGEST_LABEL),
         lambda row: f"launch {row.group.shown.launch}" if row.group else "",
     )
@@ -347,18 +338,12 @@ def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, 
 
 def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     """A program's kernels: all executions of one name in one row."""
-
-    def place(kernel: dict[str, Any]) -> int | None:
-        of: int | None = kernel["rank"] if kernel["rank"] is not None else kernel["device"]
-        return of
-
-    busy_ns: dict[int | None, float] = defaultdict(float)
-    kernel_ns: dict[int | None, float] = defaultdict(float)
+    busy_ns, kernel_ns = Counter[tuple[Any, Any]](), Counter[tuple[Any, Any]]()
     for each in found.activities:
-        busy_ns[each.rank if each.rank is not None else each.device] += each.kernels_ns
+        busy_ns[each.rank, each.device] += each.kernels_ns
     alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for kernel in found.kernels:
-        kernel_ns[place(kernel)] += kernel["total_ns"]
+        kernel_ns[kernel["rank"], kernel["device"]] += kernel["total_ns"]
         alike[kernel["kernel"], kernel["kernel_full"]].append(kernel)
     groups: dict[str, list[Group]] = defaultdict(list)
     for group in measured.longest:
@@ -369,7 +354,9 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     }
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
-        wall_ns = sum(each["total_ns"] * busy_ns[place(each)] / (kernel_ns[place(each)] or 1) for each in items)
+        places = [(each["rank"], each["device"]) for each in items]
+        shares = [busy_ns[place] / (kernel_ns[place] or 1) for place in places]
+        wall_ns = sum(each["total_ns"] * share for each, share in zip(items, shares, strict=True))
         total_ns, count = sum(each["total_ns"] for each in items), sum(each["count"] for each in items)
         of_kernel = groups.pop(kernel_identity(name, full), [])
         longest = max(items, key=lambda each: float(each["total_ns"]))
@@ -394,19 +381,11 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     # What ran outside the steady part was profiled all the same.
     for first, *others in groups.values():
         launch = first.shown
+        label, time = short_kernel(functor(launch.kernel_full)), rounded(launch.traced(DURATION))
         yield Row(
-            measured,
-            "kernel",
-            short_kernel(launch.kernel),
-            0.0,
-            short_kernel(functor(launch.kernel_full)),
-            time=rounded(launch.traced(DURATION)),
-            kernel=launch.kernel,
-            group=first,
-            others=tuple(others),
-            full=launch.kernel_full,
-            about=("Outside the steady part.",),
-        )
+            measured, "kernel", short_kernel(launch.kernel), 0.0, label, time=time, kernel=launch.kernel, group=first,
+            others=tuple(others), full=launch.kernel_full, about=("Outside the steady part.",),
+        )  # fmt: skip
 
 
 def _of_kernel(measured: Analyses, groups: Sequence[Group], share: float) -> Step | None:

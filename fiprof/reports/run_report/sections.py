@@ -210,22 +210,16 @@ def maps(measured: Analyses) -> Iterator[View]:
         if KERNEL_TIME.of(measured.run, case.id):
             workloads[case.workload].append(case)
     for workload, cases in workloads.items():
-        options = _options(workload)
+        options = [name for name in cases[0].params if name in _options(workload)]
         values = {name: {str(case.params.get(name)) for case in cases} for name in cases[0].params}
         differing = [name for name in values if len(values[name]) > 1]
         axes = sorted(differing, key=lambda name: (name in options, -len(values[name])))[:2]
         if len(axes) > 1 and len(cases) >= FEWEST_CASES:
-            yield from _maps(
-                measured,
-                workload,
-                cases,
-                axes,
-                [name for name in cases[0].params if name in options and name not in axes],
-            )
+            yield from _maps(measured, cases, axes, [name for name in options if name not in axes])
 
 
 def _maps(
-    measured: Analyses, workload: str, cases: Sequence[CaseEntry], axes: Sequence[str], options: Sequence[str]
+    measured: Analyses, cases: Sequence[CaseEntry], axes: Sequence[str], options: Sequence[str]
 ) -> Iterable[View]:
     fixed: dict[tuple[tuple[str, str], ...], list[CaseEntry]] = defaultdict(list)
     for case in cases:
@@ -253,7 +247,7 @@ def _maps(
         yield View(
             (Column("y", f"{y} \\ {x}"), *(Column(f"x{place}", name) for place, name in enumerate(across))),
             rows,
-            title=f"{workload} over {x} and {y}{where}",
+            title=f"{cases[0].workload} over {x} and {y}{where}",
             notes=(f"Kernel time of an iteration{fastest}; colour: its main kernel's share of its roof.",),
         )
 
@@ -413,14 +407,12 @@ def _named(runs: Sequence[Run], facts: Any, **texts: Any) -> View:
 
 
 def _environment(run: Run) -> Iterator[tuple[str, str]]:
-    def of(*path: str, unit: str = "", scale: float = 0) -> str:
+    def of(words: str, *path: str, scale: float = 0) -> str:
+        """A value of the environment in words; empty where it is not known."""
         value = run.environment(*path)
         if scale:
-            return f"{value / scale:,.1f} {unit}" if isinstance(value, int | float) else ""
-        return "" if value is None else f"{value}{unit}"
-
-    def together(*parts: str) -> str:
-        return ", ".join(filter(None, parts))
+            value = value / scale if isinstance(value, int | float) else None
+        return "" if value is None else words.format(value)
 
     manifest = run.manifest
     yield "run", manifest.name
@@ -434,36 +426,32 @@ def _environment(run: Run) -> Iterator[tuple[str, str]]:
     for file in manifest.imported:
         by = f"{file.tool_name} {file.tool}" if file.tool else file.tool_name
         yield file.path, f"{file.source} ({by}, {file.bytes:,} bytes, sha256 {file.sha256[:16]}…)"
-    yield "GPU", of("gpu", "name") or of("gpu_state", "before", "name")
-    multiprocessors = of("gpu", "multiprocessors", unit=" multiprocessors")
-    yield "compute capability", together(of("gpu", "compute_capability"), multiprocessors)
-    l2 = of("gpu", "l2_bytes", unit="MB L2", scale=1e6)
-    yield "memory", together(of("gpu", "memory_bytes", unit="GB", scale=1e9), l2)
-    yield "driver, CUDA", together(of("gpu_state", "before", "driver"), of("gpu", "cuda"))
+    facts = {
+        "GPU": [of("{}", "gpu", "name") or of("{}", "gpu_state", "before", "name")],
+        "compute capability": [
+            of("{}", "gpu", "compute_capability"), of("{} multiprocessors", "gpu", "multiprocessors"),
+        ],
+        "memory": [
+            of("{:,.1f} GB", "gpu", "memory_bytes", scale=1e9), of("{:,.1f} MB L2", "gpu", "l2_bytes", scale=1e6),
+        ],
+        "driver, CUDA": [of("{}", "gpu_state", "before", "driver"), of("{}", "gpu", "cuda")],
+    }  # fmt: skip
     for when in ("before", "after"):
-        state = run.environment("gpu_state", when)
-        if isinstance(state, dict):
-            parts = []
-            if "sm_clock_mhz" in state:
-                parts.append(f"SM {state['sm_clock_mhz']} of {state.get('max_sm_clock_mhz', '?')} MHz")
-            if "memory_clock_mhz" in state:
-                parts.append(f"memory {state['memory_clock_mhz']} MHz")
-            if "temperature_c" in state:
-                parts.append(f"{state['temperature_c']} °C")
-            others = state.get("other_processes")
-            if others is not None:
-                parts.append(f"{len(others)} other processes" if others else "no other process")
-            yield f"GPU {when} the run", ", ".join(parts)
-    yield "Nsight Systems, Compute", together(of("tools", "nsys"), of("tools", "ncu"))
-    packages = run.environment("packages")
-    if isinstance(packages, dict):
-        kept = {name: version for name, version in packages.items() if version and not name.endswith("_executable")}
-        yield "packages", ", ".join(f"{name} {version}" for name, version in kept.items())
+        path = ("gpu_state", when)
+        others, most = run.environment(*path, "other_processes"), of("{}", *path, "max_sm_clock_mhz") or "?"
+        facts[f"GPU {when} the run"] = [
+            of(f"SM {{}} of {most} MHz", *path, "sm_clock_mhz"), of("memory {} MHz", *path, "memory_clock_mhz"),
+            of("{} °C", *path, "temperature_c"),
+            "" if others is None else f"{len(others)} other processes" if others else "no other process",
+        ]  # fmt: skip
+    facts["Nsight Systems, Compute"] = [of("{}", "tools", "nsys"), of("{}", "tools", "ncu")]
+    packages = (run.environment("packages") or {}).items()
+    known = {name: version for name, version in packages if version and not name.endswith("_executable")}
+    facts["packages"] = [f"{name} {version}" for name, version in known.items()]
     for name in ("host", "git"):
-        found = run.environment(name)
-        if isinstance(found, dict):
-            parts_of = (f"{value} {key}" if key == "cpus" else str(value) for key, value in found.items() if value)
-            yield name, ", ".join(parts_of)
+        if isinstance(found := run.environment(name), dict):
+            facts[name] = [f"{value} {key}" if key == "cpus" else str(value) for key, value in found.items() if value]
+    yield from ((name, ", ".join(filter(None, said))) for name, said in facts.items())
     yield "fiprof", manifest.fiprof
 
 

@@ -48,15 +48,10 @@ def timeline(measured: Analyses, rows: Sequence[Row]) -> dict[str, Any]:
         return {"windows": [], "names": [], "notes": []}
     cases = [part for part in measured.timeline.phases if part.phase == "measure"] if run.cases else []
     longest = sorted(cases, key=lambda part: -part.length_us)[: MOST_WINDOWS - 1]
-    windows: list[Window] = [
-        (
-            part.label + (f", GPU {part.device}" if part.several_devices else ""),
-            int(part.start_us * 1e3),
-            int(part.end_us * 1e3),
-        )
-        for part in cases
-        if part in longest
-    ]
+    windows: list[Window] = []
+    for part in (part for part in cases if part in longest):
+        where = f", GPU {part.device}" if part.several_devices else ""
+        windows.append((part.label + where, int(part.start_us * 1e3), int(part.end_us * 1e3)))
     first, last = 1 << 62, 0
     for table in ("kernels", "copies"):
         for piece in run.pieces(table, ("start_ns", "end_ns")):
