@@ -31,8 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 JSON_VERSION = 1
 """Of the rows: raised when a key goes away or changes its meaning."""
-PLAIN_WIDTH = 120
-"""Columns where the output is no terminal."""
+PLAIN_WIDTH = 120  # columns where the output is no terminal
 
 
 class Option(click.Option):

@@ -8,8 +8,7 @@ import click
 
 from fiprof.text import INDENT, escape_lines, wrap
 
-_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
-"""An escape that colours what follows."""
+_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")  # an escape that colours what follows
 
 
 def data(text: str, *, styled: bool = False) -> None:

@@ -14,20 +14,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[Any]
-"""Of integers, as wide as they need to be."""
+Ints = npt.NDArray[Any]  # of integers, as wide as they need to be
 
 T = TypeVar("T")
 
 PIECE_ROWS = 1 << 18
-MISSING = -1
-"""In place of a null."""
+MISSING = -1  # in place of a null
 INFINITE = frozenset({float("inf"), float("-inf")})
 DENSE = 1 << 20
 """Combinations of values that are counted in an array; more are encoded by pyarrow.compute, a tenth of a second to
 import."""
-KEPT = 4096
-"""Launches whose rows are kept when they have been made, so that memory is bounded."""
+KEPT = 4096  # launches whose rows are kept when they have been made, so that memory is bounded
 
 # As arrays
 

@@ -13,8 +13,7 @@ from fiprof.model.manifest import FILE_NAME, STUDY_FILE
 
 FOLDER = "baselines"
 SUFFIX = ".json"
-SHORT_COMMIT = 12
-"""Digits that people are shown."""
+SHORT_COMMIT = 12  # digits that people are shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")

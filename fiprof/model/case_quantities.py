@@ -34,8 +34,7 @@ from fiprof.model.spans import side_by_side, split, union_by, within
 from fiprof.model.times import Times, measured, summarize
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 
-DEVICE_BITS, STREAM_BITS = 8, 24
-"""Of the number that names a stream of a GPU of a process, which has 31."""
+DEVICE_BITS, STREAM_BITS = 8, 24  # of the number that names a stream of a GPU of a process, which has 31
 
 
 @once

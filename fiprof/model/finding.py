@@ -21,8 +21,7 @@ from fiprof.text import Worded as Worded
 from fiprof.text import join_words
 
 SUM = "sum(parts)"
-RATIO = "sum(parts[:-1]) / parts[-1]"
-"""All but the last together over the last."""
+RATIO = "sum(parts[:-1]) / parts[-1]"  # all but the last together over the last
 NAMES = "abcdefgh"
 
 Origin = Literal["ncu", "nsys", "plain", "run.json", "facts"]
@@ -48,16 +47,11 @@ class Provenance:
 
     origin: Origin
     formula: str
-    launch: int | None = None
-    """ncu's launch ID."""
-    case: str | None = None
-    """Case id."""
-    kernel: str | None = None
-    """Its short name."""
-    grid: str | None = None
-    """Of the executions, where only those with this grid are meant."""
-    phase: str = "measure"
-    """Of nsys's executions."""
+    launch: int | None = None  # ncu's launch ID
+    case: str | None = None  # case id
+    kernel: str | None = None  # its short name
+    grid: str | None = None  # of the executions, where only those with this grid are meant
+    phase: str = "measure"  # of nsys's executions
     parts: tuple[Provenance, ...] = ()
 
     def of(self, formula: str) -> Provenance:
@@ -90,10 +84,8 @@ class TracedNumber:
 
     value: float
     source: Provenance
-    spec: str = ".2f"
-    """How it is written."""
-    unit: str = ""
-    """What follows it, with a space where there is one."""
+    spec: str = ".2f"  # how it is written
+    unit: str = ""  # what follows it, with a space where there is one
 
     def __str__(self) -> str:
         return f"{self.value:{self.spec}}{self.unit}"
@@ -166,8 +158,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-MOST_VALUES = 8
-"""Values that a sentence names before it counts the rest."""
+MOST_VALUES = 8  # values that a sentence names before it counts the rest
 
 
 class Phrase(str):

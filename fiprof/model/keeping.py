@@ -16,18 +16,15 @@ from fiprof.model.finding import Finding, Worded
 from fiprof.model.manifest import ANNOTATIONS
 
 LONGEST_TAG = 100
-LONGEST_NOTE = 4000
-"""Characters."""
+LONGEST_NOTE = 4000  # characters
 
 
 @dataclass(frozen=True)
 class Note:
     """A sentence about a run."""
 
-    when: str
-    """ISO 8601 with offset."""
-    who: str
-    """Name of the user."""
+    when: str  # ISO 8601 with offset
+    who: str  # name of the user
     text: str
 
 
@@ -35,10 +32,8 @@ class Note:
 class Annotations:
     """The whole file."""
 
-    tags: list[str] = field(default_factory=list)
-    """Sorted, each once."""
-    notes: list[Note] = field(default_factory=list)
-    """The oldest first."""
+    tags: list[str] = field(default_factory=list)  # sorted, each once
+    notes: list[Note] = field(default_factory=list)  # the oldest first
     schema_version: int = 1
 
 
@@ -128,8 +123,7 @@ class Kept(Worded):
     YOUNG = "young", "younger"
     BASELINE = "baseline", "of a baseline"
     TAGGED = "tagged", "with a tag that keeps it"
-    RECORDED = "recorded", "recorded for a repository"
-    """artifacts/recorded."""
+    RECORDED = "recorded", "recorded for a repository"  # artifacts/recorded
     NO_TABLES = "no_tables", "whose tables are not all as they were made (fiprof parse makes them)"
     NOTHING = "nothing", "without raw files"
     DAMAGED = "damaged", "that cannot be read (fiprof verify says why)"

@@ -24,26 +24,18 @@ TORCH_MEMORY = "nsys/torch_memory.jsonl"
 """What torch's caching allocator did in the processes of the trace, a line a GPU."""
 NCU_REPORT = "ncu/profile.ncu-rep"
 NCU_PAGES: Mapping[Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
-NSYS_CASES = "logs/nsys.jsonl"
-"""The runner's records under nsys."""
+NSYS_CASES = "logs/nsys.jsonl"  # the runner's records under nsys
 NCU_CASES = "logs/ncu.jsonl"
 TABLES = "tables"
-SUMMARY = f"{TABLES}/summary.json"
-"""The run's key quantities, for the catalogue."""
-DIGEST = "digest.parquet"
-"""What a trace came to, for questions to many."""
-ANNOTATIONS = "annotations.json"
-"""Tags and notes."""
-RECORDED = "recorded"
-"""Folder of runs that a repository keeps as they are."""
-RAW_FOLDERS = ("nsys", "ncu")
-"""What the tools wrote."""
-COMPARISON = "result.json"
-"""Of a run folder in which two sides were measured beside each other."""
+SUMMARY = f"{TABLES}/summary.json"  # the run's key quantities, for the catalogue
+DIGEST = "digest.parquet"  # what a trace came to, for questions to many
+ANNOTATIONS = "annotations.json"  # tags and notes
+RECORDED = "recorded"  # folder of runs that a repository keeps as they are
+RAW_FOLDERS = ("nsys", "ncu")  # what the tools wrote
+COMPARISON = "result.json"  # of a run folder in which two sides were measured beside each other
 MEASUREMENTS = "measurements"
 """Folder of what its processes measured: ``A1.jsonl``, ``B1.jsonl``, …"""
-STUDY_FILE = "study.json"
-"""The manifest of a study, in its folder."""
+STUDY_FILE = "study.json"  # the manifest of a study, in its folder
 
 
 def numbered(name: str, number: int) -> str:
@@ -54,8 +46,7 @@ def numbered(name: str, number: int) -> str:
 
 FILE_NAME = "run.json"
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""An environment variable's name."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # an environment variable's name
 
 Status = Literal["complete", "failed", "interrupted"]
 Outcome = Literal["ok", "failed", "timeout", "interrupted", "skipped"]
@@ -218,12 +209,9 @@ class ImportedFile:
 class PrunedFile:
     """A raw file that ``fiprof prune`` removed, or is about to."""
 
-    path: str
-    """Relative to the run folder, and inside it."""
-    bytes: int
-    """That it took on disk, packed or not."""
-    when: str
-    """ISO 8601 with offset."""
+    path: str  # relative to the run folder, and inside it
+    bytes: int  # that it took on disk, packed or not
+    when: str  # ISO 8601 with offset
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ ZSTD, XZ = ".zst", ".xz"
 LEFT_PLAIN = (".jsonl", ".nsys-rep")
 """What is not packed: it is small, or its tool made it small (zstd leaves 65 % of a .nsys-rep, 7 % of a .ncu-rep)."""
 COPY_BYTES = 1 << 20
-UNRECORDED_BYTES = 1 << 30
-"""Most that a packed file may hold of which the manifest says nothing."""
+UNRECORDED_BYTES = 1 << 30  # most that a packed file may hold of which the manifest says nothing
 LARGEST_RATIO = 1000
 """Most that a packed file may grow, whatever the manifest says; those of profilers grow 5 to 40 times."""
 SMALLEST_LIMIT = 1 << 20

@@ -53,8 +53,7 @@ def joined(kind: str, *arguments: Any) -> list[Any]:
     return [item for found in parts(kind, *arguments).values() for item in found]
 
 
-Value = bool | int | float | str
-"""Value of a parameter."""
+Value = bool | int | float | str  # value of a parameter
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,9 @@ from fiprof.model.finding import Provenance, TracedNumber
 Row = Mapping[str, Any]
 """Column of ``launches`` -> value, for one launch; a column that is absent, None or NaN was not collected."""
 
-Names = Callable[[str], str]
-"""Column of ``launches`` -> the tool's name for it in a run."""
+Names = Callable[[str], str]  # column of ``launches`` -> the tool's name for it in a run
 
-Value = Callable[[Row], float | None]
-"""A formula ready to be evaluated."""
+Value = Callable[[Row], float | None]  # a formula ready to be evaluated
 
 OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float | None]]] = {
     ast.Add: ("+", operator.add),
@@ -39,8 +37,7 @@ OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float
     ast.Mult: ("*", operator.mul),
     ast.Div: ("/", lambda part, whole: part / whole if whole else None),
 }
-SUM, PRODUCT, ATOM = 1, 2, 3
-"""How tightly the outermost operation of a text binds."""
+SUM, PRODUCT, ATOM = 1, 2, 3  # how tightly the outermost operation of a text binds
 
 
 def number(row: Row, column: str) -> float | None:
@@ -229,8 +226,7 @@ class Quantity(Key):
     """A number of a launch."""
 
     formula: Formula
-    spec: str = ".2f"
-    """Format for people."""
+    spec: str = ".2f"  # format for people
 
     def of(self, row: Row) -> float | None:
         """The number in its unit; None where something that it needs was not collected."""

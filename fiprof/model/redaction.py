@@ -32,8 +32,7 @@ NAME = re.compile(r"[\w.-]*\Z")
 VALUE = re.compile(
     r"(?P<open>\\?[\"'])?(?P<value>(?(open)(?:[^\"'\0\\\n]|\\[^\"'])*|(?:[^\s\0\"',;&|)\]}>\\]|\\(?![\"'nrtu0]))*))"
 )
-WORD = re.compile(r"(?P<value>[^\0]*)")
-"""A word of a command line to its end, blanks and all."""
+WORD = re.compile(r"(?P<value>[^\0]*)")  # a word of a command line to its end, blanks and all
 HEADER = re.compile(
     r"(?:\\?[\"'])?(?:(?:basic|bearer|digest|token|negotiate|ntlm|api-?key|oauth|aws4-hmac-sha256) +)?"
     r"(?P<value>(?:[^\"'\r\n\0\\]|(?<==)\"[^\"\n\0]*\")*)",
@@ -74,11 +73,9 @@ SHORTEST_SECRET = 6
 """Characters of a value that is looked for in any text; shorter ones, such as ``true`` and ``8080``, occur anywhere."""
 MIXED = re.compile(r"(?![A-Z]+-[0-9a-f]{8}-)(?=.*[A-Za-z])(?=.*[0-9])[^\s/,]{16,}")
 """The value of a variable that is a token, whatever its name, and no GPU's UUID."""
-ENVIRONMENT_MARKS = (b"PATH=/", b"HOME=/")
-"""Found wherever an environment was written down."""
+ENVIRONMENT_MARKS = (b"PATH=/", b"HOME=/")  # found wherever an environment was written down
 
-Found = list[tuple[str, str]]
-"""Name and value of each thing that was masked."""
+Found = list[tuple[str, str]]  # name and value of each thing that was masked
 
 
 def secrets() -> tuple[str, ...]:

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 
-RESULTS = "results"
-"""A study's folder of these files."""
+RESULTS = "results"  # a study's folder of these files
 ENVIRONMENT = "environment_info.json"
 
 T = TypeVar("T", bound="DataclassInstance")
@@ -51,8 +50,7 @@ class KernelVerdict:
     evidence: list[dict[str, Any]]
     runner_up: dict[str, str | None] | None
     margin_points: float | None
-    pair: bool = False
-    """Whether the runner-up is the second of a pair that binds."""
+    pair: bool = False  # whether the runner-up is the second of a pair that binds
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-Shape = tuple[str, str, str]
-"""Kernel, grid and block."""
+Shape = tuple[str, str, str]  # kernel, grid and block
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")

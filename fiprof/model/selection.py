@@ -15,10 +15,8 @@ from fiprof.errors import FiprofError
 from fiprof.model.manifest import CaseEntry
 from fiprof.text import join_words, short_kernel
 
-MOST_CASES = 1024
-"""Whose ids are kept in parts."""
-NO_CASE = "–"
-"""A launch outside the cases' ranges."""
+MOST_CASES = 1024  # whose ids are kept in parts
+NO_CASE = "–"  # a launch outside the cases' ranges
 
 
 def title(label: str, kernel: str) -> str:
@@ -55,10 +53,8 @@ def _values(case_id: str) -> dict[str, str]:
     return {name: value for name, _, value in reversed(list(items))}
 
 
-WIDE = 1.25
-"""Longest over shortest of launches that are still shown as one."""
-MOST_NAMES = 8
-"""Names of each kind that an error lists."""
+WIDE = 1.25  # longest over shortest of launches that are still shown as one
+MOST_NAMES = 8  # names of each kind that an error lists
 
 
 class HasNames(Protocol):
@@ -85,10 +81,8 @@ class HasNames(Protocol):
 T = TypeVar("T")
 U = TypeVar("U")
 N = TypeVar("N", bound=HasNames)
-Weights = Mapping[int, float]
-"""ncu's launch ID -> the time that it stands for, µs."""
-Names = tuple[str, str, str, str]
-"""A launch's kernel, its full name, its case's id and label."""
+Weights = Mapping[int, float]  # ncu's launch ID -> the time that it stands for, µs
+Names = tuple[str, str, str, str]  # a launch's kernel, its full name, its case's id and label
 
 
 # Alike
@@ -169,8 +163,7 @@ def longest_first(groups: Iterable[Alike[T]]) -> list[Alike[T]]:
 
 # Selected
 
-_PATTERN = re.compile(r"[\^$.*+?|()\\]")
-"""What makes of a text a regular expression."""
+_PATTERN = re.compile(r"[\^$.*+?|()\\]")  # what makes of a text a regular expression
 
 
 @dataclass(frozen=True)

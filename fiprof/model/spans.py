@@ -11,8 +11,7 @@ import numpy as np
 
 from fiprof.model.arrays import PIECE_ROWS, Floats, Ints
 
-NOTHING = -1
-"""The label of a moment that no interval holds."""
+NOTHING = -1  # the label of a moment that no interval holds
 LONG_AGO = -(1 << 62)
 
 

@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 
 NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
 """In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
-LEFT_OUT = "Left out"
-"""Severity of rows of ``diagnostics`` that tell what fiprof did not take of a trace."""
+LEFT_OUT = "Left out"  # severity of rows of ``diagnostics`` that tell what fiprof did not take of a trace
 PID_BITS = 24
 """Of a process's number in nsys. Those of several traces that have the same one differ in the bits above."""
-FILE = "file"
-"""Column of a row's trace, in a run that was imported from several."""
-THREADED_ROWS = 1 << 17
-"""From so many rows on a column is worth a thread of its own."""
+FILE = "file"  # column of a row's trace, in a run that was imported from several
+THREADED_ROWS = 1 << 17  # from so many rows on a column is worth a thread of its own
 OPEN_ENDED = "launches"
 """The table with further columns: one a metric of ``metrics.csv``, float64."""
-CHECKED_ROWS = 1 << 20
-"""Rows whose texts are looked through at once."""
+CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
 
 
 class Column(NamedTuple):
@@ -49,8 +45,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    row: str
-    """What one row is."""
+    row: str  # what one row is
     columns: tuple[Column, ...]
 
 

@@ -15,8 +15,7 @@ MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3
 """That people are shown: those that cost most."""
 TELLING = 0.1
 """Of the delay that recurs: what takes more of it and does not recur is told."""
-MARKS, IDLE = "█▒w", "·"
-"""Of a rank that computes, communicates and waits, and of one that does nothing."""
+MARKS, IDLE = "█▒w", "·"  # of a rank that computes, communicates and waits, and of one that does nothing
 TRACK_WORDS = len("rank 000  ")
 NOTE = (
     "late: collectives that it was last to start. others wait: from the first rank's start to its own, in "

@@ -25,11 +25,9 @@ from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
 
 MOST_CASES, MOST_KERNELS, MOST_ROWS = 12, 5, 8
 """Rows that people are shown: cases, kernels of a case, and of a program's tables."""
-MOST_DETAILED, MOST_DETAILED_ON_PAGE = 2, 20
-"""Cases that are shown in detail, where not all are asked for."""
+MOST_DETAILED, MOST_DETAILED_ON_PAGE = 2, 20  # cases that are shown in detail, where not all are asked for
 MOST_FACTORS, MOST_MOVED = 6, 4
-LEAST_SHARE = 0.02
-"""Share of a launch's time that a place in the code accounts for to be worth a row."""
+LEAST_SHARE = 0.02  # share of a launch's time that a place in the code accounts for to be worth a row
 MOST_BARS = 8
 
 COUNTERS = (

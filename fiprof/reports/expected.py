@@ -22,8 +22,7 @@ NOT_COMPARED = (
     Column("why", "not compared"),
 )
 
-MOST_CASES = 8
-"""Cases that people are shown."""
+MOST_CASES = 8  # cases that people are shown
 
 HOW_TO_READ = (
     "Stalls: % of the warps' time, by ncu's counters; a range holds within a point, a share expected as one number "

@@ -19,8 +19,7 @@ HOW_TO_READ = (
 )
 LEAST_SHARE = 0.0005
 """Of the samples, that is shown: less is 0.0%."""
-MOST_LAUNCHES = 3
-"""Groups of like launches that people are shown."""
+MOST_LAUNCHES = 3  # groups of like launches that people are shown
 
 SHOWN = (
     Column("rank", "#", spec="d"),

@@ -24,24 +24,19 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SUFFIX = ".html"
-WIDEST_CELL = 40
-"""Cells to which a column of a table is padded in plain text."""
+WIDEST_CELL = 40  # cells to which a column of a table is padded in plain text
 CHART = "vega-lite"
 CHARTS = re.compile(rf"^```{CHART} (.*)\n.*\n```$", re.MULTILINE)
 PAGE_ONLY = re.compile(r"^\[//\]: # \"page\"\n.*?^\[//\]: # \"end\"\n", re.MULTILINE | re.DOTALL)
 """What stands on the page alone, between two comments: long tables to look things up in."""
-CONTENTS_LEVEL = 3
-"""Headings up to this level stand in the table of contents."""
+CONTENTS_LEVEL = 3  # headings up to this level stand in the table of contents
 FOLD_TARGET = "fold:"
 FOLD = f"[]({FOLD_TARGET})"
 """In a heading whose section is folded on the page; the first ones are open."""
 OPEN_FOLDS = 2
-SOURCE = "source:"
-"""Target of a link that is no link but a number, whose title says where it comes from."""
-LONG_TABLE = 25
-"""Rows from which a table scrolls in a box of its own."""
-AROUND_PX = 60
-"""Height of a chart's axis and legend, about."""
+SOURCE = "source:"  # target of a link that is no link but a number, whose title says where it comes from
+LONG_TABLE = 25  # rows from which a table scrolls in a box of its own
+AROUND_PX = 60  # height of a chart's axis and legend, about
 
 
 class Markdown(str):

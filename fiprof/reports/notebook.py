@@ -25,10 +25,8 @@ from fiprof.text import escape_control, short_kernel, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-VEGALITE = "application/vnd.vegalite.v6+json"
-"""What a notebook calls a chart of Vega-Lite."""
-NOTEBOOK_PX = 640
-"""Width of a chart."""
+VEGALITE = "application/vnd.vegalite.v6+json"  # what a notebook calls a chart of Vega-Lite
+NOTEBOOK_PX = 640  # width of a chart
 
 
 class Figure(dict[str, Any]):

@@ -31,13 +31,10 @@ HOW_TO_READ = (
     "roof: the lowest of the compute roof and of bandwidth x intensity of DRAM, L2 and L1; at roof: what it allows; "
     "share: achieved of that; all by ncu's time. Loads by TMA bypass what L1 counts."
 )
-MOST_ROWS = 20
-"""Groups of like launches, and cases, that people are shown."""
-MOST_REMARKS = 8
-"""About launches, that people are shown."""
+MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
+MOST_REMARKS = 8  # about launches, that people are shown
 
-L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)
-"""Shown where L1 binds a launch."""
+L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)  # shown where L1 binds a launch
 LAUNCHES = (
     *TIMES,
     Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
@@ -170,13 +167,10 @@ def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:
 # In characters
 
 CHART_COLUMNS, CHART_ROWS = 100, 22
-AXIS = 8
-"""Cells left of the plot."""
+AXIS = 8  # cells left of the plot
 MOST_DECADES = 8
-MARGIN = 0.2
-"""Of a decade, around what is drawn."""
-MARKS = {Level.DRAM: ".", Level.L2: "-", Level.L1: "="}
-"""What the roof of a memory is drawn with."""
+MARGIN = 0.2  # of a decade, around what is drawn
+MARKS = {Level.DRAM: ".", Level.L2: "-", Level.L1: "="}  # what the roof of a memory is drawn with
 
 
 def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:

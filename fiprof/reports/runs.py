@@ -16,8 +16,7 @@ from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
 MOST_ROWS = 50
 """Rows that people are shown: the newest, or the first in the order that was asked for."""
-MOST_WORKLOADS = 4
-"""Workloads of a run that are named."""
+MOST_WORKLOADS = 4  # workloads of a run that are named
 NONE = "no runs yet: fiprof collect makes one"
 NOTHING = "nothing fits: fiprof runs without filters lists what there is"
 
@@ -131,13 +130,16 @@ VERIFIED = (
     Column("files", "files", spec=",d", meaning="Files that its run.json names."),
     Column("bytes", unit="bytes", meaning="Of the run folder on disk."),
     Column("tables", "tables", meaning="whole, rebuildable (missing or damaged, raw files intact), lost, or none."),
-    Column("files_found", meaning="Files: missing, changed, damaged, planted, extra, withheld, pruned, leftover."),
+    Column("files_found", meaning="Files missing, changed, damaged, planted, extra, withheld, pruned, leftover."),
 )
 PRUNED = (
     Column("name", "run", narrow=Narrow.KEEP),
     Column("path"),
     Column("started", meaning="ISO 8601 with offset."),
-    Column("kept", meaning="Why: young, baseline, tagged, recorded, no_tables, nothing, damaged; null: nothing stays."),
+    Column(
+        "kept",
+        meaning="Why its raw files stay: young, baseline, tagged, recorded, no_tables, nothing, damaged; null: none.",
+    ),
     Column("raw_files", "raw files", narrow=Narrow.BELOW, meaning="Raw files that go."),
     Column("freed_bytes", unit="bytes", meaning="What they take."),
 )

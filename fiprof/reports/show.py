@@ -21,8 +21,7 @@ from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped, measured
 from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 
-MOST_ROWS = 20
-"""Groups of like launches, and cases, that people are shown."""
+MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
 
 
 # The columns of launches

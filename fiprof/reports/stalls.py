@@ -8,10 +8,8 @@ from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.columns import bounded, heading
 from fiprof.reports.view import Column, Document, View
 
-MOST_LAUNCHES = 5
-"""Groups of like launches that people are shown."""
-FOLDED_SHARE = 0.01
-"""Reasons below it in both measures are shown as one."""
+MOST_LAUNCHES = 5  # groups of like launches that people are shown
+FOLDED_SHARE = 0.01  # reasons below it in both measures are shown as one
 
 COLUMNS = (
     Column("launch", meaning="ncu's ID of the launch."),

@@ -68,8 +68,7 @@ NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
 TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
-MOST_ROWS = 8
-"""Rows of a table of examples."""
+MOST_ROWS = 8  # rows of a table of examples
 MOST_WARNINGS = 3
 """Warnings that are shown; more are counted."""
 

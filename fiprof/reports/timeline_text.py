@@ -16,14 +16,11 @@ from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 
-CHART_CELLS = (20, 80)
-"""Least and most of a strip."""
-PLAIN_WIDTH = 100
-"""Columns where the output is no terminal."""
+CHART_CELLS = (20, 80)  # least and most of a strip
+PLAIN_WIDTH = 100  # columns where the output is no terminal
 LONGEST_CALLS = 3
 COPIES_ALONE = " (copies without a kernel {share:.1%})"
-LEAST_COPYING = 0.001
-"""Share of the time that is told."""
+LEAST_COPYING = 0.001  # share of the time that is told
 COPYING = (
     "time: one after the other; alone: while no kernel ran. peak: of the link to the host, or of DRAM, which a copy in "
     "it reads and writes; small copies are far from it."

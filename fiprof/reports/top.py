@@ -36,8 +36,7 @@ LONGEST_NAME = 200
 ABOVE = finding(
     "above", "saves ≤ above an idle share: the host then launches ahead, or less, and other idle time goes with it."
 )
-MOST_ROWS = 10
-"""Of the ranking, that people are shown."""
+MOST_ROWS = 10  # of the ranking, that people are shown
 
 
 def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
@@ -209,8 +208,7 @@ def _profiled(parts: Sequence[Row]) -> str:
 
 COUNTED = re.compile(r"(\D*[^\d=])(\d+)(\D*)")
 """A name with one number that is no parameter's: ``step 12``, ``layer.3``."""
-FEWEST = 3
-"""Names that differ in their number, from which on they are one row."""
+FEWEST = 3  # names that differ in their number, from which on they are one row
 MOST_SHARE = 0.5
 """Of the row's time: what has more stands by itself, as a first step often does."""
 SUMMED = ("count", "total_ns", "total_ms", "share")

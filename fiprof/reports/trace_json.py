@@ -30,8 +30,7 @@ _DETAILS = {
     "copies": ("bytes", "phase", "case", "iteration", "correlation"),
     "api": ("correlation", "status"),
 }  # fmt: skip
-MARK = b"export of fiprof: "
-"""In the header, as the file's name, so that an export replaces no other's file."""
+MARK = b"export of fiprof: "  # in the header, as the file's name, so that an export replaces no other's file
 LEVEL = 5
 """Of the compression: a third of the time of the highest, and a tenth larger."""
 

@@ -19,19 +19,15 @@ from fiprof.text import short_kernel
 
 SPARK_CELLS = 32
 SPARK = "▁▂▃▄▅▆▇█"
-MARK = "╎"
-"""Before the first run at a new level."""
+MARK = "╎"  # before the first run at a new level
 LEAST_RANGE = 0.05
 """Range of a line, over its value: less than this is drawn flat."""
-MOST_LINES = 50
-"""Lines that a page shows, those that changed most."""
-MOST_ROWS = 20
-"""Lines that people are shown in a table."""
+MOST_LINES = 50  # lines that a page shows, those that changed most
+MOST_ROWS = 20  # lines that people are shown in a table
 CHART_PX = 220
 POINT, LEVEL = "#2994ff", "#ff5500"
 """Of colours.COLOURS, told apart with any colour blindness."""
-MARGIN = 0.02
-"""Share of the value, above and below what is drawn."""
+MARGIN = 0.02  # share of the value, above and below what is drawn
 
 
 def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> Document:

@@ -52,14 +52,12 @@ _CASES = (
     Column("verdict", "limit"),
 )
 
-MOST_ROWS = 20
-"""Groups of launches, and cases that wait for the host, that people are shown."""
+MOST_ROWS = 20  # groups of launches, and cases that wait for the host, that people are shown
 MOST_OF_PROGRAM = 5
 """Rows of a program's ranking that people are shown before its launches; ``fiprof top`` has more."""
 MOST_STEPS = 3
 """Groups whose first step is shown whole; and whose evidence, where they were asked for."""
-MOST_RULES = 4
-"""Of a launch, that people are shown."""
+MOST_RULES = 4  # of a launch, that people are shown
 
 
 def document(

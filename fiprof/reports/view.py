@@ -26,8 +26,7 @@ Value = str | int | float | bool | Finding | TracedNumber | Record | tuple[str |
 """A cell. None is what was not measured; an enum or a finding is shown in words."""
 
 
-Sayable = Finding | StrEnum | str
-"""What the words are for, or a text as it is."""
+Sayable = Finding | StrEnum | str  # what the words are for, or a text as it is
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,8 @@ class Chart:
     """A chart of a page; terminals and Markdown have none."""
 
     title: str
-    spec: Callable[[], dict[str, Any]]
-    """Gives its Vega-Lite specification."""
-    caption: str = ""
-    """How to read it, with units."""
+    spec: Callable[[], dict[str, Any]]  # gives its Vega-Lite specification
+    caption: str = ""  # how to read it, with units
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,11 @@ from fiprof.model.finding import Finding, plain, worded
 from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
 
-NARROWEST = 20
-"""Columns of a terminal that are used at least."""
+NARROWEST = 20  # columns of a terminal that are used at least
 NARROWEST_CELL, LONGEST_WORD = 18, 40
 """Cells that a column keeps where it wraps, and those of a word that it keeps together, where there is room."""
-LONGEST_CELL = 1000
-"""Characters of a value, which is another's and may be of any length."""
-BAR_CELLS, LEAST_BAR = 40, 16
-"""Of a full bar, where there is room and where there is none."""
+LONGEST_CELL = 1000  # characters of a value, which is another's and may be of any length
+BAR_CELLS, LEAST_BAR = 40, 16  # of a full bar, where there is room and where there is none
 _GAP = 2
 _EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
 _STYLES = {"bold": 1, "dim": 2, "cyan": 36, "yellow": 33}
@@ -215,8 +212,7 @@ def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str],
 
 # Markdown
 
-LONGEST_TEXT, LONGEST_PROSE = 80, 400
-"""Characters of a name, and of prose, in Markdown."""
+LONGEST_TEXT, LONGEST_PROSE = 80, 400  # characters of a name, and of prose, in Markdown
 _ESCAPES = str.maketrans({char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 

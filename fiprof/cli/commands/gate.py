@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 SLOWER_EXIT = 3
 ELSEWHERE = "name another file with {}"
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
-"""File of Markdown that GitHub shows on the page of a workflow's run."""
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"  # file of Markdown that GitHub shows on the page of a workflow's run
 
 
 @click.command(

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 TABLES = ("kernels", "ranges", "idle", "copies", "program")
-ACROSS = ("kernels", "idle", "steps", "ranks", "outliers")
-"""Those of ``top --over``."""
+ACROSS = ("kernels", "idle", "steps", "ranks", "outliers")  # those of ``top --over``
 OVER = "Which as JSON and CSV; with --over which at all: kernels, idle, steps, ranks or outliers."
-MOST_NAMED = 5
-"""Runs that are left out, by name."""
+MOST_NAMED = 5  # runs that are left out, by name
 
 
 @click.command("verdict", cls=options.Command, epilog="Example: fiprof verdict latest")

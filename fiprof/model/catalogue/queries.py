@@ -32,8 +32,7 @@ from fiprof.text import escape_control
 
 FACTS = ("git", "user", "host", "fiprof", "command", "driver", "cuda", "uuid")
 """What ``--where`` takes besides parameters, quantities and packages."""
-MOST_LISTED = 5000
-"""Numbers in a statement."""
+MOST_LISTED = 5000  # numbers in a statement
 LARGEST = 2**62
 """More rows than any database has; its integers end at 2**63."""
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -46,8 +45,7 @@ class Condition(NamedTuple):
     """``NAME OPERATOR VALUE``: of a parameter, a quantity, a package or a fact of the run."""
 
     name: str
-    operator: str
-    """One of OPERATORS."""
+    operator: str  # one of OPERATORS
     text: str
 
     def on(self, number: Any = None, text: Any = None) -> Any:

@@ -41,23 +41,18 @@ from fiprof.model.redaction import masking
 from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
-HEAD = "0005"
-"""Version of these tables."""
+HEAD = "0005"  # version of these tables
 REMADE = ("0001", "0002", "0003", "0004")
 """Versions whose tables are thrown away and made again; another's in a table of that name are somebody else's."""
 LONGEST_NAME = 200
 """Characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB."""
 ADVISORY_LOCK = 0x66_6970_726F66
 """PostgreSQL's lock of whoever writes: a number that no other program takes."""
-BUSY_S = 60
-"""Longest wait for another writer of an SQLite file."""
-TELL_S = 0.5
-"""After which it is said."""
+BUSY_S = 60  # longest wait for another writer of an SQLite file
+TELL_S = 0.5  # after which it is said
 UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
-MOST_IDS = 500
-"""Values in one condition."""
-LONGEST_TEXT = 4000
-"""Characters of a command or a reason."""
+MOST_IDS = 500  # values in one condition
+LONGEST_TEXT = 4000  # characters of a command or a reason
 OWN = "fiprof index --rebuild makes an archive's own again"
 ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)

@@ -34,10 +34,8 @@ OF_LAUNCHES = (
 )  # fmt: skip
 TRACED = ("nsys_duration_us", "nsys_spread", "program_us", "program_count")
 """Keys of a kernel under nsys: the first two in a case, the others of a program without cases."""
-VALUES = (*OF_CASES, *OF_LAUNCHES, *TRACED)
-"""Keys of all, by which the catalogue names its columns."""
-MOST_KERNELS = 50
-"""Of a program, those that took most time."""
+VALUES = (*OF_CASES, *OF_LAUNCHES, *TRACED)  # keys of all, by which the catalogue names its columns
+MOST_KERNELS = 50  # of a program, those that took most time
 
 
 @dataclass(frozen=True)

@@ -35,12 +35,10 @@ MOST_SOURCES, MOST_INSTRUCTIONS = 24, 60_000
 """Launches whose instructions are in the page, and all of these together."""
 MOST_RAW = 16
 """Launches whose every counter is in the page, by ncu's names; of others those that fiprof reads."""
-SCATTERED = 1.05
-"""Sectors a request over the ideal ones, from which they are told."""
+SCATTERED = 1.05  # sectors a request over the ideal ones, from which they are told
 SMALLEST_STALL, SMALLEST_MEDIAN = 0.002, 0.01
 """Share of a reason that is shown, of the launch and as the run's median."""
-LEAST_FOLLOWED = 0.0005
-"""Of the samples, at an instruction whose cause is searched."""
+LEAST_FOLLOWED = 0.0005  # of the samples, at an instruction whose cause is searched
 JUMPS = ("BRA", "JMP", "BSSY", "CALL", "WARPSYNC")
 
 EVIDENCE = (Column("what", "evidence"), Column("value", "value"), Column("limit", "compared with"))

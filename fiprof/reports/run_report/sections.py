@@ -31,12 +31,10 @@ from fiprof.reports.run_report.rows import Row, Rows, short
 from fiprof.reports.view import Column, Value, View
 from fiprof.text import escape_control, shorten
 
-LONGEST_VALUE = 160
-"""Cells."""
+LONGEST_VALUE = 160  # cells
 MOST_CASES = 60
 """Rows of a table: the cases with most kernel time."""
-MOST_NAMED = 4
-"""Launches or cases that a row names."""
+MOST_NAMED = 4  # launches or cases that a row names
 MOST_KERNELS = 20
 """That several runs are compared by: those with most time in any of them."""
 ENVIRONMENT = {
@@ -117,8 +115,7 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
 
 MOST_PAIRS = 16
 """Of a table: the largest differences."""
-FEWEST_CASES = 4
-"""Of a workload, for which a map says more than a list."""
+FEWEST_CASES = 4  # of a workload, for which a map says more than a list
 MOST_MAPS = 4
 """Of a workload: one for each combination of the parameters that are no axis and no option."""
 
@@ -612,14 +609,10 @@ def _stored(run: Run) -> set[str]:
 
 # How to do it again
 
-CODE_WIDTH = 96
-"""Columns of a command that is broken between its words."""
-TYPED = ("argv: ", "command: ")
-"""Begin of what a manifest says that was masked in a command line."""
-BY_HAND = "by-hand"
-"""Folder of the commands to type oneself."""
-VIEWERS = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}
-"""Viewer -> the raw report that it opens."""
+CODE_WIDTH = 96  # columns of a command that is broken between its words
+TYPED = ("argv: ", "command: ")  # begin of what a manifest says that was masked in a command line
+BY_HAND = "by-hand"  # folder of the commands to type oneself
+VIEWERS = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}  # viewer -> the raw report that it opens
 
 
 def reproduction(runs: Sequence[Run]) -> Section:

@@ -19,22 +19,17 @@ from fiprof.text import escape_control, short_kernel
 
 SAID = (*RUN_WARNINGS, "no_trace", "no_ranges", "other_ranges", "no_cases", "unmarked")
 """What a report says at its beginning, or needs not say: who wants cases of a program."""
-BINS = 1_000
-"""Of a track that has more than MOST_EXACT pieces."""
+BINS = 1_000  # of a track that has more than MOST_EXACT pieces
 LEVEL_BINS = BINS // 4
-TICKS = 100_000
-"""A window's length in the page's own unit of time."""
+TICKS = 100_000  # a window's length in the page's own unit of time
 MOST_EXACT, MOST_WINDOWS, MOST_TRACKS, MOST_BYTES = 1_500, 9, 24, 140_000
-MOST_THREADS, MOST_DEPTH = 6, 3
-"""Threads that are shown, those with most time, and nested ranges of each."""
-LEVELS = 8
-"""Steps of a bin's busy share."""
+MOST_THREADS, MOST_DEPTH = 6, 3  # threads that are shown, those with most time, and nested ranges of each
+LEVELS = 8  # steps of a bin's busy share
 SAMPLED = {
     "sms_active": "SMs active", "tensor_active": "tensor cores", "dram_read": "DRAM read", "dram_write": "DRAM write",
 }  # fmt: skip
 
-Window = tuple[str, int, int]
-"""Name, start and end, ns."""
+Window = tuple[str, int, int]  # name, start and end, ns
 
 
 def timeline(measured: Analyses, rows: Sequence[Row]) -> dict[str, Any]:
