@@ -23,6 +23,7 @@ from fiprof.model.run import Run
 from tests import postgres
 from tests.browser import Show, launched, showing
 from tests.fakes.recorded import UNPACKED
+from tests.forks import Forks
 from tests.recorded_runs import RUNS, session_folder
 from tests.reports_fixture import record_run
 
@@ -57,6 +58,8 @@ def python_path() -> str:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The recorded runs' tables go with the session."""
+    if forks.cache_info().currsize:
+        forks().close()
     if not hasattr(session.config, "workerinput"):
         shutil.rmtree(session_folder(), ignore_errors=True)
 
@@ -179,9 +182,16 @@ def ran(*argv: str, **more: Any) -> Completed:
     return subprocess.run(argv, capture_output=True, text=True, check=False, **more)
 
 
+@functools.cache
+def forks() -> Forks:
+    """This process's; its end ends it."""
+    return Forks()
+
+
 def run_fiprof(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Completed:
     env = {**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})}
-    return ran(sys.executable, "-m", "fiprof", *arguments, errors="replace", cwd=cwd, env=env, timeout=120)
+    ended = forks().run(arguments, cwd, env)
+    return Completed(("fiprof", *arguments), ended.status, ended.stdout, ended.stderr)
 
 
 def catches(pid: int, number: int) -> bool:

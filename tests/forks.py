@@ -1,21 +1,25 @@
 """fiprof's command line in processes forked from one that has imported everything: milliseconds each, and any word,
 environment or closed stream is a real one."""
 
+import atexit
 import contextlib
 import importlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[1]
-LIMIT_S = 60
+LIMIT_S = 120
 ERROR = re.compile(r"^(?:fiprof: .*\n(?:  \S.*\n)?|Usage: (?:.+\n)+\nError: .*\n)", re.M)
 """An error as it is printed: a line, and below it at most one of what to do."""
 REMARK = re.compile(r"fiprof: .* (?:is left|is not|is damaged|cannot be read)")
@@ -48,32 +52,34 @@ class Forks:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.forks"], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
+        self._streams = Path(tempfile.mkdtemp())
 
     def run(
         self, words: Iterable[str], folder: Path, env: Mapping[str, str], closed: Iterable[int] = (), stdin: bytes = b""
     ) -> Ended:
         """Run ``fiprof WORD…`` in a folder. words: as sys.argv has them. closed: descriptors that the shell closed."""
         assert self._process.stdin and self._process.stdout
-        (folder / ".stdin").write_bytes(stdin)
-        asked = {"words": list(words), "folder": str(folder), "env": dict(env), "closed": list(closed)}
+        files = [str(self._streams / name) for name in ("stdin", "stdout", "stderr")]
+        Path(files[0]).write_bytes(stdin)
+        asked = {"words": list(words), "folder": str(folder), "env": dict(env), "closed": list(closed), "files": files}
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         self._process.stdin.flush()
         status = int(self._process.stdout.readline())
-        out, err = ((folder / name).read_text(errors="backslashreplace") for name in (".stdout", ".stderr"))
-        return Ended(status, out, err)
+        return Ended(status, *(Path(file).read_text(errors="backslashreplace") for file in files[1:]))
 
     def close(self) -> None:
         self._process.communicate()
+        shutil.rmtree(self._streams)
 
 
-def _child(words: list[str], folder: str, env: dict[str, str], closed: list[int]) -> None:
+def _child(words: list[str], folder: str, env: dict[str, str], closed: list[int], files: list[str]) -> None:
     from fiprof.cli.main import main
 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    for descriptor, name in enumerate((".stdin", ".stdout", ".stderr")):
-        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if descriptor else 0)
+    for descriptor, name in enumerate(files):
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if descriptor else 0)
         file = os.open(name, flags)
         os.dup2(file, descriptor)
         os.close(file)
@@ -89,8 +95,11 @@ def _child(words: list[str], folder: str, env: dict[str, str], closed: list[int]
         status = ended.code if isinstance(ended.code, int) else 0
     except BaseException:
         status = 1
-        with open(".stderr", "a") as errors:
+        with open(files[2], "a") as errors:
             errors.write(traceback.format_exc())
+    # What an interpreter does at its end, without taking the modules apart.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     os._exit(status)
