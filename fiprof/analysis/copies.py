@@ -14,6 +14,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import QUANTITIES
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.spans import split
 
 COPIES = (
     RANK,
@@ -32,10 +33,7 @@ COPIES = (
 """memory: of the host, pageable or pinned, where nsys tells. total_ms: one after the other; share: of the GPU's time.
 alone_ms: while no kernel ran. peak_gb_per_s: of the link to the host, or of DRAM: a copy in it reads and writes."""
 HOST = ("Host-to-Device", "Device-to-Host")
-LINKS = (
-    (re.compile(r"\b(A100|A10G?|A30|A40|L4|L40S?)\b"), 31.5),
-    (re.compile(r"\b(H20|H100|H200|B200|B300)\b"), 63.0),
-)
+LINKS = ((re.compile(r"\b(A100|A10G?|A30|A40|L4|L40S?)\b"), 31.5), (re.compile(r"\b(H20|H100|H200|B200|B300)\b"), 63.0))
 """GPUs by name, and GB/s of their link to the host in one direction: 16 lanes of PCIe 4 or 5 with 16 or 32 Gbit/s, of
 which 128 in 130 are data. Where copies are faster, it is another link."""
 
@@ -49,20 +47,19 @@ def copies(run: Run, *, within_steady: bool = False) -> list[Row]:
         kind, kept = kinds.of(piece.select(["device", "kind", "memory"])), np.ones(len(starts), bool)
         for device, each in (steady(run) if within_steady else {}).items():
             kept &= (devices != device) | each.holds(starts)
-        for number in np.unique(kind[kept]).tolist():
-            here = kept & (kind == number)
-            sums[number] += [here.sum(), (ends - starts)[here].sum(), np.maximum(sizes, 0)[here].sum()]
-    rows, names = [], list(kinds.numbers)
-    for number, (count, ns, size) in sums.items():
-        device, kind, memory = names[number]
-        if (part := found.get(device)) is None:
-            continue
-        alone = sum(each for what, each in part.copies.items() if (what.kind, what.memory) == (kind, memory))
-        rows.append({
-            "rank": ranks.on(device), "device": device, "kind": kind, "memory": memory, "count": int(count),
-            "total_ms": int(ns) / 1e6, "share": int(ns) / max(part.window_ns, 1), "alone_ms": alone / 1e6,
-            **speed(run, kind or "", int(size), int(ns)),
-        })  # fmt: skip
+        values = np.stack([np.ones_like(starts), ends - starts, np.maximum(sizes, 0)])[:, kept]
+        for number, here in split(kind[kept]):
+            sums[number] += values[:, here].sum(axis=1)
+    rows = []
+    for (device, kind, memory), number in kinds.numbers.items():
+        if number in sums and (part := found.get(device)):
+            count, ns, size = sums[number].tolist()
+            alone = sum(each for what, each in part.copies.items() if (what.kind, what.memory) == (kind, memory))
+            rows.append({
+                "rank": ranks.on(device), "device": device, "kind": kind, "memory": memory, "count": count,
+                "total_ms": ns / 1e6, "share": ns / max(part.window_ns, 1), "alone_ms": alone / 1e6,
+                **speed(run, kind or "", size, ns),
+            })  # fmt: skip
     return sorted(rows, key=lambda row: -row["total_ms"])
 
 
@@ -85,9 +82,9 @@ def dram_rate(run: Run, device: int) -> tuple[float, Finding] | None:
     rates = {QUANTITIES["dram_gb_per_s"].of(each): each.kernel for each in run.launches or ()}
     if measured := max((each for each in rates if each is not None), default=None):
         return measured, finding("ncu", "measured by ncu of {kernel}", kernel=rates[measured])
-    columns = run.table("processes", ("device", "dram_bytes_per_s")).columns if run.row_count("processes") else ()
-    peaks = dict(zip(*(numbers(column).tolist() for column in columns), strict=True)) if columns else {}
-    if (peak := peaks.get(max(device, 0), 0) / 1e9) <= 0:
+    rows = run.rows("processes", ("device", "dram_bytes_per_s"))
+    peak = next((row["dram_bytes_per_s"] or 0 for row in rows if row["device"] == max(device, 0)), 0) / 1e9
+    if peak <= 0:
         return None
     sampled = samples.read(run).get(max(device, 0))
     if sampled and (share := sampled.largest.get("dram", 0.0) / 100):

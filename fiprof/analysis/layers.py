@@ -20,7 +20,6 @@ OTHER_LAYER = 1.25
 """Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
 LAYER_STEPS = 20
 """Steps that the layers are the median of, at most."""
-
 UNEVEN = 2.0
 """Times the median work of a layer that the largest has, from which on their time is told by it."""
 
@@ -40,59 +39,53 @@ def typical_steps(moments: Moments, rows: Ints) -> Ints:
     """Some steps from the middle of those that run the same kernels as most; none where layers are not looked for."""
     values, counts = np.unique(moments.signature[rows], return_counts=True)
     alike: Ints = rows[moments.signature[rows] == values[np.argmax(counts)]]
-    if not 2 * FEWEST_STEPS <= moments.kernels[alike[0]] <= LONGEST_STEP:
-        return alike[:0]
-    return alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
+    looked_for = 2 * FEWEST_STEPS <= moments.kernels[alike[0]] <= LONGEST_STEP
+    return alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][: LAYER_STEPS * looked_for]
 
 
-def layers(run: Run, of: str, steps: Sequence[Sequence[Launched]]) -> tuple[Finding, list[Row], list[Finding]] | None:
+def layers(run: Run, of: str, steps: Sequence[Launched]) -> tuple[Finding, list[Row], list[Finding]] | None:
     """What repeats in the kernels of some steps, in the median over those that have the same as the first: as a finding
     and as rows of LAYERS; and the layers that take longer in every step. of: the steps' name."""
-    order = [kernel.name for kernel in steps[0]] if steps else []
-    found = (steps and _by_ranges(run, steps[0])) or _by_order(order)
-    if not found:
+    if not steps or not (found := _by_ranges(run, steps[0]) or _by_order(steps[0].names)):
         return None
-    names, layer = found
-    starts, ns, blocks = (np.array([getattr(kernel, key) for kernel in steps[0]]) for key in ("start", "ns", "blocks"))
+    (names, layer), (order, ns, _, starts, blocks) = found, steps[0]
     gaps = np.maximum(starts - np.append(starts[:1], np.maximum.accumulate(starts + ns)[:-1]), 0)
     # What is waited for in collectives is told of ranks.
-    works = np.array([not COLLECTIVE.search(name) for name in order])
-    times = (
-        np.array([[kernel.ns for kernel in step] for step in steps if [kernel.name for kernel in step] == order])
-        * works
-    )
-    median = np.median([times[:, layer == number].sum(axis=1) for number in range(len(names))], axis=1)
+    times = np.array([step.ns for step in steps if step.names == order])
+    times = times * [not COLLECTIVE.search(name) for name in order]
+    of_layer = [np.flatnonzero(layer == number) for number in range(len(names))]
+    median = np.median([times[:, each].sum(axis=1) for each in of_layer], axis=1)
     whole, usual = float(np.median(times.sum(axis=1))), float(np.median(median))
-    sizes = np.bincount(layer[layer >= 0], minlength=len(names))
+    sizes = np.array([len(each) for each in of_layer])
     period = int(np.median(sizes))
     low, high = np.percentile(median, (10, 90)).tolist()
     counted = [next(((word, n) for word, n in says(name).items() if isinstance(n, int)), ("", None)) for name in names]
     names = [short_name(name) for name in names]
     rows: list[Row] = [
         {
-            "of": of, "layer": number, "name": name, "busy_us": busy_ns / 1e3, "share": busy_ns / whole,
-            "waits_us": int(gaps[layer == number].sum()) / 1e3, "work": counted[number][1],
-            "blocks": int(blocks[layer == number][np.argmax(ns[layer == number])]),
+            "of": of, "layer": number, "name": names[number], "busy_us": busy_ns / 1e3, "share": busy_ns / whole,
+            "waits_us": int(gaps[each].sum()) / 1e3, "work": counted[number][1],
+            "blocks": int(blocks[each][np.argmax(ns[each])]),
         }
-        for number, (name, busy_ns) in enumerate(zip(names, median.tolist(), strict=True))
+        for number, (each, busy_ns) in enumerate(zip(of_layer, median.tolist(), strict=True))
     ]  # fmt: skip
     load = _load(counted[0][0], rows)
     others = [] if load else np.flatnonzero(median > OTHER_LAYER * usual).tolist()
     longer = {"longest_us": float(median.max()) / 1e3, "usual_us": usual / 1e3}
-    named = {"others": tuple(names[other] for other in others), "load": load}
+    which = tuple(names[other] for other in others)
     words = "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, "
     words += "{share:.0%} of the kernels' time" + ("; {load}" if load else "")
     words += "; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."
-    shares = {"spread": (high - low) / usual if usual else 0.0, "share": float(median.sum()) / whole}
-    kernels = tuple(order[each] for each in np.flatnonzero(layer == np.argmin(np.abs(sizes - period))))
-    values = {"what": of, "count": len(names), "period": period, "kernels": kernels, **longer, **shares, **named}
-    said = finding("layers", words, **values)
+    kernels = tuple(order[each] for each in of_layer[int(np.argmin(np.abs(sizes - period)))])
+    values = {"what": of, "count": len(names), "period": period, "kernels": kernels, "others": which, "load": load}
+    values |= {"spread": (high - low) / usual if usual else 0.0, "share": float(median.sum()) / whole}
+    said = finding("layers", words, **values, **longer)
     if not others:
         return said, rows, []
     most = int(max(sizes[others]))
     words = "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take {usual_us:,.1f}"
     words += ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
-    values = {"what": of, "of": of, "which": named["others"], "kernels": most, "usual_kernels": period}
+    values = {"what": of, "of": of, "which": which, "kernels": most, "usual_kernels": period}
     return said, rows, [finding("slow_layer", words, **values, **longer)]
 
 
@@ -101,40 +94,47 @@ def _load(word: str, rows: Sequence[Row]) -> Finding | None:
     work, busy_us = np.array([[row["work"] or np.nan, row["busy_us"]] for row in rows]).T
     if not work.max() > UNEVEN * np.median(work):
         return None
-    each_us, base_us = np.polyfit(work, busy_us, 1)
-    most, order = int(np.argmax(work)), np.argsort(work, kind="stable")
-    small, blocks = order[: len(order) // 2], [row["blocks"] for row in rows]
+    each_us, base_us = np.polyfit(work, busy_us, 1).tolist()
+    small, blocks = np.argsort(work, kind="stable")[: len(work) // 2], [row["blocks"] for row in rows]
     words = "{most} has {work_share:.0%} of the {work:,d} {word} and takes {busy_share:.0%} of their time, the "
     words += "{small_count} with fewest have {small_work_share:.0%} and take {small_busy_share:.0%}: {base_us:,.1f} µs "
     words += "each and {each_ns:,.1f} ns for each of the {word}. The GPU runs {busy_us:,.0f} µs of them, in grids of "
     words += "{least_blocks:,d} to {most_blocks:,d} blocks, and waits {waits_us:,.0f} µs for their launches"
-    shares = {"work_share": work / work.sum(), "busy_share": busy_us / busy_us.sum()}
-    values = {key: float(share[most]) for key, share in shares.items()}
-    values |= {f"small_{key}": float(share[small].sum()) for key, share in shares.items()}
-    values |= {"base_us": float(base_us), "each_ns": 1e3 * float(each_us), "busy_us": float(busy_us.sum())}
-    values["waits_us"] = sum(row["waits_us"] for row in rows)
-    counts = {"small_count": len(small), "least_blocks": min(blocks), "most_blocks": max(blocks)}
-    return finding("load", words, word=word, most=rows[most]["name"], work=int(work.sum()), **values, **counts)
+    values: Row = {"base_us": base_us, "each_ns": 1e3 * each_us, "busy_us": float(busy_us.sum())}
+    for key, share in (("work_share", work / work.sum()), ("busy_share", busy_us / busy_us.sum())):
+        values |= {key: float(share[np.argmax(work)]), f"small_{key}": float(share[small].sum())}
+    values |= {
+        "word": word,
+        "most": rows[int(np.argmax(work))]["name"],
+        "work": int(work.sum()),
+        "small_count": len(small),
+    }
+    values |= {
+        "least_blocks": min(blocks),
+        "most_blocks": max(blocks),
+        "waits_us": sum(row["waits_us"] for row in rows),
+    }
+    return finding("load", words, **values)
 
 
-def _by_ranges(run: Run, kernels: Sequence[Launched]) -> tuple[list[str], Ints] | None:
+def _by_ranges(run: Run, kernels: Launched) -> tuple[list[str], Ints] | None:
     """The outermost ranges in a step whose names are the same but for their numbers: three or more of them, with
     COVERED of its kernels' time. Their names, and which of them each kernel is of, NOTHING outside."""
-    known = phases(run)
-    paths = [known[each.label].split(SEPARATOR) if each.label != NOTHING else [] for each in kernels]
+    labels, place = np.unique(kernels.labels, return_inverse=True)
+    paths = [phases(run)[label].split(SEPARATOR) if label != NOTHING else [] for label in labels.tolist()]
     of_name: dict[tuple[int, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for path, each in zip(paths, kernels, strict=True):
-        for depth, name in enumerate(path):
-            of_name[depth, folded(name)][name] += each.ns
-    least, numbered = COVERED * sum(each.ns for each in kernels), list[tuple[int, str]]()
-    for key, names in of_name.items():
-        if "*" in key[1] and len(names) >= FEWEST_STEPS and sum(names.values()) >= least:
-            numbered.append(key)
+    for of, ns in zip(place.tolist(), kernels.ns.tolist(), strict=True):
+        for depth, name in enumerate(paths[of]):
+            of_name[depth, folded(name)][name] += ns
+    least = COVERED * kernels.ns.sum()
+    many = [key for key, names in of_name.items() if "*" in key[1] and len(names) >= FEWEST_STEPS]
+    numbered = [key for key in many if sum(of_name[key].values()) >= least]
     if not numbered:
         return None
     depth, _ = found = min(numbered)
-    places = {name: place for place, name in enumerate(of_name[found])}
-    return [*places], np.array([places.get(path[depth], NOTHING) if len(path) > depth else NOTHING for path in paths])
+    places = {name: number for number, name in enumerate(of_name[found])}
+    of_path = [places.get(path[depth], NOTHING) if len(path) > depth else NOTHING for path in paths]
+    return [*places], np.array(of_path)[place]
 
 
 def _by_order(kernels: Sequence[str]) -> tuple[list[str], Ints] | None:

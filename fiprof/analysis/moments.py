@@ -5,26 +5,24 @@ repeat, and what lies between them; where these are only parts of steps, or none
 """
 
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fiprof.analysis.comm import Delay, delays
+from fiprof.analysis.comm import delays
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, OPERATORS, By, steady
 from fiprof.analysis.torch_memory import TorchMemory
 from fiprof.analysis.trace import FEWEST_STEPS, Marks, calls, marks, of_device, phases, thread_keys
-from fiprof.model.arrays import Floats, Ints, coded, grid_blocks, numbers
+from fiprof.model.arrays import Ints, arrow, coded, grid_blocks, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost, split
 
-UNNAMED = "a range without a name"
 BEFORE = "before the first range"
 """What it was is told, but it has no share of the time: imports, mostly."""
 
@@ -52,42 +50,36 @@ def does(call: str) -> Does:
 
 
 class Name(NamedTuple):
-    """What moments of one group are called."""
+    """What moments of one group are called. level: ranges around them."""
 
     level: int
-    """Ranges around them."""
     text: str
     repeats: bool
 
 
 class Launched(NamedTuple):
-    name: str
-    ns: int
-    label: int
-    """Of the range in :func:`phases`; NOTHING outside all."""
-    start: int
-    """Ns since the trace began."""
-    blocks: int
+    """The kernels of a moment, in order. labels: of the range in :func:`phases` that each was launched, or, of a CUDA
+    graph, captured in; NOTHING outside all. starts: ns since the trace began."""
+
+    names: list[str]
+    ns: Ints
+    labels: Ints
+    starts: Ints
+    blocks: Ints
 
 
 class Moments:
-    """Disjoint stretches of time, by start, and what the GPU and the launching thread did in each; ns."""
+    """Disjoint stretches of time, by start, and what the GPU and the launching thread did in each; ns.
 
-    edges: Ints
-    """The begin of each, and the end of the last."""
-    group: Ints
-    """The place of each one's name in ``names``."""
-    names: list[Name]
-    texts: list[str]
-    """Each one's name as the program has it; empty for those without."""
-    on_gpu: bool
-    """Kernels belong to the moment in which they start, not to that in which they are launched."""
+    edges: the begin of each, and the end of the last. group: the place of each one's name in ``names``. texts: each
+    one's name as the program has it, empty for those without. on_gpu: whether kernels belong to the moment in which
+    they start, not to that in which they are launched. does: ns of each of DOES. first_used: kernel -> the moment that
+    is the first to launch it. kernel_ns: group -> kernel -> ns.
+    """
 
     def __init__(self, run: Run, device: int) -> None:
         self.run, self.device = run, device
-        self.thread, first, last = self._launching_thread()
-        self.key = next((key for key, number in calls(run).threads.items() if number == self.thread), NOTHING)
-        """The thread as in ``thread_keys``."""
+        self.thread, self.key, first, last = self._launching_thread()
         found = marks(run)
         mine = found.own & (found.threads == self.key) & ~found.again
         repeats = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
@@ -99,10 +91,15 @@ class Moments:
         for piece, mine, rows in of_device(run, "copies", device, "start_ns", "bytes"):
             starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
             self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
-        self._add_host()
+        self.does: Ints = np.zeros((self.count, len(DOES)))
+        if self.thread != NOTHING:
+            kinds = np.array([DOES.index(does(name)) for name in calls(run).names])
+            of, begins, ends, names = calls(run).nested[self.thread].overlaps(self.begins, self.edges[1:])
+            sums = np.bincount(of * len(DOES) + kinds[names], ends - begins, self.count * len(DOES))
+            self.does = sums.reshape(-1, len(DOES))
+            self.does[:, 0] = np.diff(self.edges) - self.does[:, 1:].sum(axis=1)
         self.torch = TorchMemory(run, device)
         self.allocations = times, _, totals, _, _ = self._allocations()
-        """Of device memory, and releases, in order: times, sizes, totals then, addresses, and whether it is given."""
         held = np.append(0, totals)[np.searchsorted(times, self.edges[1:], side="right")]
         self.memory = held if len(times) else None
         """Device memory at the end of each, bytes; None where it was not traced."""
@@ -112,35 +109,27 @@ class Moments:
         self.from_ = np.maximum(self.begins, np.append(self.begins[:1], self.done[:-1]))
         """The begin of each, or the end of what came before."""
         self.length = np.maximum(self.done - self.from_, 0)
+        rank, every = ranks_of(run).on(device), np.arange(self.count)
+        self.delays = {} if rank is None else delays(run, rank, self.from_, self.done, every)
+        """Of each moment which ranks came late to its collectives, the longest delay first."""
 
     def name(self, place: int) -> str:
         """Of a moment as the program has it; its group's where it has none of its own."""
         return self.texts[place] or self.names[self.group[place]].text
 
-    @cached_property
-    def delays(self) -> dict[int, list[Delay]]:
-        """Of each moment which ranks came late to its collectives, the longest delay first."""
-        rank = ranks_of(self.run).on(self.device)
-        return {} if rank is None else delays(self.run, rank, self.from_, self.done, np.arange(self.count))
-
-    # Where one ends and the next begins
-
-    def _launching_thread(self) -> tuple[int, int, int]:
-        """Number of the thread (``Calls.thread``) that launched most of the GPU's kernels, NOTHING without calls; and
-        from the first kernel, or call of this thread, to the last, ns."""
-        counts: Counter[int] = Counter()
-        first, last = [], []
+    def _launching_thread(self) -> tuple[int, int, int, int]:
+        """The thread that launched most of the GPU's kernels, as in ``Calls.thread`` and as in ``thread_keys``, NOTHING
+        without calls; and from the first kernel, or call of this thread, to the last, ns."""
+        traced, first, last = calls(self.run), list[int](), list[int]()
+        counts = np.zeros(len(traced.threads), np.int64)
         for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):
             first.append(int(numbers(piece["start_ns"])[mine].min()))
             last.append(int(numbers(piece["end_ns"])[mine].max()))
-            if len(rows := rows[rows != NOTHING]):
-                counts.update(dict(enumerate(np.bincount(calls(self.run).thread[rows]).tolist())))
-        thread = counts.most_common(1)[0][0] if counts else NOTHING
-        if thread != NOTHING:
-            nested = calls(self.run).nested[thread]
-            first.append(int(nested.starts[0]))
-            last.append(int(nested.ends[-1]))
-        return thread, min(first), max(last)
+            counts += np.bincount(traced.thread[rows[rows != NOTHING]], minlength=len(counts))
+        if not counts.any():
+            return NOTHING, NOTHING, min(first), max(last)
+        nested = traced.nested[thread := int(np.argmax(counts))]
+        return thread, [*traced.threads][thread], min(*first, int(nested.starts[0])), max(*last, int(nested.ends[-1]))
 
     def _of_ranges(self, mine: Any, repeats: Any, first: int, last: int) -> bool:
         """Ranges down to those that repeat; whether these are steps or their phases, not marks or parts."""
@@ -169,15 +158,15 @@ class Moments:
             if key < 0:
                 name = Name(0, BEFORE if key == NOTHING - 1 else "outside every range", False)
             else:
-                one, text = node[rows][0], found.folded[key >> 16] or UNNAMED
+                one, text = node[rows][0], found.folded[key >> 16] or "a range without a name"
                 # What lies between the ranges in it comes in several pieces.
                 if len(np.unique(labels[rows])) < len(labels[rows]):
                     text += ", between its ranges"
                 name = Name(int(depths[one]), text, bool(repeats[one]))
             self.group[rows] = names.setdefault(name, len(names))
         self.edges, self.names, self.on_gpu = np.append(starts, stops[-1]), list(names), False
-        places = np.where(labels == NOTHING, NOTHING, found.name[node]).tolist()
-        self.texts = ["" if place == NOTHING else found.texts[place] or "" for place in places]
+        texts = [*found.texts, ""]
+        self.texts = [texts[name] or "" for name in np.where(labels == NOTHING, NOTHING, found.name[node]).tolist()]
         self._add_kernels()
         at, parts = steady(self.run)[self.device], self.repeating
         phases_ns = np.bincount(self.group, self.busy)
@@ -207,8 +196,6 @@ class Moments:
         self.texts, self.on_gpu = [""] * len(self.group), True
         self._add_kernels()
 
-    # What was done in each
-
     def _of(self, starts: Ints, rows: Ints) -> Ints:
         """The number of the moment that each piece of the GPU's work belongs to. rows: of the calls that began it."""
         called_at, times = calls(self.run).starts, starts
@@ -232,9 +219,7 @@ class Moments:
         self.busy, self.kernels = np.zeros(self.count), np.zeros(self.count, np.int64)
         self.last, self.signature = np.full(self.count, NOTHING), np.zeros(self.count)
         self.first_used: dict[str, int] = {}
-        """Kernel -> the moment that is the first to launch it."""
         self.kernel_ns: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        """Group -> kernel -> ns."""
         reached = NOTHING
         for names, place, starts, ends, of, _, _ in self._kernels():
             until = np.maximum.accumulate(np.append(reached, ends))
@@ -251,47 +236,39 @@ class Moments:
             for name, moment in zip(names, earliest.tolist(), strict=True):
                 if moment < self.first_used.get(name, self.count):
                     self.first_used[name] = moment
-            keys, inverse = np.unique(self.group[of] * width + place, return_inverse=True)
-            for key, ns in zip(keys.tolist(), np.bincount(inverse, ends - starts).tolist(), strict=True):
+            keys, each = coded(arrow(self.group[of] * width + place))
+            for key, ns in zip(keys, np.bincount(each, ends - starts).tolist(), strict=False):
                 self.kernel_ns[key // width][names[key % width]] += ns
 
-    def _add_host(self) -> None:
-        self.does: Floats = np.zeros((self.count, len(DOES)))
-        """Of each moment the ns of each of DOES."""
-        if self.thread == NOTHING:
-            return
-        kinds = np.array([DOES.index(does(name)) for name in calls(self.run).names])
-        of, begins, ends, names = calls(self.run).nested[self.thread].overlaps(self.begins, self.edges[1:])
-        sums = np.bincount(of * len(DOES) + kinds[names], ends - begins, self.count * len(DOES)).astype(float)
-        self.does = sums.reshape(-1, len(DOES))
-        self.does[:, 0] = np.diff(self.edges) - self.does[:, 1:].sum(axis=1)
-
-    def _allocations(self) -> list[Ints]:
+    def _allocations(self) -> Ints:
+        """Device memory given and taken back, by time: when, bytes, the total then, address, and 1 for given."""
         if not self.run.row_count("memory"):
-            return [np.empty(0, np.int64)] * 5
-        table = self.run.table("memory", ["device", "time_ns", "bytes", "total_bytes", "address", "kind"])
-        devices, *columns = map(numbers, table.columns[:5])
+            return np.empty((5, 0), np.int64)
+        table = self.run.table("memory", ["time_ns", "bytes", "total_bytes", "address", "device", "kind"])
+        *columns, devices = map(numbers, table.columns[:5])
         kinds, kind = coded(table["kind"])
-        rows = np.flatnonzero(devices == self.device)
-        rows = rows[np.argsort(columns[0][rows], kind="stable")]
-        return [column[rows] for column in (*columns, np.array([each == "Allocation" for each in kinds])[kind])]
+        given = np.array([each == "Allocation" for each in kinds])[kind]
+        found = np.stack([*columns, given])[:, devices == self.device]
+        return found[:, np.argsort(found[0], kind="stable")]
 
-    def launched(self, wanted: set[int]) -> dict[int, list[Launched]]:
-        """The kernels of some moments, in order, with the range that each was launched, or, of a CUDA graph, captured
-        in."""
-        found: dict[int, list[Launched]] = {place: [] for place in wanted}
+    def launched(self, wanted: set[int]) -> dict[int, Launched]:
+        """The kernels of some moments."""
+        chosen, found, known = np.isin(np.arange(self.count), [*wanted]), list[tuple[Ints, ...]](), dict[str, int]()
         pieces = self._kernels("pid", "captured_tid", "captured_ns", "grid") if wanted else ()
-        for names, name, starts, ends, of, rows, (pids, tids, captured, grids) in pieces:
-            here = np.flatnonzero(np.isin(of, sorted(wanted)))
-            labels = calls(self.run).phases_of(rows[here])
-            threads = thread_keys(pids[here], tids[here])
+        for names, name, starts, ends, of, rows, further in pieces:
+            here = np.flatnonzero(chosen[of])
+            pids, tids, captured, blocks = (each[here] for each in further)
+            labels, threads = calls(self.run).phases_of(rows[here]), thread_keys(pids, tids)
             for thread, stretches in phases(self.run).threads.items():
-                graph = np.flatnonzero((threads == thread) & (captured[here] > 0))
-                labels[graph] = stretches.at(captured[here][graph])
-            for row, label in zip(here.tolist(), labels.tolist(), strict=True):
-                ns, start = int(ends[row] - starts[row]), int(starts[row])
-                found[int(of[row])].append(Launched(names[name[row]], ns, label, start, int(grids[row])))
-        return found
+                graph = np.flatnonzero((threads == thread) & (captured > 0))
+                labels[graph] = stretches.at(captured[graph])
+            place = np.array([known.setdefault(each, len(known)) for each in names])[name[here]]
+            found.append((of[here], place, (ends - starts)[here], labels, starts[here], blocks))
+        of, place, *columns = map(np.concatenate, zip(*found, strict=True)) if found else [np.empty(0, int)] * 6
+        names, made = list(known), dict.fromkeys(wanted, Launched([], *[np.empty(0, int)] * 4))
+        for moment, rows in split(of):
+            made[moment] = Launched([names[each] for each in place[rows].tolist()], *(each[rows] for each in columns))
+        return made
 
 
 def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
@@ -303,10 +280,8 @@ def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
     # The last one that begins before it, and those around that one, reach as far as any.
     own = np.flatnonzero(mine & ~inside)
     place = np.searchsorted(found.starts[rows], found.starts[own], side="right") - 1
-    until = np.where(place < 0, NOTHING, reached[place])
-    first = np.searchsorted(reached, until)
-    around = (place >= 0) & (until >= found.ends[own]) & (found.ends[own] != NOTHING)
-    longer = rows[np.minimum(first, len(rows) - 1)]
+    longer = rows[np.searchsorted(reached, reached[place])]
+    around = (place >= 0) & (found.ends[longer] >= found.ends[own]) & (found.ends[own] != NOTHING)
     inside[own] |= around & (found.ends[longer] - found.starts[longer] > found.ends[own] - found.starts[own])
     return inside
 

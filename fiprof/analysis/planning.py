@@ -1,7 +1,6 @@
 """plan() apart from run(): what planning costs the host, what it copies, and from how many layers on it is small.
 
-A plan is a range whose name says so, in a program's step or in the setup of a case; of a case the runner measures it
-without a profiler too.
+A plan is a range whose name says so, in a program's step or a case's setup; the runner measures a case's plainly too.
 """
 
 import math
@@ -12,7 +11,7 @@ import numpy as np
 
 from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.trace import calls, folded, marks
-from fiprof.model.arrays import Ints, numbers
+from fiprof.model.arrays import numbers
 from fiprof.model.case_quantities import KERNEL_TIME, PLAIN
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, by_thread
@@ -44,18 +43,14 @@ def plans(run: Run) -> list[Row]:
     found = {row["planned"]: row for row in _traced(run)} if traced else {}
     for case in () if run.of_program else run.cases:
         plain, row = run.baseline.get(case.id), found.pop(case.id, {})
-        host_us = (plain.plan.get("host_us") if plain else None) or row.get("host_us")
-        if host_us:
+        if host_us := (plain.plan.get("host_us") if plain else None) or row.get("host_us"):
             layer_us = KERNEL_TIME.of(run, case.id) or PLAIN.of(run, case.id)
-            more = {"planned": run.labels(case.id), "host_us": host_us}
-            found[case.id] = row | more | _small(float(host_us), layer_us)
+            more = {"planned": run.labels(case.id), "host_us": host_us, "step_us": host_us, "layer_us": layer_us}
+            found[case.id] = row | more
+    for row in found.values():
+        step_us, layer_us = row.pop("step_us"), row["layer_us"]
+        row["layers"] = math.ceil(step_us * (1 / SMALL - 1) / layer_us) if layer_us else None
     return [dict.fromkeys(column.key for column in PLANS) | row for row in found.values()]
-
-
-def _small(host_us: float, layer_us: float | None) -> Row:
-    """From how many layers on planning is SMALL."""
-    layers = math.ceil(host_us * (1 / SMALL - 1) / layer_us) if layer_us else None
-    return {"layer_us": layer_us, "layers": layers}
 
 
 def _traced(run: Run) -> Iterator[Row]:
@@ -70,7 +65,15 @@ def _traced(run: Run) -> Iterator[Row]:
         text = "" if parent == NOTHING else ranges.texts[ranges.name[parent]] or ""
         name = text if any(text == case.id for case in run.cases) else folded(text) or "outside every range"
         names.setdefault(name, []).append(place)
-    copied = _copies(run, ranges.starts[mine], ranges.ends[mine], ranges.threads[mine])
+    # Count, bytes and ns of the copies that were called in each.
+    copied, at = np.zeros((len(mine), 3), np.int64), 0
+    order, by = np.argsort(ranges.starts[mine], kind="stable"), calls(run).of("copies")
+    within = by_thread(ranges.threads[mine][order], ranges.starts[mine][order], ranges.ends[mine][order], order)
+    for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes")):
+        begun, ended, sizes = map(numbers, piece.columns)
+        of = calls(run).within(by[at : (at := at + piece.num_rows)], within)
+        values = np.stack([np.ones_like(sizes), np.maximum(sizes, 0), ended - begun], axis=1)
+        np.add.at(copied, of[of != NOTHING], values[of != NOTHING])
     beside = np.flatnonzero(np.isin(ranges.parents, parents[parents != NOTHING]) & ~planning[ranges.alike] & ranges.own)
     for name, places in names.items():
         rows, around = mine[places], np.unique(parents[places])
@@ -82,23 +85,9 @@ def _traced(run: Run) -> Iterator[Row]:
             alike = siblings[ranges.alike[siblings] == values[np.argmax(counts)]]
             layer_us = float(np.median((ranges.ends - ranges.starts)[alike])) / 1e3
         whole = (ranges.ends - ranges.starts)[around].sum() / 1e3 if around[0] != NOTHING else None
-        count, size, ns = (float(each[places].sum()) / len(places) for each in copied)
+        count, size, ns = (copied[places].sum(axis=0) / len(places)).tolist()
         yield {
             "planned": name, "count": len(places), "host_us": float(np.median(lengths)), "copies": count,
             "copied_bytes": size, "copy_us": ns / 1e3, "step_share": whole and float(lengths.sum() / whole),
-            **_small(float(np.median(lengths)) * len(places) / len(around), layer_us),
+            "step_us": float(np.median(lengths)) * len(places) / len(around), "layer_us": layer_us,
         }  # fmt: skip
-
-
-def _copies(run: Run, starts: Ints, ends: Ints, threads: Ints) -> Ints:
-    """Count, bytes and ns of the copies that were called in each of these ranges."""
-    found, at = np.zeros((3, len(starts)), np.int64), 0
-    order, by = np.argsort(starts, kind="stable"), calls(run).of("copies")
-    planning = by_thread(threads[order], starts[order], ends[order], order)
-    for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes")):
-        begun, ended, sizes = map(numbers, piece.columns)
-        within = calls(run).within(by[at : (at := at + piece.num_rows)], planning)
-        there = within != NOTHING
-        for place, values in enumerate((np.ones(len(sizes), int), np.maximum(sizes, 0), ended - begun)):
-            np.add.at(found[place], within[there], values[there])
-    return found

@@ -5,11 +5,11 @@ ranges (``request 3``) say when a request came and went. Between, its tokens fol
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,12 @@ from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.trace import Marks
 from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.spans import split
 
 Said = dict[str, int | tuple[str, ...]]
 """Word -> its number, or the requests that follow it."""
+Rate = tuple[float, Finding]
+"""GB/s, and where from."""
 
 _ID = re.compile(r"\b(?:r|req|request|seq|rid)[ _#-]?(\d+)\b", re.IGNORECASE)
 _REQUEST = re.compile(r"(?:request|req|generate)\b", re.IGNORECASE)
@@ -39,6 +42,7 @@ _VERBS = {
 FOLLOWED = 0.98
 """Share of the steps in which as many requests decode as the step says, from which on their tokens are told."""
 FEW_STEPS = 5
+"""Of one name, from which on what is usual can be told."""
 DISTURBS = 1.05
 """Times as long as a step that only decodes a step with a prefill takes at least, to be told."""
 
@@ -75,38 +79,33 @@ class Kind(Worded):
     OTHER = "other", "other"
 
 
-_KINDS = {
-    Kind.PREFILL: re.compile("prefill|extend", re.IGNORECASE), Kind.DECODE: re.compile("decode|generat", re.IGNORECASE)
-}  # fmt: skip
+_KINDS = {Kind.PREFILL: re.compile("(?i)prefill|extend"), Kind.DECODE: re.compile("(?i)decode|generat")}
 
 
 @dataclass
 class Step:
-    """A moment of a program, a server's step among them; ns since the trace began."""
+    """A moment of a program, a server's step among them; ns since the trace began.
+
+    text: its range's, empty for none. end: when the host and the GPU are done with it. since: its begin, or the end of
+    what came before. place: among all. group: the name of those like it. row: of STEPS. doing: what the launching
+    thread does, with its shares. inside: what it was in most, of what comes once. late: by the rank that others wait
+    for most.
+    """
 
     text: str
-    """Its range's; empty for none."""
     begin: int
     end: int
-    """When the host and the GPU are done with it."""
     said: Said = field(default_factory=dict)
     busy: float = 0.0
     since: int = 0
-    """Its begin, or the end of what came before."""
     place: int = 0
-    """Among all."""
     group: str = ""
-    """Name of those like it."""
     repeats: bool = False
     row: Row = field(default_factory=dict)
-    """Of STEPS."""
-    doing: tuple[Finding, ...] = ()
-    """What the launching thread does, with its shares."""
-    inside: tuple[Finding, ...] = ()
-    """What it was in most, of what comes once."""
+    doing: Finding | None = None
+    inside: Finding | None = None
     slow: Finding | None = None
     late: Delay | None = None
-    """By the rank that others wait for most."""
     events: list[Finding] = field(default_factory=list)
 
     @property
@@ -122,28 +121,28 @@ class Step:
     def ms(self) -> float:
         return (self.end - self.since) / 1e6
 
-    @property
+    @cached_property
     def prefill(self) -> int:
         """Tokens of prompts in it (requests, where it says only those); 0 where it does not say."""
         return _number(self.said, _PREFILL)
 
-    @property
+    @cached_property
     def decode(self) -> int:
         """Requests that get their next token in it."""
         return _number(self.said, _DECODE)
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         """By what it says, or by its name."""
         if self.prefill or self.decode:
             return Kind.MIXED if self.prefill and self.decode else Kind.PREFILL if self.prefill else Kind.DECODE
-        head = self.text.partition(": ")[0]
-        return next((kind for kind, words in _KINDS.items() if words.search(head)), Kind.OTHER)
+        return next((kind for kind, words in _KINDS.items() if words.search(self.text.partition(": ")[0])), Kind.OTHER)
 
 
 @dataclass
 class Request:
-    """A request; ns since the trace began, None where the trace does not say."""
+    """A request; ns since the trace began, None where the trace does not say. preempted: how many tokens it had, each
+    time. tokens: when it got each, and the step's name."""
 
     id: str
     arrived: int | None = None
@@ -154,42 +153,29 @@ class Request:
     prompt: int | None = None
     output: int | None = None
     preempted: list[int] = field(default_factory=list)
-    """How many tokens it had, each time."""
     tokens: list[tuple[int, str]] = field(default_factory=list)
-    """When it got each, and the step's name."""
 
     @cached_property
     def row(self) -> Row:
         """A row of REQUESTS, once it has all of its tokens."""
-        times = [ns for ns, _ in self.tokens]
-        gaps = np.diff(times) / 1e6
-        longest = int(np.argmax(gaps)) if len(gaps) else None
-        first, ended = (times[0], times[-1]) if times else (None, None)
-        first = first if self.first is None else self.first
-        took = _apart(self.arrived, ended := ended if self.ended is None else self.ended)
-        return {
-            "request": self.id,
-            "arrived_ms": _apart(0, self.arrived),
-            "admitted_ms": _apart(0, self.admitted),
-            "admitted_in": self.admitted_in,
-            "queued_ms": _apart(self.arrived, self.admitted),
-            "prefill_ms": _apart(self.admitted, first),
-            "ttft_ms": _apart(self.arrived, first),
-            "first_token_ms": _apart(0, first),
-            "ended_ms": _apart(0, ended),
+        times, steps = [ns for ns, _ in self.tokens], [name for _, name in self.tokens]
+        first = self.first if self.first is not None or not times else times[0]
+        ended = self.ended if self.ended is not None or not times else times[-1]
+        apart: dict[str, tuple[Any, Any]] = {
+            "arrived_ms": (0, self.arrived), "admitted_ms": (0, self.admitted), "first_token_ms": (0, first),
+            "queued_ms": (self.arrived, self.admitted), "prefill_ms": (self.admitted, first),
+            "ttft_ms": (self.arrived, first), "ended_ms": (0, ended), "took_ms": (self.arrived, ended),
+        }  # fmt: skip
+        row: Row = {key: None if None in each else (each[1] - each[0]) / 1e6 for key, each in apart.items()}
+        gaps = (np.diff(times) / 1e6).tolist()
+        slowest = max(zip(gaps, steps[1:], strict=False), key=itemgetter(0), default=(None, None))
+        return row | {
+            "request": self.id, "admitted_in": self.admitted_in, "prompt": self.prompt, "tokens": len(times) or None,
+            "tokens_per_s": 1e3 * len(times) / row["took_ms"] if times and row["took_ms"] else None,
+            "preempted": len(self.preempted), "token_ms": [ns / 1e6 for ns in times],
+            "slowest_ms": slowest[0], "slowest_in": slowest[1],
             **percentiles(gaps, itl_median_ms=50, itl_p90_ms=90, itl_p99_ms=99),
-            "prompt": self.prompt,
-            "tokens": len(times) or None,
-            "tokens_per_s": 1e3 * len(times) / took if times and took else None,
-            "preempted": len(self.preempted),
-            "token_ms": [ns / 1e6 for ns in times],
-            "slowest_ms": None if longest is None else float(gaps[longest]),
-            "slowest_in": None if longest is None else self.tokens[longest + 1][1],
-        }
-
-
-def _apart(begin: int | None, end: int | None) -> float | None:
-    return None if begin is None or end is None else (end - begin) / 1e6
+        }  # fmt: skip
 
 
 def percentiles(of: Any, **names: int) -> Row:
@@ -229,39 +215,31 @@ def short_name(name: str) -> str:
     return name.partition(": ")[0] if says(name) else name
 
 
-def requests(found: Marks, steps: Sequence[Step]) -> list[Request]:
-    """The requests in the order of their arrival: of marks and steps that name them, or of ranges that are requests.
-
-    steps: those of the thread that launches, by begin.
-    """
-    return _of_marks(found, steps) or list(_of_ranges(found))
-
-
 def _of_ranges(found: Marks) -> Iterator[Request]:
     """Each range that is a request, with the ranges right inside it as its steps."""
-    named = np.array([bool(_REQUEST.match(text or "")) for text in found.texts] or [False])[found.name]
-    chosen = np.flatnonzero(named & found.own & (found.ends >= 0) & (found.ends > found.starts))
-    children: dict[int, list[int]] = defaultdict(list)
-    for row in np.flatnonzero(np.isin(found.parents, chosen) & found.own).tolist():
-        children[int(found.parents[row])].append(row)
-    for number, row in enumerate(chosen.tolist()):
-        text = found.texts[found.name[row]] or ""
-        mark = _ID.search(text)
-        begin = int(found.starts[row])
-        made = Request(mark[1] if mark else str(number), begin, begin, ended=int(found.ends[row]))
+    named = np.array([bool(_REQUEST.match(text or "")) for text in found.texts], bool)[found.name]
+    asked = named & found.own & (found.ends >= 0) & (found.ends > found.starts)
+    inside = np.flatnonzero(np.append(asked, False)[found.parents] & found.own)
+    steps = {row: inside[rows].tolist() for row, rows in split(found.parents[inside])}
+    for number, row in enumerate(np.flatnonzero(asked).tolist()):
+        text, begin = found.texts[found.name[row]] or "", int(found.starts[row])
         inner = [
             Step(found.texts[found.name[each]] or "", int(found.starts[each]), int(found.ends[each]))
-            for each in children[row]
+            for each in steps.get(row, ())
         ]
         prefills, decodes = ([each for each in inner if each.kind is kind] for kind in _KINDS)
+        made = Request(mark[1] if (mark := _ID.search(text)) else str(number), begin, begin, ended=int(found.ends[row]))
         made.tokens = [(each.end, each.name) for each in (*prefills[-1:], *decodes)]
         made.prompt = _number(says(text), ("prompt",)) or None
         yield made
 
 
-def _of_marks(found: Marks, steps: Sequence[Step]) -> list[Request]:
-    """Requests that marks, or steps, name: from step to step who decodes and whose prompt is computed, first come,
-    first served."""
+def requests(found: Marks, steps: Sequence[Step]) -> list[Request]:
+    """The requests in the order of their arrival: those that marks, or steps, name, and from step to step who decodes
+    and whose prompt is computed, first come, first served; else ranges that are requests.
+
+    steps: those of the thread that launches, by begin.
+    """
     known: dict[str, Request] = {}
     said = np.flatnonzero(found.mark)
     for row in said[np.argsort(found.starts[said], kind="stable")].tolist():
@@ -309,7 +287,7 @@ def _of_marks(found: Marks, steps: Sequence[Step]) -> list[Request]:
     if agree < FOLLOWED * told or not told:
         for made in known.values():
             made.tokens.clear()
-    return sorted(known.values(), key=lambda made: (made.arrived or made.admitted or 0, made.id))
+    return sorted(known.values(), key=lambda of: (of.arrived or of.admitted or 0, of.id)) or [*_of_ranges(found)]
 
 
 def _ids(said: Said, verb: str) -> list[str]:
@@ -318,22 +296,20 @@ def _ids(said: Said, verb: str) -> list[str]:
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
-def served(made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str, int]) -> list[Finding]:
-    """What the requests came to, what made the longest waits for a token, and how a prefill disturbs who decodes.
-
-    lengths: of :func:`kv_tokens`.
-    """
+def served(
+    made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str, int], kv_bytes: int, rate: Rate | None
+) -> list[Finding]:
+    """What the requests came to, what made the longest waits for a token, how a prefill disturbs who decodes, and what
+    a token in the KV cache costs. lengths: step -> tokens in the KV cache of the requests that get a token in it.
+    kv_bytes: of a token there, 0 where it is not known. rate: of DRAM."""
     found = list[Finding]()
     rows = [each.row for each in made]
     firsts, queued, arrived, ended = (
         [row[key] for row in rows if row[key] is not None] for key in ("ttft_ms", "queued_ms", "arrived_ms", "ended_ms")
     )
     # Between two tokens: ms, whose, and the number of the later one.
-    gaps = [
-        ((after[0] - before[0]) / 1e6, each, number)
-        for each in made
-        for number, (before, after) in enumerate(pairwise(each.tokens), 1)
-    ]
+    pairs = ((each, n, pair) for each in made for n, pair in enumerate(pairwise(each.tokens), 1))
+    gaps = [((after - before) / 1e6, each, n) for each, n, ((before, _), (after, _)) in pairs]
     gaps.sort(key=lambda gap: -gap[0])
     if firsts:
         words = "{count:request|requests}: TTFT {ttft_ms:,.1f} ms (median; p90 {ttft_p90_ms:,.1f}), "
@@ -350,8 +326,7 @@ def served(made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str,
     by_name = {step.name: step for step in steps}
     late: dict[str, Finding] = {}
     for ms, who, number in gaps[: max(len(gaps) // 100, 1)] if len(gaps) >= FEW_STEPS else ():
-        name = who.tokens[number][1]
-        step = by_name.get(name)
+        step = by_name.get(name := who.tokens[number][1])
         why = "" if not step else "a slow step" if step.slow else "with a prefill" if step.kind is Kind.MIXED else ""
         why = "preempted before" if number in who.preempted else why
         words = "{ms:,.1f} ms until {step} (r{request}" + (", {why})" if why else ")")
@@ -369,16 +344,15 @@ def served(made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str,
         words += "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}."
         values = {"mixed_ms": mixed_ms, "mixed": len(mixed), "alone_ms": alone_ms, "alone": len(alone)}
         found.append(finding("disturbed", words, **values, more=mixed_ms / alone_ms - 1))
-    return found + _law(steps, lengths, any(each.prompt is not None for each in made))
-
-
-def kv_tokens(made: Sequence[Request]) -> dict[str, int]:
-    """Step -> tokens in the KV cache of the requests that get a token in it, as far as their prompts are known."""
-    lengths: dict[str, int] = defaultdict(int)
-    for each in made:
-        for number, (_, name) in enumerate(each.tokens):
-            lengths[name] += (each.prompt or 0) + number
-    return lengths
+    laws = _law(steps, lengths, any(each.prompt is not None for each in made))
+    if laws and kv_bytes and rate:
+        (gb_per_s, basis), law = rate, laws[0].values
+        words = "The {kv_bytes:,d} bytes of a token in the KV cache take {least_ns:,.2f} ns at {gb_per_s:,.0f} GB/s "
+        words += "({basis}): it costs {times:,.1f} (± {error:,.1f}) times that."
+        values = {"kv_bytes": kv_bytes, "gb_per_s": gb_per_s, "basis": basis, "least_ns": kv_bytes / gb_per_s}
+        times, error = (law[key] * gb_per_s / kv_bytes for key in ("kv_ns", "kv_error_ns"))
+        laws.append(finding("kv_cost", words, **values, times=times, error=error))
+    return found + laws
 
 
 def _law(steps: Sequence[Step], lengths: Mapping[str, int], known: bool) -> list[Finding]:
@@ -395,38 +369,28 @@ def _law(steps: Sequence[Step], lengths: Mapping[str, int], known: bool) -> list
     kv, batch, busy = np.array([(lengths[each.name], max(each.decode, 1), each.busy / 1e3) for each in chosen], float).T
     if (found := line([kv, batch] if len(np.unique(batch)) > 1 else [kv], busy)) is None:
         return []
-    values, errors, rest = found[0], 2 * found[1], found[2]
-    if abs(values[1]) <= errors[1]:
+    (base, each, *batch_us), (_, error, *batch_error), rest = found
+    if abs(each) <= 2 * error:
         return []
     words = "GPU time of a step that only decodes = {base_us:,.0f} µs {kv_ns:+,.2f} ns (95%: ± {kv_error_ns:,.2f}) a "
     words += "token in the KV cache" if known else "token since its first"
-    said: Row = {"base_us": float(values[0]), "kv_ns": 1e3 * values[1], "kv_error_ns": 1e3 * errors[1]}
-    if len(values) > 2 and abs(values[2]) > errors[2]:
-        words += " {batch_us:+,.1f} µs (± {batch_error_us:,.1f}) a request"
-        said |= {"batch_us": float(values[2]), "batch_error_us": float(errors[2])}
+    said: Row = {"base_us": float(base), "kv_ns": 1e3 * each, "kv_error_ns": 2e3 * error}
+    for us, error_us in zip(batch_us, batch_error, strict=True):
+        if abs(us) > 2 * error_us:
+            words += " {batch_us:+,.1f} µs (± {batch_error_us:,.1f}) a request"
+            said |= {"batch_us": float(us), "batch_error_us": float(2 * error_us)}
     said |= {"from_kv": int(kv.min()), "to_kv": int(kv.max()), "count": len(kv), "rest_us": rest}
     words += ", from {from_kv:,d} to {to_kv:,d} tokens in {count} steps; the rest is within {rest_us:,.0f} µs."
     return [finding("kv_law", words, **said)]
-
-
-def kv_cost(law: Finding, kv_bytes: int, rate: tuple[float, Finding]) -> Finding:
-    """What a token in the KV cache costs beside what its bytes do. rate: GB/s of DRAM, and where from."""
-    gb_per_s, basis = rate
-    words = "The {kv_bytes:,d} bytes of a token in the KV cache take {least_ns:,.2f} ns at {gb_per_s:,.0f} GB/s "
-    words += "({basis}): it costs {times:,.1f} (± {error:,.1f}) times that."
-    least_ns = kv_bytes / gb_per_s
-    times, error = (law.values[key] / least_ns for key in ("kv_ns", "kv_error_ns"))
-    said = {"kv_bytes": kv_bytes, "gb_per_s": gb_per_s, "basis": basis, "least_ns": least_ns}
-    return finding("kv_cost", words, **said, times=times, error=error)
 
 
 def line(of: Sequence[Any], values: Floats) -> tuple[Floats, Floats, float] | None:
     """Values as a constant and a slope over each of some series, by least squares: these, their standard errors, and
     that of a value; None where the series do not tell them apart."""
     terms = np.column_stack([np.ones(len(values)), *of])
-    if np.linalg.matrix_rank(terms) < terms.shape[1]:
+    found, _, rank, _ = np.linalg.lstsq(terms, values, rcond=None)
+    if rank < terms.shape[1]:
         return None
-    found, *_ = np.linalg.lstsq(terms, values, rcond=None)
     rest = values - terms @ found
     variance = float(rest @ rest) / (len(values) - terms.shape[1])
     return found, np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance), float(np.sqrt(variance))

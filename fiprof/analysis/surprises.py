@@ -1,10 +1,8 @@
-"""What in a program's steps surprises: those that take longer than their neighbours, each with its cause, changes of
-their kernels, memory that leaks, and how they grow."""
+"""What in a program's steps surprises: slow ones with their causes, changes of kernels, leaks; and how steps grow."""
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,43 +12,32 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
 from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
-from fiprof.analysis.requests import line, short_name
+from fiprof.analysis.requests import FEW_STEPS, line, short_name
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.spans import Stretches
 
-FEW_STEPS = 5
-"""Of one name, from which on what is usual can be told."""
 NEIGHBOURS = 15
 """Steps whose median a step is held against: what is usual may change as a sequence grows."""
 SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 """A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
 deviations), by this share of them, and by so much."""
-MOST_SURPRISES = 8
-"""Steps of one name that are explained, the longest first."""
+MOST_SURPRISES, MOST_CHANGES = 8, 4
+"""Steps of one name that are explained, the longest first, and changes of their kernels that are told."""
 COMPILES = re.compile(r"\b(run_ninja|nvrtc\w*|compile\w*|_?jit\w*|build_and_load)\b", re.IGNORECASE)
 """Python functions, and their files, that compile."""
 GARBAGE = "gc generation"
 """Beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them."""
-EXPLAINS = 0.4
-"""Share of a step's excess from which on something is its cause."""
-MOST_OF = 0.8
-"""Share of it from which on the cause is not said to be a part of it."""
-LATE_SHARE = 0.1
-"""Share of steps by which a rank is late in them, at least, to be told."""
+EXPLAINS, MOST_OF = 0.4, 0.8
+"""Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
 MEANWHILE = ", meanwhile {doing}"
-LEAST_GROWTH = 0.02
-"""Share of the first step by which steps grow, or shrink, at least, from the first to the last, to be told."""
-MOST_CHANGES = 4
-"""Changes of the kernels of steps of one name that are told."""
+LATE_SHARE, LEAST_GROWTH = 0.1, 0.02
+"""Share of steps by which a rank is late in them, and of the first step by which they grow to the last, to be told."""
 
 Part = tuple[str, str]
 """What a step's time is made of (kernel, call, host, host work, range), and which."""
-
-
-# Slow steps
 
 
 def usual_length(lengths: Floats) -> Floats:
@@ -71,13 +58,12 @@ def slow_steps(moments: Moments, rows: Ints) -> dict[int, int]:
     late = np.flatnonzero(excess > least)
     late = np.sort(late[np.argsort(-excess[late], kind="stable")][:MOST_SURPRISES])
     others = np.setdiff1d(np.arange(len(rows)), late)
-    if not len(others):
-        return {}
-    return {int(n): int(others[np.argmin(np.abs(others - n) + 1e-3 * np.abs(excess[others]))]) for n in late}
+    away = 1e-3 * np.abs(excess[others])
+    return {int(n): int(others[np.argmin(np.abs(others - n) + away)]) for n in late if len(others)}
 
 
 def explained(
-    moments: Moments, rows: Ints, slow: Mapping[int, int], kernels: Mapping[int, Sequence[Launched]]
+    moments: Moments, rows: Ints, slow: Mapping[int, int], kernels: Mapping[int, Launched]
 ) -> Iterator[Finding]:
     """Of the slow steps of a name what each did more of than a usual one. kernels: of these and of the usual ones."""
     lengths = moments.length[rows].astype(float)
@@ -86,64 +72,63 @@ def explained(
     calling = calls(moments.run).nested.get(moments.thread)
     outside = between(calling, only=True) if slow and calling else None
     for number, other in slow.items():
-        place, like = int(rows[number]), int(rows[other])
-        excess = float(lengths[number] - usual[number])
+        place, like, excess = int(rows[number]), int(rows[other]), float(lengths[number] - usual[number])
         where = _where(moments, place)
         done, less = (_work(moments, each, kernels[each], outside) for each in (place, like))
-        more = {
-            part: (ns - less.get(part, (0.0, 0))[0], count - less.get(part, (0.0, 0))[1])
-            for part, (ns, count) in done.items()
-        }
+        more = {part: work - less.get(part, 0) for part, work in done.items()}
         cause = _cause(more, excess, (moments.name(place), moments.name(like), where["of"]))
-        if cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"]):
-            cause = _late_rank(moments, place, excess) or cause
+        late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
+        waits = cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"])
+        if waits and late and late.waited_ns >= EXPLAINS * excess:
+            of_rank = {"late_rank": late.rank, "doing": late.doing, "name": f"rank {late.rank} {worded(late.doing)}"}
+            of_rank |= {"more_ms": late.waited_ns / 1e6, "range": ""}
+            cause = finding("late_rank", "waiting for rank {late_rank}" + MEANWHILE, **of_rank)
         first = tuple(name for name, moment in moments.first_used.items() if moment == place)
-        partly = cause.values.get("more_ms", np.inf) < MOST_OF * excess / 1e6
         words = "{what}, step {number}" if where["what"] == where["of"] else "{what}"
         words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}"
-        words += " (of it {cause_ms:,.3f} ms)" if partly else ""
+        words += " (of it {cause_ms:,.3f} ms)" if cause.values.get("more_ms", np.inf) < MOST_OF * excess / 1e6 else ""
         words += "; first to run {new:kernel|kernels}, {longest} one." if first else "."
         values: dict[str, Any] = {"length_ms": float(lengths[number]) / 1e6, "usual_ms": float(usual[number]) / 1e6}
-        values |= {"more_ms": excess / 1e6, "cause_ms": cause.values.get("more_ms")}
-        of_first = {"first_use": first, "new": len(first), "longest": first[0] if first else ""}
-        yield finding("slow_step", words, **where, number=number, place=place, **values, cause=cause, **of_first)
+        values |= {"more_ms": excess / 1e6, "cause_ms": cause.values.get("more_ms"), "cause": cause}
+        values |= {"first_use": first, "new": len(first), "longest": first[0] if first else ""}
+        yield finding("slow_step", words, **where, number=number, place=place, **values)
 
 
-def _work(
-    moments: Moments, place: int, kernels: Sequence[Launched], outside: Stretches | None
-) -> dict[Part, tuple[float, int]]:
+def _work(moments: Moments, place: int, kernels: Launched, outside: Stretches | None) -> dict[Part, Floats]:
     """What a moment is made of: ns, and how often. outside: when the launching thread, if there is one, is in no CUDA
     call."""
-    pieces: list[tuple[str, str, float]] = [("kernel", kernel.name, kernel.ns) for kernel in kernels]
+    found: dict[Part, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+    def add(part: str, names: Iterable[str], ns: Iterable[float]) -> None:
+        for name, each in zip(names, ns, strict=True):
+            total = found[part, name]
+            total[:] = total[0] + each, total[1] + 1
+
+    add("kernel", kernels.names, kernels.ns.tolist())
     if outside:
         run, begin, end = moments.run, moments.begins[[place]], moments.edges[[place + 1]]
         _, starts, stops, called = calls(run).nested[moments.thread].overlaps(begin, end)
-        names = [calls(run).names[name] for name in called]
-        pieces += zip(repeat("call"), names, (stops - starts).tolist(), strict=False)
+        add("call", [calls(run).names[name] for name in called], (stops - starts).tolist())
         _, starts, stops, _ = outside.overlaps(begin, end)
         work = host_times(run).during(moments.key, starts, stops)
-        pieces += [("host", each.label, ns) for each, ns in work.items() if each.label]
-        pieces.append(("host work", "", float((stops - starts).sum())))
+        add("host", (each.label for each in work), work.values())
+        add("host work", [""], [float((stops - starts).sum())])
         if ranges := phases(run).threads.get(moments.key):
             _, starts, stops, labels = ranges.overlaps(begin, end)
-            paths = [phases(run)[label].rpartition(SEPARATOR)[2] for label in labels]
-            pieces += zip(repeat("range"), paths, (stops - starts).tolist(), strict=False)
-    found: dict[Part, tuple[float, int]] = {}
-    for part, name, ns in pieces:
-        before, count = found.get((part, name), (0.0, 0))
-        found[part, name] = before + ns, count + 1
-    return found
+            add("range", [phases(run)[label].rpartition(SEPARATOR)[2] for label in labels], (stops - starts).tolist())
+    return {part: np.array(each) for part, each in found.items()}
 
 
-def _cause(more: Mapping[Part, tuple[float, int]], excess: float, names: Sequence[str]) -> Finding:
+def _cause(more: Mapping[Part, Floats], excess: float, names: Sequence[str]) -> Finding:
     """Of what a step did more than a usual one, and explains most of its excess, the innermost. names: the steps'."""
     enough = EXPLAINS * excess
     sums: dict[str, float] = defaultdict(float)
     for (part, name), (ns, _) in more.items():
-        sums[str(does(name)) if part == "call" else part] += ns
+        sums[does(name) if part == "call" else part] += float(ns)
 
     def most(part: str, pattern: str | re.Pattern[str] = "") -> tuple[str, float, int]:
-        here = [(key[1], *value) for key, value in more.items() if key[0] == part and re.match(pattern, key[1])]
+        here = ((key[1], float(ns), int(n)) for key, (ns, n) in more.items() if key[0] == part and key[1])
+        here = (each for each in here if re.match(pattern, each[0]))
         return max(here, key=lambda each: each[1], default=("", 0.0, 0))
 
     range_, in_range, _ = most("range")
@@ -176,16 +161,6 @@ def _cause(more: Mapping[Part, tuple[float, int]], excess: float, names: Sequenc
     if ns >= enough:
         return cause("call", "{name}" + inside, ns, name=name)
     return finding("unknown", "the trace does not tell why")
-
-
-def _late_rank(moments: Moments, place: int, excess: float) -> Finding | None:
-    """The rank that a step waits for in its collectives; None where that explains too little of its excess."""
-    late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
-    if late is None or late.waited_ns < EXPLAINS * excess:
-        return None
-    values = {"late_rank": late.rank, "doing": late.doing, "name": f"rank {late.rank} {worded(late.doing)}"}
-    words = "waiting for rank {late_rank}" + MEANWHILE
-    return finding("late_rank", words, more_ms=late.waited_ns / 1e6, range="", **values)
 
 
 def late_rank(latest: Sequence[Delay | None], usual_ns: float) -> Finding | None:
@@ -228,9 +203,6 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         yield finding("slow_steps", words + ".", **values, using=using, longest=first[0] if first else "")
 
 
-# Changes from one step to the next
-
-
 def changes(moments: Moments, rows: Ints) -> list[tuple[int, int]]:
     """Where steps begin to run other kernels, and FEW_STEPS before and after each run the same: of each change the
     last step before it and the first after it."""
@@ -240,9 +212,9 @@ def changes(moments: Moments, rows: Ints) -> list[tuple[int, int]]:
     return [(int(rows[at - 1]), int(rows[at])) for at in edges[both].tolist()][:MOST_CHANGES]
 
 
-def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Sequence[Launched]]) -> Finding:
+def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Launched]) -> Finding:
     """Which kernels a step runs that the one before it does not."""
-    old, new = (Counter(each.name for each in kernels[place]) for place in (before, after))
+    old, new = (Counter(kernels[place].names) for place in (before, after))
     more, less = (tuple(f"{count} x {name}" for name, count in each.most_common(3)) for each in (new - old, old - new))
     words = "{what}: from here on " + ("{more} more a step" if more else "fewer kernels")
     words += ", and {less} less." if less else "."
@@ -265,14 +237,12 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
         last = grown[-max(len(grown) // 4, FEW_STEPS) :]
         if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
             continue
-        place = int(rows[since + 1])
-        words = (
-            f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from here to the last step, in {{count:step|steps}}, and "
-        )
-        values: dict[str, Any] = {"more_mb": float(grown.sum()) / 1e6, "count": int((grown > 0).sum())}
-        if owners := moments.torch.owners(int(moments.begins[place]), int(moments.edges[rows[-1] + 1])):
-            words, values = words.replace(", and ", ": {owners}; "), values | {"owners": owners}
-        yield finding("leak", words + "none of it is given back.", **_where(moments, place), **values)
+        place, count = int(rows[since + 1]), int((grown > 0).sum())
+        owners = moments.torch.owners(int(moments.begins[place]), int(moments.edges[rows[-1] + 1]))
+        words = f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from here to the last step, in {{count:step|steps}}"
+        words += (": {owners}; " if owners else ", and ") + "none of it is given back."
+        values = {"more_mb": float(grown.sum()) / 1e6, "count": count} | ({"owners": owners} if owners else {})
+        yield finding("leak", words, **_where(moments, place), **values)
         return
 
 
@@ -289,10 +259,8 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     one_line = all(abs(each[1] - slope) < abs(slope) / 2 for each, _, _ in halves)
     if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
         return
-    words = (
-        "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: {grown:+.0%} "
-    )
-    values = {"first_ms": first / 1e6, "slope_us": slope / 1e3, "error_us": 2 * error / 1e3}
-    said = {name: float(value) for name, value in values.items()} | {"count": len(kept), "grown": grown}
+    words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: "
+    words += "{grown:+.0%}  from the first to the last."
+    values = {"first_ms": float(first) / 1e6, "slope_us": float(slope) / 1e3, "error_us": float(2 * error) / 1e3}
     what = moments.names[moments.group[rows[0]]].text
-    yield finding("law", words + " from the first to the last.", what=what, **said)
+    yield finding("law", words, what=what, **values, count=len(kept), grown=grown)

@@ -13,9 +13,8 @@ from fiprof.analysis.requests import Kind, Request, Step
 from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.finding import Finding, finding
 
-MOST_SINGLE = 16
-"""Steps that have a line of their own, the slowest first, then those that preempt, then those that admit."""
-MOST_LINES = 90
+MOST_LINES, MOST_SINGLE = 90, 16
+"""Lines, and steps that have one of their own: the slowest first, then those that preempt, then those that admit."""
 FEWEST_TURNS, MOST_PHASES = 3, 12
 """Turns from which on phases are one line, and runs of phases in one, at most."""
 OFTEN = 5
@@ -36,22 +35,24 @@ TOLD = (
 def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) -> list[Row]:
     """Rows of TOLD. steps: in order of time; least_ms: what comes once and takes less is left out."""
     _with_events(steps, requests)
-    usual = _usual(steps)
-    chosen = sorted((step for step in steps if _rank(step)), key=lambda step: -_rank(step))[:MOST_SINGLE]
-    single = {step.place for step in chosen}
-    pieces: dict[str, list[float]] = defaultdict(list)
+    of_name, pieces = defaultdict[str, list[Step]](list), defaultdict[str, list[float]](list)
     for step in steps:
         if not step.repeats:
             pieces[step.group].append(step.ms)
+        elif not step.slow:
+            of_name[step.group].append(step)
+    # Of each name the step of median length, of those that only decode where there are some.
+    alone = {name: [step for step in of if step.kind is Kind.DECODE] or of for name, of in of_name.items()}
+    usual = {name: sorted(of, key=lambda step: step.ms)[len(of) // 2] for name, of in alone.items()}
+    single = {step.place for step in sorted(filter(_rank, steps), key=lambda step: -_rank(step))[:MOST_SINGLE]}
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
     kept = [step for step in steps if step.repeats or step.ms >= max(least_ms, OFTEN * often.get(step.group, 0.0))]
     lines, slow_before = list[Row](), dict[Any, str]()
     grouped = groupby(kept, key=lambda step: (step.group, step.place if step.place in single else None))
     for turns in _cycles([list(group) for _, group in grouped], single):
-        run = turns[0]
+        run = [*chain.from_iterable(turns)]
         if len(turns) > 1:
-            run = [step for turn in turns for step in turn]
-            said = _turns(turns)
+            said = _turns(turns, run)
         elif run[0].place in single:
             said = _single(run[0], usual, slow_before)
         else:
@@ -59,8 +60,7 @@ def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) ->
         lines.append({"at_ms": run[0].since / 1e6, "until_ms": run[-1].end / 1e6, "said": said, "hot": ""})
     while len(lines) > MOST_LINES:
         lines.remove(min(lines, key=lambda row: row["until_ms"] - row["at_ms"]))
-    spans = [row for row in lines if row["said"].kind != "before"]
-    if spans:
+    if spans := [row for row in lines if row["said"].kind != "before"]:
         max(spans, key=lambda row: row["until_ms"] - row["at_ms"])["hot"] = "◀ most time"
     return lines
 
@@ -70,19 +70,6 @@ def _rank(step: Step) -> float:
     kinds = {each.kind for each in step.events}
     of_events = 1e3 if kinds & {"preempted", "readmitted"} else float("admitted" in kinds)
     return of_events + (1e6 + step.slow.values["more_ms"] if step.slow else 0.0)
-
-
-def _usual(steps: Sequence[Step]) -> Mapping[str, Step]:
-    """Of each name the step of median length, of those that only decode where there are some."""
-    of_name: dict[str, list[Step]] = defaultdict(list)
-    for step in steps:
-        if step.repeats and not step.slow:
-            of_name[step.group].append(step)
-    found = {}
-    for name, several in of_name.items():
-        alone = [step for step in several if step.kind is Kind.DECODE] or several
-        found[name] = sorted(alone, key=lambda step: step.ms)[len(alone) // 2]
-    return found
 
 
 def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
@@ -97,14 +84,13 @@ def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
     for each in requests if steps else ():
         if each.admitted is None or not each.admitted_in:
             continue
-        row, step = each.row, of(each.admitted, "left")
-        who = {"request": each.id}
-        waited = {"prompt": each.prompt, "queued_ms": row["queued_ms"], "ttft_ms": row["ttft_ms"]}
+        row, step, who = each.row, of(each.admitted, "left"), {"request": each.id}
         first = None if row["ttft_ms"] is None else of(int(row["first_token_ms"] * 1e6) - 1, "right", 1)
         # A step that computes this prompt alone has its length already.
         words = "r{request} admitted" + (" ({prompt} tokens)" if each.prompt not in (None, step.prefill) else "")
         words += ", after {queued_ms:,.1f} ms in the queue" if (row["queued_ms"] or 0.0) >= 1 else ""
         words += ", TTFT {ttft_ms:,.1f} ms" if first is step else ""
+        waited = {key: row[key] for key in ("prompt", "queued_ms", "ttft_ms")}
         step.events.append(finding("admitted", words, **who, **waited))
         if first and first is not step:
             words = "first token of r{request}, TTFT {ttft_ms:,.1f} ms"
@@ -118,7 +104,11 @@ def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
     for before, step in pairwise([*steps[:1], *steps]):
         for word, value in step.said.items():
             if isinstance(value, tuple) and word.startswith(("preempt", "evict")):
-                full = _full(before)
+                # What of memory has no place left for one token more of each that decodes.
+                used = {level: n for level, n in before.said.items() if PLACES.search(level) and isinstance(n, int)}
+                whole = {level: n for level in used if isinstance(n := before.said.get(f"of_{level}"), int)}
+                out = (level for level, n in whole.items() if n - used[level] < max(before.decode, 1))
+                full = next(({"level": level, "used": used[level], "of": whole[level]} for level in out), {})
                 words = "preempted, to wait again: {who}" + (" ({level} ran out: {used}/{of} before)" if full else "")
                 step.events.insert(0, finding("preempted", words, who=value, **full))
             elif isinstance(value, tuple) and word.startswith("admit"):
@@ -126,15 +116,6 @@ def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
                 if again := tuple(who for who in value if requests and who not in told):
                     words = "admitted again, to be computed anew: {who}"
                     step.events.insert(0, finding("readmitted", words, who=again))
-
-
-def _full(step: Step) -> Row:
-    """What of memory a step says has no place left for one token more of each that decodes; nothing for none."""
-    for word, used in step.said.items():
-        of = step.said.get(f"of_{word}")
-        if PLACES.search(word) and isinstance(of, int) and isinstance(used, int) and of - used < max(step.decode, 1):
-            return {"level": word, "used": used, "of": of}
-    return {}
 
 
 def _cycles(runs: Sequence[list[Step]], single: Collection[int]) -> Iterator[list[list[Step]]]:
@@ -150,23 +131,21 @@ def _cycles(runs: Sequence[list[Step]], single: Collection[int]) -> Iterator[lis
                 often += 1
             if often >= FEWEST_TURNS and often * several > period * count:
                 period, count = several, often
-        until = at + period * count
-        yield [[step for run in runs[first : first + period] for step in run] for first in range(at, until, period)]
-        at = until
+        stop = at + period * count
+        yield [[*chain.from_iterable(runs[first : first + period])] for first in range(at, stop, period)]
+        at = stop
 
 
-def _turns(turns: Sequence[Sequence[Step]]) -> Finding:
-    """Phases that come in turns."""
+def _turns(turns: Sequence[Sequence[Step]], run: Sequence[Step]) -> Finding:
+    """Phases that come in turns. run: the steps of all."""
     of_name: dict[str, list[float]] = defaultdict(list)
-    for step in chain.from_iterable(turns):
+    for step in run:
         of_name[step.group].append(step.ms)
-    phases = tuple(
-        finding("phase", "{what} {ms:,.2f}", what=name, ms=float(np.median(each))) for name, each in of_name.items()
-    )
+    medians = {name: float(np.median(each)) for name, each in of_name.items()}
+    phases = tuple(finding("phase", "{what} {ms:,.2f}", what=name, ms=ms) for name, ms in medians.items())
     lengths = [(turn[-1].end - turn[0].since) / 1e6 for turn in turns]
-    values = _lengths(lengths, [*chain.from_iterable(turns)])
     head = "{count} x ({phases} ms), {each_ms:,.2f} ms each ({low_ms:,.2f} to {high_ms:,.2f}), GPU busy {busy:.0%}"
-    return _joined("turns", head, phases=phases, **values)
+    return _joined("turns", head, phases=phases, **_lengths(lengths, run))
 
 
 def _lengths(lengths: Sequence[float], run: Sequence[Step]) -> Row:
@@ -185,21 +164,12 @@ def _joined(kind: str, head: str, *parts: Finding | None, **values: Any) -> Find
 
 def _once(run: Sequence[Step]) -> Finding:
     """What comes once, or in pieces."""
-    whole, count, memory = (
-        sum(step.ms for step in run),
-        sum(step.row["kernels"] for step in run),
-        run[-1].row["memory_bytes"],
-    )
-    busy = sum(step.busy / 1e6 for step in run) / whole if whole else 0.0
+    whole, memory = sum(step.ms for step in run), run[-1].row["memory_bytes"]
+    count, busy = sum(step.row["kernels"] for step in run), _lengths([whole], run)["busy"] if whole else 0.0
     ran = finding("ran", "{count:kernel|kernels}, GPU busy {busy:.0%}", count=count, busy=busy) if count else None
     holds = finding("memory", "{gb:,.3f} GB of device memory at its end", gb=memory / 1e9) if memory else None
-    inside = finding("inside", "of it {inside}", inside=run[0].inside) if run[0].inside else None
     kind = "before" if run[0].group.startswith("before ") else "once"
-    return _joined(kind, "{what}, {ms:,.1f} ms", _host(run[0]), inside, ran, holds, what=run[0].group, ms=whole)
-
-
-def _host(step: Step) -> Finding | None:
-    return finding("host", "the host: {doing}", doing=step.doing) if step.doing else None
+    return _joined(kind, "{what}, {ms:,.1f} ms", run[0].doing, run[0].inside, ran, holds, what=run[0].group, ms=whole)
 
 
 def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) -> Finding:
@@ -235,7 +205,7 @@ def _folded(run: Sequence[Step]) -> Finding:
     gap = float(np.median([after.since - before.end for before, after in pairwise(run)] or [0])) / 1e6
     apart = finding("apart", "{ms:,.2f} ms between them", ms=gap) if gap and gap >= 0.1 * values["each_ms"] else None
     late = late_rank([step.late for step in run], 1e6 * values["each_ms"])
-    return _joined("steps", head, apart, late, _host(run[0]), *_levels(run), *_events(run), **values)
+    return _joined("steps", head, apart, late, run[0].doing, *_levels(run), *_events(run), **values)
 
 
 def _events(run: Sequence[Step]) -> Iterator[Finding]:
@@ -248,14 +218,11 @@ def _events(run: Sequence[Step]) -> Iterator[Finding]:
 
 def _levels(run: Sequence[Step]) -> Iterator[Finding]:
     """What steps say of themselves beyond what their line tells: from the first to the last."""
-    said = [step.said for step in run]
-    for word, value in said[-1].items():
-        first = said[0].get(word)
-        if word == "queue" and not value and not first:
-            continue
-        if isinstance(value, int) and isinstance(first, int) and not word.startswith(("of_", "prefill")):
-            if len(run) == 1 and word == "decode":
-                continue
-            words = "{word} {first}" + (" to {last}" if first != value else "")
-            words += "/{of}" if f"of_{word}" in said[-1] else ""
-            yield finding("level", words, word=word, first=first, last=value, of=said[-1].get(f"of_{word}"))
+    first, last = run[0].said, run[-1].said
+    for word, value in last.items():
+        before = first.get(word)
+        untold = word.startswith(("of_", "prefill")) or (word == "decode" and len(run) == 1)
+        if isinstance(value, int) and isinstance(before, int) and not untold and (before or value or word != "queue"):
+            words = "{word} {first}" + (" to {last}" if before != value else "")
+            words += "/{of}" if f"of_{word}" in last else ""
+            yield finding("level", words, word=word, first=before, last=value, of=last.get(f"of_{word}"))

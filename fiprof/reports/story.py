@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fiprof.analysis.frames import Row
 from fiprof.analysis.program import Program
@@ -14,52 +13,38 @@ from fiprof.model.finding import finding, say, worded
 from fiprof.reports.show import planning
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.reports.top import ABOVE, ranking
-from fiprof.reports.view import Column, Document, Narrow, View, view_of
+from fiprof.reports.view import Document, View, view_of
 from fiprof.text import escape_control, shorten
 
-MOST_ROWS = 20
-"""Phases that people are shown: what takes most time, in order of time."""
-MOST_STEPS = 40
-MOST_REQUESTS = 6
-"""Those with the longest TTFT, in order of arrival."""
-MOST_KERNELS = 3
-"""Of a layer, that are named."""
+MOST_ROWS, MOST_STEPS, MOST_REQUESTS = 20, 40, 6
+"""Phases that people are shown: what takes most time, in order of time; steps; and requests: those with the longest
+TTFT, in order of arrival."""
+MOST_KERNELS, FIRST = 3, 3
+"""Of a layer, that are named; and rows of the program's verdict."""
 LONGEST_NAME = 60
 """Cells."""
-FIRST = 3
-"""Rows of the program's verdict."""
-
-COPIED, HELD = Column("copied", "copied"), Column("memory", "memory", narrow=Narrow.DROP)
 
 
 def document(
-    what: Story,
-    program: Program,
-    *,
-    planned: Sequence[Row] = (),
-    table: str = "happened",
-    most: int | None = MOST_ROWS,
+    what: Story, program: Program, *, planned: Sequence[Row] = (), table: str = "happened", most: int | None = MOST_ROWS
 ) -> Document:
-    """The story for people; for programs the rows of one table: happened, steps or layers, and the findings beside.
+    """The story for people; for programs the rows of one table, and the findings beside.
 
     planned: rows of PLANS. most: phases that people are shown; None for all.
     """
-    further = {
-        "rank": what.rank,
-        "device": what.device,
-        **{key: [each.fields() for each in found] for key, found in what.found.items()},
-        **({"plans": planned} if planned else {}),
-    }
-    notes: tuple[str, ...] = ()
-    if what.several > 1:
-        notes = (say("GPU {device} of {count}: --rank shows another.", device=what.device, count=what.several),)
+    further: Row = {"rank": what.rank, "device": what.device}
+    further |= {key: [each.fields() for each in found] for key, found in what.found.items()}
+    further |= {"plans": planned} if planned else {}
+    words = "GPU {device} of {count}: --rank shows another."
+    notes = (say(words, device=what.device, count=what.several),) if what.several > 1 else ()
     shown = tuple(_shown(what, program, planned, most))
     return Document(programs=view_of(*what.tables[table]), shown=shown, further=further, notes=notes)
 
 
 def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | None) -> Iterator[View]:
     found, requests = what.found, what.rows("requests")
-    yield view_of(TOLD, map(_told, what.rows("told")), title="What happened", summary=found["summary"])
+    rows = [row | {"said": escape_control(worded(row["said"])) + (row["hot"] and " ◀")} for row in what.rows("told")]
+    yield view_of(TOLD, rows, title="What happened", summary=found["summary"])
     yield happened(what, most)
     if requests:
         late = sorted(requests, key=lambda row: -(row["ttft_ms"] or 0.0))[: most and MOST_REQUESTS]
@@ -71,7 +56,10 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
     slow = found["causes"] or ("No step takes much longer than its neighbours.",)
     once = [finding("first", "First, as expected: {step}", step=each) for each in found["first_steps"]]
     yield View((), (), title="What surprised", summary=(*slow, *once))
-    each = [_kernels(layer.values["kernels"]) for layer in found["layers"][-1:]]
+    each = []
+    for names in (layer.values["kernels"] for layer in found["layers"][-1:]):
+        words = "  each: {names}" + (" and {more} more" if (more := len(names) - MOST_KERNELS) > 0 else "")
+        each.append(finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=more))
     if inside := (*found["layers"], *each, *found["laws"]):
         yield View((), (), title="What repeats inside a step, and how steps grow", summary=inside)
     if planned:
@@ -88,35 +76,18 @@ def happened(what: Story, most: int | None = MOST_ROWS) -> View:
     told = [row for row in what.rows("happened") if row["share"] is not None]
     longest = sorted(told, key=lambda row: -row["total_ms"])[:most]
     kept = [row for row in told if row in longest and (most is None or row["share"] >= SHOWN)]
-    rest = [row for row in told if row not in kept]
-    rows = [_row(row) for row in kept]
-    place = next(n for n, column in enumerate(HAPPENED) if column.key == "copied_bytes")
-    columns = [*HAPPENED[:place], COPIED, HELD, *HAPPENED[place + 2 :]]
-    columns = [each for each in columns if any(row[each.key] not in (None, "", ()) for row in rows)]
-    notes = [
-        "each: median, until the host and the GPU are done with it. GPU busy: with kernels launched in it.",
+    rows = [
+        row
+        | {"what": "  " * row["level"] + shorten(escape_control(row["what"]), LONGEST_NAME) + (row["hot"] and " ◀")}
+        | {key: bytes_words(row[key]) if row[key] else "" for key in ("copied_bytes", "memory_bytes")}
+        for row in kept
     ]
-    if rest:
-        share = sum(row["share"] for row in rest)
-        notes.insert(0, say("{count:phase|phases} more, {share:.1%} of the time: --all", count=len(rest), share=share))
+    columns = [each for each in HAPPENED if any(row[each.key] not in (None, "", ()) for row in rows)]
+    notes = ["each: median, until the host and the GPU are done with it. GPU busy: with kernels launched in it."]
+    if rest := [row["share"] for row in told if row not in kept]:
+        words = "{count:phase|phases} more, {share:.1%} of the time: --all"
+        notes.insert(0, say(words, count=len(rest), share=sum(rest)))
     return view_of(columns, rows, title="Phases", notes=tuple(notes))
-
-
-def _told(row: Row) -> Row:
-    return row | {"said": escape_control(worded(row["said"])) + (" ◀" if row["hot"] else "")}
-
-
-def _row(row: Row) -> Row:
-    name = "  " * row["level"] + shorten(escape_control(row["what"]), LONGEST_NAME) + (" ◀" if row["hot"] else "")
-    copied = bytes_words(row["copied_bytes"]) if row["copied_bytes"] else ""
-    memory = bytes_words(row["memory_bytes"]) if row["memory_bytes"] else ""
-    return row | {"what": name, "copied": copied, "memory": memory}
-
-
-def _kernels(names: Sequence[str]) -> Any:
-    """The kernels of a layer."""
-    words = "  each: {names}" + (" and {more} more" if len(names) > MOST_KERNELS else "")
-    return finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=len(names) - MOST_KERNELS)
 
 
 def one_request(run: str, what: Story, asked: str) -> Document:
@@ -142,14 +113,12 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     if number is not None:
         rows = [row for row in rows if abs(row["number"] - number) <= 2]
     if around_ms is not None:
-        nearest = sorted(
-            rows, key=lambda row: max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"])
-        )
-        rows = sorted(nearest[:5], key=lambda row: row["at_ms"])
-    shown = rows[:MOST_STEPS]
-    notes: tuple[str, ...] = ()
-    if len(rows) > len(shown):
-        notes = (say("{count:step|steps} more: as CSV and JSON", count=len(rows) - len(shown)),)
-    columns = what.tables["steps"][0]
+
+        def away(row: Row) -> float:
+            return float(max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"]))
+
+        rows = sorted(sorted(rows, key=away)[:5], key=lambda row: row["at_ms"])
+    more, columns = len(rows) - MOST_STEPS, what.tables["steps"][0]
+    notes = (say("{count:step|steps} more: as CSV and JSON", count=more),) if more > 0 else ()
     kept = [column for column in columns if not column.key.startswith(SAYS)]
-    return Document(view_of(columns, rows), (view_of(kept, shown, title="Steps", notes=notes),))
+    return Document(view_of(columns, rows), (view_of(kept, rows[:MOST_STEPS], title="Steps", notes=notes),))
