@@ -1,6 +1,7 @@
 """How sure the numbers of a run are: the checks that it makes on itself, one function each, and what failed of them.
 
-The thresholds are fiprof's own choice, wide enough for what healthy runs on an H200 show.
+A check is a row of ``checks.csv`` (its unit, its limits as far as they are the same in every run, its words) and a
+function of that name. The limits are fiprof's own choice, wide enough for what healthy runs on an H200 show.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fiprof.model.arrays import finite_rows
 from fiprof.model.finding import Finding, Phrase, Value, plain
 from fiprof.model.manifest import CaseEntry, Reference
 from fiprof.model.quantities import DURATION, Formula, Row, number
-from fiprof.model.run import Run, once
+from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import title
 
 PLAIN_TOLERANCE = 0.10
@@ -35,10 +35,6 @@ NCU_LOW, NCU_HIGH = 0.8, 1.5
 """ncu's duration over nsys's: ncu flushes the caches and may lock the clocks, so it is rather the longer."""
 NCU_ALLOWANCE_US = 2.0
 """Difference of the two that is always allowed."""
-LATENCY_TOLERANCE = 0.02
-"""Of the warp latency, between it and the sum of the stalls."""
-FLOPS_LOW, FLOPS_HIGH = 0.9, 2.5
-"""Counted over modelled operations: whole tiles on a causal diagonal, softmax and square roots come on top."""
 DRAM_LOW = 0.9
 """Counted bytes over the least that the algorithm needs."""
 SPREAD_HIGH = 0.10
@@ -47,36 +43,9 @@ SPREAD_ALLOWANCE_US = 1.0
 """(p90 - p10) that is always allowed."""
 CLOCK_LOW = 0.8
 """Multiprocessor clock during a launch over the highest."""
-TRACE_CLOCK_HIGH_US = 1000.0
-"""What a trace's clock may be off. Session starts of one H200 machine lay 0.1 ms apart; NTP holds machines to 1 ms."""
 
-
-class CheckName(StrEnum):
-    """The checks; which numbers each has beside its value stands at its function."""
-
-    OTHER_PROCESSES = "other_processes"
-    REFERENCE = "reference"
-    NSYS_VS_PLAIN = "nsys_vs_plain"
-    SPREAD = "spread"
-    PROFILED = "profiled"
-    FLOPS = "flops"
-    DRAM_READS = "dram_reads"
-    DRAM_WRITES = "dram_writes"
-    NCU_VS_NSYS = "ncu_vs_nsys"
-    STALL_SUM = "stall_sum"
-    SAMPLE_SUM = "sample_sum"
-    DROPPED_SAMPLES = "dropped_samples"
-    SM_CLOCK = "sm_clock"
-    TRACE_STARTS = "trace_starts"
-    TRACE_GAP = "trace_gap"
-    TRACE_HOSTS = "trace_hosts"
-    TRACE_CLOCKS = "trace_clocks"
-    TRACE_TIMES = "trace_times"
-
-
-SAMPLING = (CheckName.SAMPLE_SUM, CheckName.DROPPED_SAMPLES)
-"""Those about a launch's warp samples."""
-
+SAMPLING = ("sample_sum", "dropped_samples")
+"""Checks of a launch's warp samples."""
 NAMED: Mapping[str, Mapping[str, str]] = {
     "why": {
         "imported": "the run was imported: it has no plain run, and nobody looked at the GPU meanwhile",
@@ -116,7 +85,7 @@ counted. timed: what iterations were timed with. caches: what ncu did with them 
 class Check:
     """One check, a row of the table ``checks``."""
 
-    check: CheckName
+    check: str
     passed: bool | None = None
     """None where there was not enough to tell."""
     value: float | None = None
@@ -148,143 +117,142 @@ class Check:
             for name, value in self.values.items()
         }
         values = {"outcome": outcome, **{name: value for name, value in own.items() if value is not None}, **more}
-        return Finding(self.check, values, words()[self.check][outcome])
+        return Finding(self.check, values, table()[self.check][outcome])
 
 
 @functools.cache
-def words() -> dict[str, dict[str, str]]:
-    """``checks.csv``: check -> what it holds, and its finding by outcome."""
+def table() -> dict[str, dict[str, str]]:
+    """``checks.csv``: check -> unit, low, high, what it holds, and its finding by outcome."""
     text = Path(__file__).with_name("checks.csv").read_text(encoding="utf-8")
     return {row["check"]: row for row in csv.DictReader(text.splitlines())}
 
 
-def judge(
-    check: CheckName,
-    value: float,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    unit: str = "",
-    **values: Value,
-) -> Check:
-    """A check that was made. values: what goes into its words beside the value."""
+CheckValues = str | dict[str, Any]
+"""Why a check could not be made, a name of NAMED; or its ``value``, those of ``low`` and ``high`` that are not in the
+table, and what goes into its words."""
+
+
+def made(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch | None = None) -> Check:
+    """A check of a run, of one of its cases, or of one of its launches."""
+    name, of = check.__name__, dict[str, Any]()
+    if about is not None:
+        of = {"case": about.case, "launch": about.launch} if isinstance(about, Launch) else {"case": about.id}
+    found = check(run) if about is None else check(run, about)
+    if isinstance(found, str):
+        return Check(name, values={"why": found}, **of)
+    row, value = table()[name], found.pop("value")
+    low, high = (found.pop(end) if end in found else float(row[end]) if row[end] else None for end in ("low", "high"))
     passed = (low is None or value >= low) and (high is None or value <= high)
-    return Check(check, passed, value, low, high, unit, values=values)
-
-
-def unknown(check: CheckName, why: str) -> Check:
-    """A check that could not be made. why: a name of NAMED."""
-    return Check(check, values={"why": why})
+    return Check(name, passed, value, low, high, row["unit"], values=found, **of)
 
 
 # About the run
 
 
-def other_processes(run: Run) -> Check:
+def other_processes(run: Run) -> CheckValues:
     """Whether something else was on the GPU before or after the run. processes: what, without the program's own."""
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
-        return unknown(CheckName.OTHER_PROCESSES, "imported" if run.imported else "no_gpu_state")
+        return "imported" if run.imported else "no_gpu_state"
     own = {f"{tables.own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
     others = tuple(sorted({process for processes in known for process in processes} - own))
-    return judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
+    return {"value": len(others), "processes": others}
 
 
 # About a case
 
 
-def reference(run: Run, case: CaseEntry) -> Check:
+def reference(run: Run, case: CaseEntry) -> CheckValues:
     """The result against the float32 reference: the relative error."""
     compared = run.baseline[case.id].reference if case.id in run.baseline else Reference()
     error, tolerance = compared.get("relative_error"), compared.get("tolerance")
     if error is None or tolerance is None:
-        return unknown(CheckName.REFERENCE, "imported" if run.imported else "no_reference")
-    return judge(CheckName.REFERENCE, error, high=tolerance)
+        return "imported" if run.imported else "no_reference"
+    return {"value": error, "high": tolerance}
 
 
-def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
+def nsys_vs_plain(run: Run, case: CaseEntry) -> CheckValues:
     """Kernel time under nsys over an iteration's time without a profiler, which events and gaps make longer.
 
     nsys_us, plain_us: the two.
     """
     plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
     if run.imported or plain is None or traced is None:
-        why = "imported" if run.imported else "no_plain_time" if plain is None else "no_nsys_time"
-        return unknown(CheckName.NSYS_VS_PLAIN, why)
+        return "imported" if run.imported else "no_plain_time" if plain is None else "no_nsys_time"
     nsys_us, plain_us = traced.iteration.median_us, plain.median_us
     low = 1 - max(PLAIN_TOLERANCE, PLAIN_OVERHEAD_US * max(traced.executions, 1.0) / plain_us)
-    high = 1 + PLAIN_TOLERANCE
-    return judge(CheckName.NSYS_VS_PLAIN, nsys_us / plain_us, low=low, high=high, nsys_us=nsys_us, plain_us=plain_us)
+    limits = {"low": low, "high": 1 + PLAIN_TOLERANCE}
+    return {"value": nsys_us / plain_us, **limits, "nsys_us": nsys_us, "plain_us": plain_us}
 
 
-def spread(run: Run, case: CaseEntry) -> Check:
+def spread(run: Run, case: CaseEntry) -> CheckValues:
     """(p90 - p10) / median over the iterations, by nsys, else without a profiler. iterations: how many."""
     traced = run.trace.cases.get(case.id)
     times = traced.iteration if traced else run.plain.get(case.id)
     if times is None or times.count < 3:
-        return unknown(CheckName.SPREAD, "few_iterations")
+        return "few_iterations"
     high, timed = max(SPREAD_HIGH, SPREAD_ALLOWANCE_US / times.median_us), "nsys" if traced else "plain"
-    return judge(CheckName.SPREAD, times.spread, high=high, iterations=times.count, timed=timed)
+    return {"value": times.spread, "high": high, "iterations": times.count, "timed": timed}
 
 
-def profiled(run: Run, case: CaseEntry) -> Check:
+def profiled(run: Run, case: CaseEntry) -> CheckValues:
     """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
     if not run.launches:
-        return unknown(CheckName.PROFILED, "nothing_profiled")
-    return judge(CheckName.PROFILED, len(run.launches_of(case.id)), low=1, unit="launches")
+        return "nothing_profiled"
+    return {"value": len(run.launches_of(case.id))}
 
 
-def flops(run: Run, case: CaseEntry) -> Check:
-    """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
+def flops(run: Run, case: CaseEntry) -> CheckValues:
+    """Counted over modelled operations: tensor operations where there are any, else those of the other pipes. Whole
+    tiles on a causal diagonal, softmax and square roots come on top."""
     if not run.launches_of(case.id):
-        return unknown(CheckName.FLOPS, "case_not_profiled")
+        return "case_not_profiled"
     from fiprof.model.case_quantities import counted_ops
 
     counted, tensor = counted_ops(run, case)
     if counted is None or not case.flops:
-        return unknown(CheckName.FLOPS, "no_operations")
-    operations = "tensor" if tensor else "other"
-    return judge(CheckName.FLOPS, counted / case.flops, low=FLOPS_LOW, high=FLOPS_HIGH, operations=operations)
+        return "no_operations"
+    return {"value": counted / case.flops, "operations": "tensor" if tensor else "other"}
 
 
-def dram_reads(run: Run, case: CaseEntry) -> Check:
+def dram_reads(run: Run, case: CaseEntry) -> CheckValues:
     """Bytes read from DRAM over the input bytes."""
     read = run.per_iteration(case.id, lambda row: number(row, "dram_read_bytes"))
     if read is None or not case.bytes_read:
-        return unknown(CheckName.DRAM_READS, "no_dram_reads")
+        return "no_dram_reads"
     caches = "flushed" if run.settings.cache_control == "all" else "kept"
-    return judge(CheckName.DRAM_READS, read / case.bytes_read, low=DRAM_LOW, caches=caches)
+    return {"value": read / case.bytes_read, "low": DRAM_LOW, "caches": caches}
 
 
-def dram_writes(run: Run, case: CaseEntry) -> Check:
+def dram_writes(run: Run, case: CaseEntry) -> CheckValues:
     """Bytes written to DRAM over the output bytes; L2 may keep as many as it holds beyond the kernel's end."""
     written = run.per_iteration(case.id, lambda row: number(row, "dram_write_bytes"))
     l2_bytes = run.environment("gpu", "l2_bytes")
     if written is None or not case.bytes_written:
-        return unknown(CheckName.DRAM_WRITES, "no_dram_writes")
+        return "no_dram_writes"
     if not isinstance(l2_bytes, int | float):
-        return unknown(CheckName.DRAM_WRITES, "no_l2_size")
+        return "no_l2_size"
     if case.bytes_written * DRAM_LOW <= l2_bytes:
-        return unknown(CheckName.DRAM_WRITES, "fits_in_l2")
-    return judge(CheckName.DRAM_WRITES, written / case.bytes_written, low=DRAM_LOW - l2_bytes / case.bytes_written)
+        return "fits_in_l2"
+    return {"value": written / case.bytes_written, "low": DRAM_LOW - l2_bytes / case.bytes_written}
 
 
 # About a launch
 
 
-def ncu_against_nsys(run: Run, launch: Row) -> Check:
+def ncu_vs_nsys(run: Run, launch: Row) -> CheckValues:
     """ncu's duration over nsys's median of the same kernel in the same case. ncu_us, nsys_us: the two."""
     traced, ncu_us = run.trace.kernels.get((launch["case"], launch["kernel"])), DURATION.of(launch)
     if traced is None or ncu_us is None or not traced.median_us:
-        return unknown(CheckName.NCU_VS_NSYS, "no_kernel_time")
+        return "no_kernel_time"
     nsys_us, allowance = traced.median_us, NCU_ALLOWANCE_US / traced.median_us
     low, high = min(NCU_LOW, 1 - allowance), max(NCU_HIGH, 1 + allowance)
     control = {name: run.manifest.settings.get(name, "?") for name in ("clock_control", "cache_control")}
-    return judge(CheckName.NCU_VS_NSYS, ncu_us / nsys_us, low=low, high=high, ncu_us=ncu_us, nsys_us=nsys_us, **control)
+    return {"value": ncu_us / nsys_us, "low": low, "high": high, "ncu_us": ncu_us, "nsys_us": nsys_us, **control}
 
 
-def stall_sum(run: Run, launch: Row) -> Check:
+def stall_sum(run: Run, launch: Row) -> CheckValues:
     """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own.
 
     stall_cycles, warp_latency_cycles: the two.
@@ -292,41 +260,32 @@ def stall_sum(run: Run, launch: Row) -> Check:
     ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
     known, latency = [ratio for ratio in ratios if ratio is not None], launch["warp_latency_cycles"]
     if not known or not latency:
-        return unknown(CheckName.STALL_SUM, "no_stalls")
-    return judge(
-        CheckName.STALL_SUM,
-        sum(known) / latency,
-        low=1 - LATENCY_TOLERANCE,
-        high=1 + LATENCY_TOLERANCE,
-        stall_cycles=sum(known),
-        warp_latency_cycles=latency,
-    )
+        return "no_stalls"
+    return {"value": sum(known) / latency, "stall_cycles": sum(known), "warp_latency_cycles": latency}
 
 
-def sample_sum(run: Run, launch: Row) -> Check:
+def sample_sum(run: Run, launch: Row) -> CheckValues:
     """The samples of all stall reasons against ncu's count of samples."""
     samples = [row.samples for row in run.stall_reasons.get(launch["launch"], ()) if row.samples is not None]
     expected = launch["stall_samples"]
     if not samples or expected is None:
-        return unknown(CheckName.SAMPLE_SUM, "not_sampled")
-    return judge(CheckName.SAMPLE_SUM, sum(samples), low=expected, high=expected, unit="samples")
+        return "not_sampled"
+    return {"value": sum(samples), "low": expected, "high": expected}
 
 
-def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
+def dropped_samples(run: Run, launch: Row) -> CheckValues:  # noqa: ARG001
     """Samples that ncu lost because its buffer was full."""
     dropped = launch["stall_dropped_bytes"]
-    if dropped is None:
-        return unknown(CheckName.DROPPED_SAMPLES, "not_sampled")
-    return judge(CheckName.DROPPED_SAMPLES, dropped, high=0, unit="bytes")
+    return "not_sampled" if dropped is None else {"value": dropped}
 
 
-def sm_clock(run: Run, launch: Row) -> Check:
+def sm_clock(run: Run, launch: Row) -> CheckValues:
     """The multiprocessors' clock during the launch against the highest that the driver names, highest_mhz."""
     highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
     clock_hz = Formula("sm_hz").value(launch)
     if not isinstance(highest, int | float) or not highest or clock_hz is None:
-        return unknown(CheckName.SM_CLOCK, "no_clock")
-    return judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
+        return "no_clock"
+    return {"value": clock_hz / 1e6, "low": CLOCK_LOW * highest, "highest_mhz": highest}
 
 
 # About the traces of a run that was imported from several: whether they lie on one axis of time
@@ -352,55 +311,54 @@ def traces(run: Run) -> list[dict[str, Any]]:
     return [trace for _, trace in sorted(said.items()) if "first_ns" in trace]
 
 
-def trace_starts(run: Run) -> Check:
+def trace_starts(run: Run) -> CheckValues:
     """Traces that do not say when their session began: with one of them the times of all are since their own start."""
     undated = tuple(trace["file"] for trace in traces(run) if trace["session_start_ns"] is None)
-    return judge(CheckName.TRACE_STARTS, len(undated), high=0, unit="traces", files=undated)
+    return {"value": len(undated), "files": undated}
 
 
-def trace_gap(run: Run) -> Check:
+def trace_gap(run: Run) -> CheckValues:
     """The longest time between the kernels of one trace and those of the next, in which no trace has any."""
     found = sorted(traces(run), key=lambda trace: trace["first_ns"])
     if any(trace["session_start_ns"] is None for trace in found):
-        return unknown(CheckName.TRACE_GAP, "no_session_start")
+        return "no_session_start"
     gap_ns, reached = 0, found[0]["last_ns"]
     for trace in found[1:]:
         gap_ns = max(gap_ns, trace["first_ns"] - reached)
         reached = max(reached, trace["last_ns"])
-    return judge(CheckName.TRACE_GAP, gap_ns / 1e9, high=0, unit="s")
+    return {"value": gap_ns / 1e9}
 
 
-def trace_hosts(run: Run) -> Check:
+def trace_hosts(run: Run) -> CheckValues:
     """Machines whose clocks no collective ties together. hosts: all machines."""
-    from fiprof.analysis.comm_match import trace_clocks
+    from fiprof.analysis import comm_match
 
-    tied = {traces(run)[0]["file"], *(clock.file for clock in trace_clocks(run))}
+    tied = {traces(run)[0]["file"], *(clock.file for clock in comm_match.trace_clocks(run))}
     hosts = {trace["host"] for trace in traces(run)}
     together = {trace["host"] for trace in traces(run) if trace["file"] in tied}
     names = tuple(sorted(host for host in hosts if host is not None))
-    return judge(CheckName.TRACE_HOSTS, 1 + len(hosts - together), high=1, unit="hosts", hosts=names)
+    return {"value": 1 + len(hosts - together), "hosts": names}
 
 
-def trace_clocks_agree(run: Run) -> Check:
-    """How far the times of the traces may be off one another, by their collectives."""
-    from fiprof.analysis.comm_match import trace_clocks
+def trace_clocks(run: Run) -> CheckValues:
+    """How far the times of the traces may be off one another, by their collectives. Session starts of one H200 machine
+    lay 0.1 ms apart; NTP holds machines to 1 ms."""
+    from fiprof.analysis import comm_match
 
-    off_ns = [abs(clock.furthest_ns) + clock.error_ns for clock in trace_clocks(run)]
-    if not off_ns:
-        return unknown(CheckName.TRACE_CLOCKS, "no_collectives")
-    return judge(CheckName.TRACE_CLOCKS, max(off_ns) / 1e3, high=TRACE_CLOCK_HIGH_US, unit="µs")
+    off_ns = [abs(clock.furthest_ns) + clock.error_ns for clock in comm_match.trace_clocks(run)]
+    return {"value": max(off_ns) / 1e3} if off_ns else "no_collectives"
 
 
-def trace_times(run: Run) -> Check:
+def trace_times(run: Run) -> CheckValues:
     """Tables of nsys of which rows were left out, for their times cannot be. rows: how many of each."""
     found = [row["text"] for row in run.rows("diagnostics", ("severity", "text")) if row["severity"] == tables.LEFT_OUT]
-    return judge(CheckName.TRACE_TIMES, len(found), high=0, unit="tables", rows=tuple(found))
+    return {"value": len(found), "rows": tuple(found)}
 
 
 RUN_CHECKS = (other_processes,)
-CASE_CHECKS = (reference, plain_against_nsys, spread, profiled, flops, dram_reads, dram_writes)
-LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
-TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks_agree)
+CASE_CHECKS = (reference, nsys_vs_plain, spread, profiled, flops, dram_reads, dram_writes)
+LAUNCH_CHECKS = (ncu_vs_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
+TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks)
 
 
 # All of a run
@@ -408,16 +366,12 @@ TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks_agree)
 
 def evaluate(run: Run) -> list[Check]:
     """Every check: those about the run, then about each case, then about each launch."""
-    of_run: tuple[Callable[[Run], Check], ...] = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
-    of_run += () if trace_times(run).passed else (trace_times,)
+    of_run = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
+    of_run += () if made(trace_times, run).passed else (trace_times,)
     return [
-        *(check(run) for check in of_run),
-        *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),
-        *(
-            dataclasses.replace(check(run, launch), case=launch.case, launch=launch.launch)
-            for launch in run.launches
-            for check in LAUNCH_CHECKS
-        ),
+        *(made(check, run) for check in of_run),
+        *(made(check, run, case) for case in run.manifest.cases for check in CASE_CHECKS),
+        *(made(check, run, launch) for launch in run.launches for check in LAUNCH_CHECKS),
     ]
 
 
@@ -468,9 +422,9 @@ def _check(row: dict[str, Any]) -> Check:
     }
     if (row["passed"] is None) != ("why" in values):
         raise ValueError
-    if any(values[name] not in NAMED[name] for name in NAMED if name in values):
+    if row["check"] not in table() or any(values[name] not in NAMED[name] for name in NAMED if name in values):
         raise ValueError
-    check = Check(**{**row, "check": CheckName(row["check"]), "values": values})
+    check = Check(**{**row, "values": values})
     if not check.finding.values.keys() >= set(re.findall(r"{(\w+)", check.finding.words)):
         raise ValueError
     return check
@@ -494,8 +448,8 @@ def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
 
 def trace_doubts(run: Run) -> tuple[Finding, ...]:
     """The findings of those that failed, TRACE_CLOCKS aside, which ``fiprof comm`` sets right."""
-    made = (trace_times, *((trace_starts, trace_gap, trace_hosts) if traces(run) else ()))
-    return tuple(found.finding for check in made if (found := check(run)).passed is False)
+    wanted = (trace_times, *((trace_starts, trace_gap, trace_hosts) if traces(run) else ()))
+    return tuple(found.finding for check in wanted if (found := made(check, run)).passed is False)
 
 
 def subject(run: Run, check: Check) -> str:
@@ -509,7 +463,7 @@ def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
 
     others: launches' IDs, or the number of further cases.
     """
-    alike: dict[CheckName, list[Check]] = defaultdict(list)
+    alike: dict[str, list[Check]] = defaultdict(list)
     for check in checks:
         alike[check.check].append(check)
     found = []

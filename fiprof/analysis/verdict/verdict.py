@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from fiprof.analysis import checks
-from fiprof.analysis.checks import Check, CheckName
+from fiprof.analysis.checks import Check
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
@@ -27,13 +27,13 @@ from fiprof.model.selection import EVERYTHING, Selection, alike
 _COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
 """Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""
 
-RESTS_ON: Mapping[CheckName, frozenset[Kind]] = {
-    CheckName.REFERENCE: frozenset(Kind),
-    CheckName.NSYS_VS_PLAIN: frozenset({Kind.LAUNCH}),
-    CheckName.SPREAD: frozenset({Kind.LAUNCH}),
-    CheckName.NCU_VS_NSYS: _COUNTED,
-    CheckName.STALL_SUM: frozenset({Kind.LATENCY}),
-    CheckName.SM_CLOCK: frozenset({Kind.COMPUTE, Kind.LATENCY}),
+RESTS_ON: Mapping[str, frozenset[Kind]] = {
+    "reference": frozenset(Kind),
+    "nsys_vs_plain": frozenset({Kind.LAUNCH}),
+    "spread": frozenset({Kind.LAUNCH}),
+    "ncu_vs_nsys": _COUNTED,
+    "stall_sum": frozenset({Kind.LATENCY}),
+    "sm_clock": frozenset({Kind.COMPUTE, Kind.LATENCY}),
 }
 """Check -> the kinds of verdict that rest on it; one that failed says nothing about the others.
 
@@ -150,10 +150,10 @@ def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Fin
     why = [
         check.finding
         for check in failed
-        if (check.check is CheckName.STALL_SUM and by_stalls)
+        if (check.check == "stall_sum" and by_stalls)
         or (
             not RESTS_ON.get(check.check, frozenset()).isdisjoint(each.kind for each in found.limits)
-            and (check.check is not CheckName.SM_CLOCK or _memory_would_bind(check, found))
+            and (check.check != "sm_clock" or _memory_would_bind(check, found))
         )
     ]
     if found.kind is Kind.UNKNOWN:

@@ -8,7 +8,6 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.checks import CheckName
 from fiprof.analysis.program import Waste, replace_step
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
@@ -30,9 +29,9 @@ MOST_ROWS = 300
 """Of a run: those with most time."""
 LONGEST_LABEL = 48  # cells of what tells two names apart
 MOST_SHAPES = 12  # of a program's kernel, that are told one by one
-BY_DESIGN = {CheckName.FLOPS, CheckName.DRAM_READS, CheckName.DRAM_WRITES}
+BY_DESIGN = {"flops", "dram_reads", "dram_writes"}
 """Checks of a cost model: padded tiles count more operations, and what stays in L2 counts fewer bytes."""
-TIMED = {CheckName.NSYS_VS_PLAIN, CheckName.SPREAD, CheckName.NCU_VS_NSYS, CheckName.SM_CLOCK, CheckName.PROFILED}
+TIMED = {"nsys_vs_plain", "spread", "ncu_vs_nsys", "sm_clock", "profiled"}
 """Checks of a time; others are about what limits the launch."""
 USES = {"compute": Kind.COMPUTE, "DRAM": Part.DRAM, "L2": Part.L2, "issue": Part.ISSUE_SLOTS}
 """Bars of a row's pane."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from fiprof.analysis import alternatives, checks
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.checks import Check, CheckName
+from fiprof.analysis.checks import Check
 from fiprof.analysis.comm import comm
 from fiprof.analysis.planning import plans
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
@@ -355,7 +355,7 @@ def sure(runs: Sequence[Run]) -> Section:
         found = checks.every(run)
         blocks.append(said(checked(found)) if found else caution(checked(found)))
         for outcome, word in ((False, "failed"), (None, "not possible")):
-            alike: dict[tuple[CheckName, object], list[Check]] = defaultdict(list)
+            alike: dict[tuple[str, object], list[Check]] = defaultdict(list)
             for check in found:
                 if check.passed is outcome:
                     alike[check.check, check.values.get("why")].append(check)
@@ -367,7 +367,7 @@ def sure(runs: Sequence[Run]) -> Section:
                     about[subject if launch is None else f"launch {launch} ({checks.subject(run, check)})"] = None
                 more = f" and {len(about) - MOST_NAMED} more" if len(about) > MOST_NAMED else ""
                 what = ", ".join(list(about)[:MOST_NAMED]) + more
-                rows.append((str(number), word, checks.words()[name]["holds"], what, worded(of_kind[0].finding)))
+                rows.append((str(number), word, checks.table()[name]["holds"], what, worded(of_kind[0].finding)))
     columns = (
         Column("run", "run"), Column("outcome", "outcome"), Column("what", "what should hold", wrap=True),
         Column("about", "about", wrap=True), Column("finding", "finding", wrap=True),
