@@ -2,7 +2,6 @@
 the program's NVTX ranges that come again and again, or by a kernel that comes once in each repetition of the others.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.trace import FEWEST_STEPS, calls, kernel_calls, marks, of_device
+from fiprof.analysis.trace import FEWEST_STEPS, calls, marks, of_device
 from fiprof.model.arrays import Ints, Quantiles, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import COLLECTIVE, ranks_of
@@ -203,20 +202,27 @@ def _of_ranges(
     return found and replace(found, inside=own_ns / max(all_ns, 1)), regular
 
 
-def _in_order(run: Run, device: int) -> tuple[Ints, Ints]:
-    """When each kernel of a GPU starts, in order, and the number of its name."""
+def _in_order(
+    run: Run, device: int, column: str = "kernel", limits: tuple[int, int] = (LONG_AGO, FOREVER)
+) -> tuple[Ints, Ints, list[str]]:
+    """When each kernel of a GPU starts that was launched in some time, in order; the number of its name; the names."""
     numbered: dict[str, int] = {}
-    times, codes = list[Ints](), list[Ints]()
-    for piece, mine, _ in of_device(run, "kernels", device, "start_ns", "kernel"):
-        names, place = coded(piece["kernel"])
-        times.append(numbers(piece["start_ns"])[mine])
-        codes.append(
-            np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)[place[mine]]
-        )
-    starts, code = np.concatenate(times), np.concatenate(codes)
-    order = np.argsort(starts, kind="stable")
-    starts, code = starts[order], code[order]
-    return starts, code
+    count, at, called_at = run.row_count("kernels"), 0, calls(run).starts
+    starts, code = np.empty(count, np.int64), np.empty(count, np.int32)
+    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", column):
+        names, place = coded(piece[column])
+        own = np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)[place[mine]]
+        times = numbers(piece["start_ns"])[mine]
+        if limits != (LONG_AGO, FOREVER) and len(called_at):
+            kept = (called_at[rows] >= limits[0]) & (called_at[rows] <= limits[1])
+            own, times = own[kept], times[kept]
+        here = slice(at, at := at + len(own))
+        starts[here], code[here] = times, own
+    starts, code = starts[:at], code[:at]
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, code = starts[order], code[order]
+    return starts, code, list(numbered)
 
 
 def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, found: Steady | None) -> Steady | None:
@@ -232,7 +238,7 @@ def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, found: Stead
     if not 0 < len(rows) < FEWEST_STEPS:
         return None
     if found and len(found.steps):
-        starts, code = _in_order(run, device)
+        starts, code, _ = _in_order(run, device)
         first, last = np.append(found.steps, found.ends[-1])[len(found.steps) // 2 :][:2]
         if repeated(code[slice(*np.searchsorted(starts, (first, last)))]):
             return None
@@ -245,7 +251,7 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
     and again at the same distance, and nothing repeats inside them."""
     if found is None or found.inside >= COVERED or not FEWEST_STEPS < len(found.steps) <= MOST_LAYERS:
         return found
-    starts, code = _in_order(run, device)
+    starts, code, _ = _in_order(run, device)
     first = np.searchsorted(starts, [*found.early, *found.steps.tolist(), found.ends[-1]])
     sizes = np.diff(first)
     layer, middle = int(np.median(sizes)), len(sizes) // 2
@@ -285,25 +291,12 @@ def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
 
 def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None:
     """The repetitions of a kernel that comes as regularly as any and as seldom: once a step."""
-    started_by, called_at, at = kernel_calls(run), calls(run).starts, 0
-    numbered: dict[str, int] = {}
-    found: list[tuple[Ints, Ints]] = []
-    for piece in run.pieces("kernels", ("kernel_full", "device")):
-        names, place = coded(piece["kernel_full"])
-        rows = started_by[at : at + piece.num_rows]
-        mine = numbers(piece["device"]) == device
-        if limits != (LONG_AGO, FOREVER) and len(called_at):
-            mine &= (called_at[rows] >= limits[0]) & (called_at[rows] <= limits[1])
-        codes = np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)
-        kept = np.flatnonzero(mine)
-        found.append((codes[place][kept], (kept + at).astype(np.int32)))
-        at += piece.num_rows
-    codes, places = (np.concatenate(each) for each in zip(*found, strict=True))
+    starts, codes, names = _in_order(run, device, "kernel_full", limits)
     middle = max(len(codes) - SAMPLED, 0) // 2
     sample = codes[middle : middle + SAMPLED].astype(np.int64)
     if len(sample) <= FEWEST_PATTERNS:
         return None
-    count, anchors = len(numbered), []
+    count, anchors = len(names), []
     for size, grams in enumerate((sample, sample[:-1] * count + sample[1:]), 1):
         distinct, group = np.unique(grams, return_inverse=True)
         if len(distinct) >= 1 << 21:
@@ -322,14 +315,8 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
     _, size, gram = min(each[1:] for each in anchors if each[0] >= 0.9 * most)
     here = np.flatnonzero(codes == gram) if size == 1 else np.flatnonzero(codes[:-1] * count + codes[1:] == gram)
     # A pair begins a step with its second kernel.
-    rows, at, starts = places[here + size - 1], 0, []
-    for piece in run.pieces("kernels", ("start_ns",)):
-        until = at + piece.num_rows
-        starts.append(numbers(piece["start_ns"])[rows[(rows >= at) & (rows < until)] - at])
-        at = until
-    times = np.concatenate(starts)
-    full = next(itertools.islice(numbered, int(gram % count) if size == 2 else gram, None))
-
+    times = starts[here + size - 1]
+    full = names[int(gram % count if size == 2 else gram)]
     short = full.partition("<")[0].partition("(")[0].rpartition("::")[2].removeprefix("void ")
     title = f"{short} ({detail})" if (detail := functor(full)) else short
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
