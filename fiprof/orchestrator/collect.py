@@ -31,7 +31,7 @@ from fiprof.orchestrator.environment import collect_facts, run_environment
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import Bench, Gate, Replay, Result, RunSession, Started, read_log, require_success
-from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, gpu_state, visible_gpu
+from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, visible_gpu
 from fiprof.parsers.nsys import NsysSummary
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
@@ -71,12 +71,9 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
     Raises FiprofError where a cost model fails or the folder cannot be made.
     """
     cases, facts = case_entries(request), collect_facts(request.cases, request.argv, commit=False)
-    folder = bench.archive.create(label or request.label)
-    if request.argv:
-        folder.set(argv=list(request.argv))
-    environment = {**run_environment(tools, facts), "gpu_state": {"before": gpu_state(gpu)}}
-    folder.set(cases=cases, settings=recorded(request), environment=environment)
-    folder.save()
+    known = {"cases": cases, "settings": recorded(request), "environment": run_environment(tools, facts, gpu)}
+    known |= {"argv": list(request.argv)} if request.argv else {}
+    folder = bench.archive.create(label or request.label, **known)
     if request.gpu_metrics_hz and counters_permitted() is False:
         folder.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
@@ -92,14 +89,9 @@ def replay(source: Path, bench: Bench) -> Result:
     if archived.imported:
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
-    folder = bench.archive.create(archived.name.split("-", 2)[-1])
-    folder.set(
-        cases=archived.cases,
-        settings=archived.settings,
-        environment=archived.environment,
-        replayed_from=archived.replayed_from or archived.name,
-    )
-    folder.save()
+    known = {name: getattr(archived, name) for name in ("cases", "settings", "environment")}
+    origin = archived.replayed_from or archived.name
+    folder = bench.archive.create(archived.name.split("-", 2)[-1], replayed_from=origin, **known)
     # The archived commands stand in for these.
     tools = {name: Tool(Path(name), ()) for name in get_args(ToolName)}
     replaying = dataclasses.replace(bench, executor=Replay(source, folder.path, bench.executor.stopping))

@@ -40,7 +40,7 @@ from fiprof.orchestrator.environment import collect_facts, program_facts, progra
 from fiprof.orchestrator.process import INPUT, Command, Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
 from fiprof.orchestrator.run_session import Bench, Progress, Result, RunSession, require_success
-from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu
+from fiprof.orchestrator.tools import gpu_env, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
 from fiprof.workloads.nvtx import RANGES_VARIABLE
@@ -322,16 +322,10 @@ def compare(request: CompareRequest, bench: Bench) -> Result:
             cases = tuple(dict.fromkeys(case for letter in "AB" for case in request.cases(letter)))
             facts = collect_facts(cases) if cases else program_facts(request.a.program)
             entries = collect.case_entries(CollectRequest(cases=cases))
-            before = gpu_state(gpu)
-            folder = bench.archive.create(request.label)
             sides = {letter.lower(): request.side(letter).text for letter in "AB"}
-            folder.set(
-                kind="comparison",
-                cases=entries,
-                settings={**recorded(request), **sides},
-                environment={**run_environment({}, facts), "gpu_state": {"before": before}},
-            )
-            folder.save()
+            settings, environment = {**recorded(request), **sides}, run_environment({}, facts, gpu)
+            known = {"kind": "comparison", "cases": entries, "settings": settings, "environment": environment}
+            folder = bench.archive.create(request.label, **known)
             commands = SideCommands(folder.path, {}, request.timeout_s, request, files, checkouts)
             comparison = Comparison(request, commands, folder, bench)
             comparison.measure()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.orchestrator.locks import user_name
-from fiprof.orchestrator.tools import Tool
+from fiprof.orchestrator.tools import Tool, gpu_state
 from fiprof.workloads.case import Case
 from fiprof.workloads.registry import find
 
@@ -32,8 +32,8 @@ LAUNCHERS = re.compile(
 LONGEST_NAME = 40
 
 
-def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools, host and program. program: ``program_facts`` or ``collect_facts``."""
+def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any], gpu: str) -> dict[str, Any]:
+    """Tools, host, program and the GPU as it is now. program: ``program_facts`` or ``collect_facts``."""
     return {
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
@@ -45,6 +45,7 @@ def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> di
         },
         "program": dict(program),
         "git": program["git"],
+        "gpu_state": {"before": gpu_state(gpu)},
     }
 
 

@@ -83,9 +83,7 @@ def import_files(
         what = f"{named}: copies and clearing them take {needed / 1e9:,.1f} GB"
         raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {files.ANOTHER_ARCHIVE}")
     label = re.sub("[^A-Za-z0-9._]", "-", name or given[0].stem)
-    folder = bench.archive.create(label.strip("-._")[:60] or "imported")
-    folder.set(ranges=list(ranges))
-    folder.save()
+    folder = bench.archive.create(label.strip("-._")[:60] or "imported", ranges=list(ranges))
     importing = _Importing(folder, bench)
     with importing.ending_in_order():
         importing.read(incoming, tools, link=link)

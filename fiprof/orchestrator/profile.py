@@ -21,7 +21,7 @@ from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
 from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
-from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, help_of, visible_gpus
+from fiprof.orchestrator.tools import Tool, find_profilers, help_of, visible_gpus
 from fiprof.text import count, short_kernel
 
 TIMES = 4.0
@@ -72,12 +72,8 @@ def new_run(
     request: ProfileRequest, tools: dict[str, Tool], archive: Archive, gpu: str, program: dict[str, Any]
 ) -> RunFolder:
     """A run in a new folder of the archive, with nothing measured yet. program: see ``program_facts``."""
-    folder = archive.create(request.label)
-    environment = {**run_environment(tools, program), "gpu_state": {"before": gpu_state(gpu)}}
-    ranges = list(request.ranges) if request.by_range else []
-    folder.set(settings=recorded(request), environment=environment, ranges=ranges)
-    folder.save()
-    return folder
+    ranges, environment = list(request.ranges) if request.by_range else [], run_environment(tools, program, gpu)
+    return archive.create(request.label, settings=recorded(request), environment=environment, ranges=ranges)
 
 
 class Profiling(RunSession):

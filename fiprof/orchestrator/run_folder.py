@@ -134,8 +134,8 @@ class Archive:
             )
         raise FiprofError(f"there is no run {text} in {folder.root}", "fiprof runs lists those there are", exit_code=2)
 
-    def create(self, label: str) -> RunFolder:
-        """A new run folder, named by the time and ``label``, still under its partial name.
+    def create(self, label: str, **known: object) -> RunFolder:
+        """A new run folder, named by the time and ``label``, still under its partial name. known: of its manifest.
 
         Two at the same second get different names.
         """
@@ -148,8 +148,8 @@ class Archive:
                 if (self.root / name).exists() or partial.exists():
                     continue
                 with files.scratch(self.root) as made:
-                    for folder in ("logs", TABLES):
-                        (made / "run" / folder).mkdir(parents=True)
+                    for inside in ("logs", TABLES):
+                        (made / "run" / inside).mkdir(parents=True)
                     # What tools write is looked through when they have ended: until then nobody else reads it.
                     (made / "run").chmod((made / "run").stat().st_mode & 0o7700)
                     (made / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
@@ -169,7 +169,10 @@ class Archive:
                     reason="fiprof itself ended before the run did", fiprof=fiprof.__version__,
                     argv=["fiprof", *sys.argv[1:]],
                 )  # fmt: skip
-                return RunFolder(self.root, name, manifest, owner)
+                folder = RunFolder(self.root, name, manifest, owner)
+                folder.set(**known)
+                folder.save()
+                return folder
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
 
 
