@@ -264,20 +264,20 @@ def test_a_gate_whose_owner_died(tmp_path: Path) -> None:
 
 
 def test_a_gate_holds_until_it_is_opened(tmp_path: Path) -> None:
-    from fiprof.orchestrator.run_session import Gate
+    from fiprof.orchestrator.run_session import gated
+    from fiprof.workloads.runner import GATE_VARIABLE
 
     code = (
         "from fiprof.workloads.runner import await_gate; print('waiting', flush=True); await_gate(); print('through')"
     )
-    with Gate(tmp_path / "gate") as held:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, **held.env}
-        )
+    env = {**os.environ, GATE_VARIABLE: str(tmp_path / "gate")}
+    with gated(tmp_path / "gate") as let_through:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
-        held.open()
+        let_through()
         assert process.communicate(timeout=10)[0] == "through\n"
     assert not (tmp_path / "gate").exists()
 

@@ -34,9 +34,9 @@ class Labels:
         self._labels = {}
         for name, group in workloads.items():
             names = dict.fromkeys(key for case in group for key in case.params)
-            differing = [key for key in names if len({_values(case.id).get(key, "") for case in group}) > 1]
+            differing = [key for key in names if len({written(case.id).get(key, "") for case in group}) > 1]
             for case in group:
-                values = ((key, _values(case.id).get(key, "")) for key in differing)
+                values = ((key, written(case.id).get(key, "")) for key in differing)
                 # A switch says its name when it is on and nothing when it is off.
                 words = ({"true": key, "false": ""}.get(value, f"{key}={value}") for key, value in values)
                 self._labels[case.id] = " ".join([name, *filter(None, words)])
@@ -47,10 +47,10 @@ class Labels:
 
 
 @functools.lru_cache(MOST_CASES)
-def _values(case_id: str) -> dict[str, str]:
+def written(case_id: str) -> dict[str, str]:
     """Parameter -> its value as the id writes it; of a name that stands twice the first."""
     items = (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(","))
-    return {name: value for name, _, value in reversed(list(items))}
+    return {name: value for name, _, value in reversed(list(items)) if name}
 
 
 WIDE = 1.25  # longest over shortest of launches that are still shown as one

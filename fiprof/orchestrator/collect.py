@@ -30,7 +30,7 @@ from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.environment import collect_facts, run_environment
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
-from fiprof.orchestrator.run_session import Bench, Gate, Replay, Result, RunSession, Started, read_log, require_success
+from fiprof.orchestrator.run_session import Bench, Replay, Result, RunSession, Started, gated, read_log, require_success
 from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, visible_gpu
 from fiprof.parsers.nsys import NsysSummary
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
@@ -146,17 +146,18 @@ class Collection(RunSession):
         tools = self._commands.request.tools
         # Nobody waits for it: an interrupted run ends at once.
         threading.Thread(target=parse.load_libraries, daemon=True).start()
-        with self.ending_in_order(), self.collecting(), Gate(self.path / "logs" / ".gate") as gate:
+        gate = self.path / "logs" / ".gate"
+        with self.ending_in_order(), self.collecting(), gated(gate) as let_through:
             self._plain()
             self._started = True
             self._leave_out(BASELINE)
-            profiling = self.executor.start(self._commands.profile(gate.env)) if "ncu" in tools else None
+            profiling = self.executor.start(self._commands.profile(gate)) if "ncu" in tools else None
             if "nsys" in tools:
                 with self.collecting():
-                    self._trace(gate)
+                    self._trace(let_through)
                     self._traced = self._pool.submit(self._trace_tables)
             if profiling is not None:
-                gate.open()
+                let_through()
                 with self.collecting():
                     self._profile(profiling)
                     self._profiled = True
@@ -204,11 +205,11 @@ class Collection(RunSession):
                 facts = self._facts.result()
                 self.folder.note_environment({"program": facts, "git": facts["git"]})
 
-    def _trace(self, gate: Gate) -> None:
-        """nsys; once more without the GPU metrics where they are refused. Then the gate is opened for ncu."""
+    def _trace(self, let_through: Callable[[], None]) -> None:
+        """nsys; once more without the GPU metrics where they are refused. Then ncu is let through."""
         hz = self._commands.request.gpu_metrics_hz
         try:
-            self._run_nsys(hz, gate)
+            self._run_nsys(hz, let_through)
         except Interrupted:
             raise
         except FiprofError:
@@ -216,16 +217,16 @@ class Collection(RunSession):
             if not hz or not nsys.gpu_metrics_refused(log):
                 raise
             self.folder.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
-            self._run_nsys(0, gate)
+            self._run_nsys(0, let_through)
 
-    def _run_nsys(self, hz: int, gate: Gate) -> None:
+    def _run_nsys(self, hz: int, let_through: Callable[[], None]) -> None:
         with self.run(self._commands.trace(hz), self._watch("nsys")) as (finished, log):
             # A run that was handed on may lack the report, which is private.
             if self.folder.manifest.replayed_from is None:
                 nsys.check_report(self.path / NSYS_REPORT, log)
             require_success("the workload under nsys", finished, log)
             # While the report's checksum is made, ncu begins.
-            gate.open()
+            let_through()
 
     def _trace_tables(self) -> int:
         summary = self.trace_tables(self._commands.trace_export(payloads=False))

@@ -31,6 +31,7 @@ from fiprof.orchestrator.process import INPUT, Command, PassOn
 from fiprof.orchestrator.tools import Tool, gpu_env
 from fiprof.workloads.case import Case, short_name
 from fiprof.workloads.registry import builtin
+from fiprof.workloads.runner import GATE_VARIABLE
 
 NCU_WARMUP = 1
 
@@ -139,14 +140,15 @@ class CollectCommands(Commands):
         argv = nsys.profile_argv(tool.path, tool.version, report, workload, settings)
         return self.command("nsys", argv, makes=(report,), env=gpu_env(self.request.gpu))
 
-    def profile(self, gate_env: Mapping[str, str]) -> Command:
-        """gate_env: what holds the workload back until its turn."""
+    def profile(self, gate: Path | None = None) -> Command:
+        """gate: file that holds the workload back until its turn."""
         report, request, out = self.path / NCU_REPORT, self.request, self.path / NCU_CASES
         # ncu saves and restores the memory that a kernel may write: what is not needed is not kept.
         words = ("--give-memory-back", "--no-check", "--no-timing")
         workload = self._workload(out, request.measure_iterations, NCU_WARMUP, *words)
         argv = ncu.profile_argv(self.tools["ncu"].path, report, workload, request)
-        return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **gate_env})
+        held = {} if gate is None else {GATE_VARIABLE: str(gate)}
+        return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **held})
 
     def exports(self) -> list[Command]:
         """Those of ncu's pages."""
@@ -158,7 +160,7 @@ class CollectCommands(Commands):
         if "nsys" in self.request.tools:
             commands += [self.trace(self.request.gpu_metrics_hz), self.trace_export(payloads=False)]
         if "ncu" in self.request.tools:
-            commands += [self.profile({}), *self.exports()]
+            commands += [self.profile(), *self.exports()]
         return commands
 
     def without(self, case_ids: Collection[str]) -> CollectCommands:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -182,32 +182,27 @@ class _Replayed:
         return self.finished
 
 
-class Gate:
-    """Holds a workload's process back between its imports and its first touch of the GPU, while the block lasts.
+@contextlib.contextmanager
+def gated(path: Path) -> Iterator[Callable[[], None]]:
+    """Hold a workload's process back between its imports and its first touch of the GPU, while the block lasts; gives
+    what lets it through. One that still waits at the end ends with an error.
 
-    See ``fiprof.workloads.runner.await_gate``. path: the file that it takes.
+    path: the file that it takes, see ``fiprof.workloads.runner.await_gate``.
     """
+    with file_errors(path):
+        file = open(path, "w")  # noqa: SIM115 - closed when it is let through
+        fcntl.flock(file, fcntl.LOCK_EX)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.env: Mapping[str, str] = {GATE_VARIABLE: str(path)}
+    def let_through() -> None:
+        if not file.closed:
+            file.write(GATE_OPEN)
+            file.close()
 
-    def __enter__(self) -> Gate:
-        with file_errors(self._path):
-            self._file = open(self._path, "w")
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        return self
-
-    def open(self) -> None:
-        """Let the process through."""
-        if not self._file.closed:
-            self._file.write(GATE_OPEN)
-            self._file.close()
-
-    def __exit__(self, *_: object) -> None:
-        """A process still waiting ends with an error."""
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+    try:
+        yield let_through
+    finally:
+        file.close()
+        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

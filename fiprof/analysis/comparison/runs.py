@@ -27,7 +27,7 @@ from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
 from fiprof.model.finding import Finding, Phrase, Worded, finding, say, worded
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
-from fiprof.model.selection import Labels
+from fiprof.model.selection import Labels, written
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
 from fiprof.text import escape_control, join_words, short_kernel
 
@@ -118,12 +118,6 @@ def different(pair: CasePair) -> dict[str, tuple[object, object]]:
     }
 
 
-def written(case: CaseEntry) -> dict[str, str]:
-    """Its parameters as the id writes them."""
-    items = case.id.partition("[")[2].removesuffix("]").split(",")
-    return {name: value for name, _, value in (item.partition("=") for item in items) if name}
-
-
 def pair_cases(
     a: Sequence[CaseEntry], b: Sequence[CaseEntry]
 ) -> tuple[list[CasePair], list[CaseEntry], list[CaseEntry]]:
@@ -141,7 +135,7 @@ def pair_cases(
             if case.id not in paired:
                 by_workload[case.id.partition("[")[0]].append(case)
     for workload in left[0].keys() & left[1].keys():
-        params = [[written(case) for case in side[workload]] for side in left]
+        params = [[written(case.id) for case in side[workload]] for side in left]
         makes = set()
         for name in {name for side in params for each in side for name in each}:
             x, y = ({each.get(name) for each in side} for side in params)
@@ -169,7 +163,7 @@ class ArchivedSide:
 
     def cases(self) -> list[CaseEntry]:
         """Its cases. Raises FiprofError (exit status 2) where it has none with these parameters."""
-        params = {case.id: written(case) for case in self.run.cases}
+        params = {case.id: written(case.id) for case in self.run.cases}
         found = [case for case in self.run.cases if self.params.items() <= params[case.id].items()]
         if self.params and not found:
             there = {name: sorted({each[name] for each in params.values() if name in each}) for name in self.params}
@@ -454,9 +448,9 @@ def suggest_measure(found: RunComparison) -> str:
         pair = found.cases[0].pair
         makes = different(pair)
         for side, case in zip(items, pair, strict=True):
-            side += ["params:" + ",".join(f"{name}={written(case)[name]}" for name in makes)] if makes else []
+            side += ["params:" + ",".join(f"{name}={written(case.id)[name]}" for name in makes)] if makes else []
         options = ["--workload" if ".py:" in pair[1].workload else "--kernel", escape_control(pair[1].workload)]
-        for key, value in written(pair[1]).items():
+        for key, value in written(pair[1].id).items():
             if key not in makes:
                 options += [f"--{key.replace('_', '-')}", escape_control(value)]
     elif not found.cases and all(commands):
