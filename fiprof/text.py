@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Self
 
 LONGEST_KERNEL = 60
 """Cells of a kernel's name in running text."""
+
+
+def csv_rows(path: Path) -> dict[str, dict[str, str]]:
+    """The rows of a CSV file of this package by their first cell: heading -> cell."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {next(iter(row.values())): row for row in csv.DictReader(file)}
 
 
 def escape_control(text: str) -> str:

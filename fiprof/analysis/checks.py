@@ -5,9 +5,7 @@ function of that name. The limits are fiprof's own choice, wide enough for what 
 """
 
 import contextlib
-import csv
 import dataclasses
-import functools
 import json
 import re
 from collections import defaultdict
@@ -26,6 +24,7 @@ from fiprof.model.manifest import CaseEntry, Reference
 from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import title
+from fiprof.text import csv_rows
 
 PLAIN_TOLERANCE = 0.10
 """Of the plain time, between it and nsys's."""
@@ -46,39 +45,11 @@ CLOCK_LOW = 0.8
 
 SAMPLING = ("sample_sum", "dropped_samples")
 """Checks of a launch's warp samples."""
-NAMED: Mapping[str, Mapping[str, str]] = {
-    "why": {
-        "imported": "the run was imported: it has no plain run, and nobody looked at the GPU meanwhile",
-        "no_gpu_state": "the driver did not say what else was on the GPU",
-        "no_reference": "the result was not compared with a reference",
-        "no_plain_time": "there is no time without a profiler to compare",
-        "no_nsys_time": "there is no time under nsys to compare",
-        "few_iterations": "fewer than three iterations were timed",
-        "nothing_profiled": "ncu profiled nothing in this run",
-        "case_not_profiled": "ncu did not profile this case",
-        "no_operations": "ncu counted no operations, or the case has no cost model",
-        "no_dram_reads": "ncu counted no DRAM reads, or the case has no cost model",
-        "no_dram_writes": "ncu counted no DRAM writes, or the case has no cost model",
-        "no_l2_size": "the size of L2 is not known, and it may hold what was written",
-        "fits_in_l2": "what the case writes fits in L2 and need not reach DRAM while it runs",
-        "no_kernel_time": "nsys has no time of this kernel in this case",
-        "no_stalls": "ncu did not collect the stall ratios and the warp latency",
-        "not_sampled": "ncu did not sample the warps",
-        "no_clock": "the clock during the launch or the highest one is not known",
-        "no_session_start": "not every trace says when its session began",
-        "no_collectives": "the traces have no collective in common that would tell",
-    },
-    "operations": {"tensor": "tensor operations", "other": "operations outside the tensor cores"},
-    "timed": {"nsys": "under nsys", "plain": "without a profiler"},
-    "caches": {
-        "flushed": (
-            "although the caches were flushed; the cost model is wrong for this kernel, or an earlier one filled L2"
-        ),
-        "kept": "part of the data was in L2 already, so DRAM is not this kernel's roof",
-    },
-}
-"""Value of a check -> the names that it may have, each in words. why: that it could not be made. operations: which were
-counted. timed: what iterations were timed with. caches: what ncu did with them before each kernel."""
+CHECKS = csv_rows(Path(__file__).with_name("checks.csv"))
+"""Check -> unit, low, high, what it holds, and its finding by outcome."""
+NAMED = {(row["of"], name): row["words"] for name, row in csv_rows(Path(__file__).with_name("check_words.csv")).items()}
+"""Values of checks that are names, in words: why it could not be made, which operations were counted, what iterations
+were timed with, what ncu did with the caches before each kernel."""
 
 
 @dataclass(frozen=True)
@@ -108,23 +79,16 @@ class Check:
         """For words and for JSON: of the kind of the check, with its outcome; else of the kind of what was missing."""
         if "why" in self.values:
             why = str(self.values["why"])
-            return Finding(why, {"check": self.check}, NAMED["why"][why])
+            return Finding(why, {"check": self.check}, NAMED["why", why])
         below = self.low is not None and self.value is not None and self.value < self.low
         outcome = "passed" if self.passed else "too_low" if below else "too_high"
         own = {name: getattr(self, name) for name in ("value", "low", "high", "unit", "case", "launch")}
         more = {
-            name: Phrase(str(value), NAMED[name][str(value)]) if name in NAMED else value
+            name: Phrase(str(value), NAMED[name, str(value)]) if (name, value) in NAMED else value
             for name, value in self.values.items()
         }
         values = {"outcome": outcome, **{name: value for name, value in own.items() if value is not None}, **more}
-        return Finding(self.check, values, table()[self.check][outcome])
-
-
-@functools.cache
-def table() -> dict[str, dict[str, str]]:
-    """``checks.csv``: check -> unit, low, high, what it holds, and its finding by outcome."""
-    text = Path(__file__).with_name("checks.csv").read_text(encoding="utf-8")
-    return {row["check"]: row for row in csv.DictReader(text.splitlines())}
+        return Finding(self.check, values, CHECKS[self.check][outcome])
 
 
 CheckValues = str | dict[str, Any]
@@ -140,7 +104,7 @@ def made(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch 
     found = check(run) if about is None else check(run, about)
     if isinstance(found, str):
         return Check(name, values={"why": found}, **of)
-    row, value = table()[name], found.pop("value")
+    row, value = CHECKS[name], found.pop("value")
     low, high = (found.pop(end) if end in found else float(row[end]) if row[end] else None for end in ("low", "high"))
     passed = (low is None or value >= low) and (high is None or value <= high)
     return Check(name, passed, value, low, high, row["unit"], values=found, **of)
@@ -422,7 +386,7 @@ def _check(row: dict[str, Any]) -> Check:
     }
     if (row["passed"] is None) != ("why" in values):
         raise ValueError
-    if row["check"] not in table() or any(values[name] not in NAMED[name] for name in NAMED if name in values):
+    if row["check"] not in CHECKS or any((of, values[of]) not in NAMED for of, _ in NAMED if of in values):
         raise ValueError
     check = Check(**{**row, "values": values})
     if not check.finding.values.keys() >= set(re.findall(r"{(\w+)", check.finding.words)):

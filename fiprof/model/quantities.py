@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fiprof.model.finding import Provenance, TracedNumber
+from fiprof.text import csv_rows
 
 Row = Mapping[str, Any]
 """Column of ``launches`` -> value, for one launch; a column that is absent, None or NaN was not collected."""
@@ -67,8 +68,7 @@ class Formula(str):
 @functools.cache
 def table() -> Mapping[str, Mapping[str, str]]:
     """The rows of quantities.csv by key: without a format for formulas alone, without a formula of a case."""
-    with (Path(__file__).parent / "quantities.csv").open(encoding="utf-8", newline="") as file:
-        return {row["key"]: row for row in csv.DictReader(file)}
+    return csv_rows(Path(__file__).with_name("quantities.csv"))
 
 
 @functools.cache
@@ -287,10 +287,6 @@ ATOMIC_SHARE, ATOMIC_CONTENTION = map(quantity, ("l2_atomic_pct", "l2_atomic_max
 SHARED_ATOMIC_SHARE, SHUFFLE_SHARE = map(quantity, ("shared_atomic_pct", "shuffle_pct"))
 CONFLICT_SHARE = quantity("bank_conflict_pct")
 HOST_SHARE = quantity("host_memory_pct")
-
-L2_PARTS = ("l2_to_sm_pct", "sm_to_l2_pct", "l2_sectors_pct", "l2_tags_pct")
-"""The parts of L2 in ``l2_use_pct``. Not ``l2_throughput_pct``: ncu's figure for the whole of L2 is of a part that its
-report does not show (see ``hidden_l2_part``)."""
 
 STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 """ncu's metric of a stall reason, in warps an issued instruction."""

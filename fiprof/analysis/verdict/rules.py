@@ -23,7 +23,8 @@ tensor cores are saturated.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from fiprof.analysis.occupancy import occupancy
@@ -59,7 +60,8 @@ from fiprof.analysis.verdict.model import Bottleneck, Cause, CauseId, Comparison
 from fiprof.model import quantities
 from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
 from fiprof.model.finding import Finding, finding
-from fiprof.model.quantities import L2_PARTS, METRICS, Formula, Names, Quantity, Row, metric, number
+from fiprof.model.quantities import METRICS, Formula, Names, Quantity, Row, metric, number
+from fiprof.text import csv_rows
 
 _USED = (Kind.COMPUTE, Kind.MEMORY)
 _FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
@@ -71,10 +73,12 @@ class Resource(NamedTuple):
     kind: Kind
     columns: tuple[str, ...]
     """Columns of ``launches`` in percent of its peak over the elapsed time; the largest counts."""
-    fed_by: tuple[Part, ...] = ()
+    fed_by: tuple[Part, ...]
     """Resources whose use is what this one's work needs: they are at their limit because this one is."""
-    further: bool = False
+    further: bool
     """Whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side."""
+    stalls: frozenset[str]
+    """The stalls that waiting for it shows as."""
 
 
 _LOADS_NS = Formula(
@@ -84,50 +88,21 @@ _LOADS_NS = Formula(
 """What DRAM takes at its peak rate for one load of every warp, ns."""
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 """The data stage that L1 and shared memory have in common, by what mostly passes it."""
-_ISSUED = (Part.ISSUE_SLOTS,)
 _OF_ALL = (Part.DRAM, Part.L2, Part.L2_ATOMICS)
 """What all multiprocessors share."""
-_L2_FURTHER = ("l2_sm_sectors_pct", "l2_data_pct", "l2_fill_pct", "l2_host_fill_pct", "l2_decompression_pct")
 
-RESOURCES: Mapping[Part, Resource] = {
-    Part.TENSOR_CORES: Resource(
-        Kind.COMPUTE, ("tensor_active_pct", "tensor_fp64_pct", "tensor_integer_pct"), (*_ISSUED, *PASSES)
-    ),
-    Part.FMA_PIPE: Resource(Kind.COMPUTE, ("fma_pct",), _ISSUED),
-    Part.ALU_PIPE: Resource(Kind.COMPUTE, ("alu_pct",), _ISSUED),
-    Part.XU_PIPE: Resource(Kind.COMPUTE, ("xu_pct",), _ISSUED),
-    Part.FP64_PIPE: Resource(Kind.COMPUTE, ("fp64_pct",), _ISSUED),
-    Part.LSU_PIPE: Resource(Kind.COMPUTE, ("lsu_pct", "l1_requests_pct"), _ISSUED),
-    Part.ADU_PIPE: Resource(Kind.COMPUTE, ("adu_pct",), _ISSUED),
-    Part.CBU_PIPE: Resource(Kind.COMPUTE, ("cbu_pct",), _ISSUED),
-    Part.TEX_PIPE: Resource(Kind.COMPUTE, ("tex_pct",), _ISSUED),
-    Part.UNIFORM_PIPE: Resource(Kind.COMPUTE, ("uniform_pct",), _ISSUED),
-    Part.ISSUE_SLOTS: Resource(Kind.COMPUTE, ("issue_slot_busy_pct",)),
-    Part.DRAM: Resource(Kind.MEMORY, ("dram_throughput_pct",)),
-    Part.L2: Resource(Kind.MEMORY, (*L2_PARTS, *_L2_FURTHER)),
-    Part.L1_DATA: Resource(
-        Kind.MEMORY, ("l1_data_pct", "l1_writeback_pct", "l1_bank_reads_pct", "l1_bank_writes_pct"), (Part.LSU_PIPE,)
-    ),
-    Part.CONSTANT_CACHE: Resource(Kind.MEMORY, ("constant_cache_pct",), (Part.ADU_PIPE,)),
-    # The rest of what ncu's throughput of a side is the maximum of.
-    Part.FMA_HEAVY: Resource(Kind.COMPUTE, ("fma_heavy_pct",), _ISSUED, further=True),
-    Part.TMA: Resource(Kind.COMPUTE, ("tma_pct", "tma_instructions_pct"), _ISSUED, further=True),
-    Part.FP64_OR_TENSOR: Resource(Kind.COMPUTE, ("fp64_or_tensor_pct",), _ISSUED, further=True),
-    Part.MIO: Resource(
-        Kind.COMPUTE, ("mio_issued_pct", "mio_read_pct", "mio_write_pct", "mio_writeback_pct"), further=True
-    ),
-    Part.OTHER_COMPUTE: Resource(Kind.COMPUTE, ("sm_throughput_pct",), further=True),
-    Part.TEXTURE: Resource(
-        Kind.MEMORY,
-        ("texture_pct", "texture_filter_pct", "texture_writeback_pct", "texture_requests_pct"),
-        further=True,
-    ),
-    Part.L2_ATOMICS: Resource(Kind.MEMORY, ("l2_atomic_unit_pct",), further=True),
-    Part.L1_TAGS: Resource(Kind.MEMORY, ("l1_tags_pct",), further=True),
-    Part.L1_TO_L2: Resource(Kind.MEMORY, ("l1_to_l2_pct", "l2_to_l1_pct"), further=True),
-    Part.CLUSTER_MEMORY: Resource(Kind.MEMORY, ("cluster_memory_pct",), further=True),
-    Part.OTHER_MEMORY: Resource(Kind.MEMORY, ("memory_throughput_pct",), further=True),
+RESOURCES = {
+    Part(part): Resource(
+        Kind(row["kind"]),
+        tuple(row["columns"].split()),
+        tuple(map(Part, row["fed_by"].split())),
+        bool(row["further"]),
+        frozenset(row["stalls"].split()),
+    )
+    for part, row in csv_rows(Path(__file__).with_name("resources.csv")).items()
 }
+"""``resources.csv``: what ncu's throughput of either side is the maximum of; of L2 without ``l2_throughput_pct``, for
+that is of a part that ncu's report does not show (see ``hidden_l2_part``)."""
 
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
@@ -453,28 +428,13 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
 _IN_L1 = (Part.LSU_PIPE, Part.L1_DATA, Part.L1_TAGS, Part.SHARED_MEMORY_OR_L1)
 _TRAFFIC = (*_IN_L1, Part.L1_TO_L2, Part.L2, Part.L2_ATOMICS, Part.DRAM, Part.OTHER_MEMORY)
 _TRAFFIC_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
-_MEMORY_STALLS = (*_TRAFFIC_STALLS, "tex_throttle")
 _SHARED = (Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1, Part.LSU_PIPE)
 _SHARED_STALLS = ("short_scoreboard", "mio_throttle")
-_PIPE_STALLS = ("math_pipe_throttle", "dispatch_stall")
-_SHOWS_AS: Mapping[Part, tuple[str, ...]] = {
-    Part.TENSOR_CORES: (*_PIPE_STALLS, "gmma", "wait", "barrier"),
-    Part.XU_PIPE: (*_PIPE_STALLS, *_SHARED_STALLS),
-    Part.LSU_PIPE: (*_PIPE_STALLS, *_SHARED_STALLS, "lg_throttle"),
-    Part.ADU_PIPE: (*_PIPE_STALLS, *_SHARED_STALLS, "barrier", "branch_resolving"),
-    Part.CBU_PIPE: (*_PIPE_STALLS, "branch_resolving", "barrier"),
-    Part.TEX_PIPE: (*_PIPE_STALLS, "tex_throttle", "long_scoreboard"),
-    Part.TMA: ("long_scoreboard",),
-    Part.MIO: _SHARED_STALLS,
-    Part.CONSTANT_CACHE: ("imc_miss", *_SHARED_STALLS),
-}
 
 
-def _shows_as(busiest: Bottleneck) -> tuple[str, ...]:
-    """The stalls that waiting for a resource shows as."""
-    if busiest.part in _SHARED:
-        return (*_SHARED_STALLS, *_SHOWS_AS[Part.LSU_PIPE])
-    return _SHOWS_AS.get(busiest.part or Part.DRAM, _PIPE_STALLS if busiest.kind is Kind.COMPUTE else _MEMORY_STALLS)
+def _shows_as(of: Bottleneck) -> frozenset[str]:
+    """The stalls that waiting for a resource shows as; for shared memory those of the pipe that leads to it."""
+    return RESOURCES[Part.LSU_PIPE if of.part in _SHARED else of.part or Part.DRAM].stalls
 
 
 def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:

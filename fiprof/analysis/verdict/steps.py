@@ -12,8 +12,6 @@ limit is never first.
 
 from __future__ import annotations
 
-import csv
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -32,7 +30,10 @@ from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, finding, plain
 from fiprof.model.quantities import Formula, Names, Quantity, Row, metric, number
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
+from fiprof.text import csv_rows
 
+STEPS, WAYS = (csv_rows(Path(__file__).with_name(name)) for name in ("steps.csv", "ways.csv"))
+"""A step's words for a sentence and for a table's cell, what it relieves and changes; the words of a way to do one."""
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16
 """Of SASS, from compute capability 7.0 on."""
@@ -203,7 +204,7 @@ class LaunchContext(NamedTuple):
         the least; None where that is not known. most: the most that it saves by itself. estimate: what it saves where
         that is not what the resource no longer needs.
         """
-        row = _table("steps.csv")[kind]
+        row = STEPS[kind]
         less, work = (*relieves, *_parts(row["relieves"])), row["work"]
         most_pct, source = (most.value, most.source) if isinstance(most, TracedNumber) else (most, None)
         basis = None
@@ -308,16 +309,9 @@ class LaunchContext(NamedTuple):
         return finding("executed", "of the executed instructions {families}", families=named) if named else None
 
 
-@functools.cache
-def _table(name: str) -> dict[str, dict[str, str]]:
-    """``steps.csv``: a step's words for a table's cell and for a sentence; ``ways.csv``: how to do one."""
-    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    return {row["id"]: row for row in csv.DictReader(text.splitlines())}
-
-
 def of_program(kind: str, bound_pct: float, because: Finding, values: Mapping[str, Any]) -> Step:
     """A step of ``steps.csv`` for a whole program. bound_pct: the most that it saves, percent of its time."""
-    row = _table("steps.csv")[kind]
+    row = STEPS[kind]
     action = Finding(kind, values, row["words"])
     return Step(action, row["short"], min(bound_pct, 100.0), because, TimeOf.PROGRAM)
 
@@ -346,7 +340,7 @@ def hot(found: HotInstruction | None) -> Finding | None:
 
 def ways(*those: str | tuple[str, bool]) -> dict[str, Any]:
     """The ways of ``ways.csv`` that the kernel does not go already, as a step's values."""
-    words, open_ = _table("ways.csv"), (each for each in those if isinstance(each, str) or each[1])
+    words, open_ = WAYS, (each for each in those if isinstance(each, str) or each[1])
     names = (each if isinstance(each, str) else each[0] for each in open_)
     return {"ways": tuple(Phrase(way, words[way]["words"]) for way in names)}
 
@@ -364,7 +358,7 @@ def measured(found: Alternative) -> Step:
         low=found.factor.low, high=found.factor.high, measure=found.measure, observed=found.difference.observed,
     )  # fmt: skip
     values = {"changes": tuple(change.finding for change in found.changes), "case": found.instead}
-    row, saved_pct = _table("steps.csv")["use_alternative"], 100 * (1 - 1 / found.factor.value)
+    row, saved_pct = STEPS["use_alternative"], 100 * (1 - 1 / found.factor.value)
     action = Finding("use_alternative", values, row["words"])
     return Step(action, row["short"], None, basis, TimeOf.ITERATION, saved_pct)
 
@@ -676,7 +670,7 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 
 def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """Less for a part with little to say about, by the ways that ways.csv names for it."""
-    how = [way for way, row in _table("ways.csv").items() if part and part.value in row["parts"].split()]
+    how = [way for way, row in WAYS.items() if part and part.value in row["parts"].split()]
     if how and part:
         less = (part, Part.FMA_PIPE) if part is Part.FMA_HEAVY else (part,)
         yield s.step("less_of_pipe", s.executed(), {"part": part, **ways(*how)}, relieves=less)

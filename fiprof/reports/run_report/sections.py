@@ -367,7 +367,7 @@ def sure(runs: Sequence[Run]) -> Section:
                     about[subject if launch is None else f"launch {launch} ({checks.subject(run, check)})"] = None
                 more = f" and {len(about) - MOST_NAMED} more" if len(about) > MOST_NAMED else ""
                 what = ", ".join(list(about)[:MOST_NAMED]) + more
-                rows.append((str(number), word, checks.table()[name]["holds"], what, worded(of_kind[0].finding)))
+                rows.append((str(number), word, checks.CHECKS[name]["holds"], what, worded(of_kind[0].finding)))
     columns = (
         Column("run", "run"), Column("outcome", "outcome"), Column("what", "what should hold", wrap=True),
         Column("about", "about", wrap=True), Column("finding", "finding", wrap=True),
