@@ -46,7 +46,8 @@ CLOCK_LOW = 0.8
 SAMPLING = ("sample_sum", "dropped_samples")
 """Checks of a launch's warp samples."""
 CHECKS = csv_rows(Path(__file__).with_name("checks.csv"))
-"""Check -> unit, low, high, what it holds, and its finding by outcome."""
+"""Check -> unit, low, high; the kinds of verdict that rest on it: one that failed says nothing about the others, and
+work, bytes and samples bear on none; what it holds, and its finding by outcome."""
 NAMED = {(row["of"], name): row["words"] for name, row in csv_rows(Path(__file__).with_name("check_words.csv")).items()}
 """Values of checks that are names, in words: why it could not be made, which operations were counted, what iterations
 were timed with, what ncu did with the caches before each kernel."""

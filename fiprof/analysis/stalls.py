@@ -1,6 +1,5 @@
 """What the warps of each launch wait for."""
 
-import csv
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +13,7 @@ from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
 from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.text import csv_rows
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
@@ -41,22 +41,23 @@ class WarpState(str):
     """What the warps do, after «warps»."""
     helps: str
     """What usually makes it less."""
+    relieves: str
+    """What that may make less use of, as in ``verdict/steps.csv``."""
 
 
 def state(name: str) -> WarpState:
     """What is known of a state; one that only a later ncu has is a stall."""
-    unknown = ("stall", "unknown", "are in a state that this fiprof does not know", "unknown")
+    unknown = ("stall", "unknown", "are in a state that this fiprof does not know", "unknown", "")
     return REASONS.get(name) or _state(name, *unknown)
 
 
-def _state(name: str, kind: str, short: str, meaning: str, helps: str) -> WarpState:
+def _state(name: str, kind: str, *words: str) -> WarpState:
     state = WarpState(name)
-    state.kind, state.short, state.meaning, state.helps = ReasonKind(kind), short, meaning, helps
+    state.kind, (state.short, state.meaning, state.helps, state.relieves) = ReasonKind(kind), words
     return state
 
 
-with Path(__file__).with_name("warp_states.csv").open(encoding="utf-8", newline="") as _file:
-    REASONS = {row[0]: _state(*row) for row in list(csv.reader(_file))[1:]}
+REASONS = {name: _state(*row.values()) for name, row in csv_rows(Path(__file__).with_name("warp_states.csv")).items()}
 """ncu's warp states under our names."""
 
 

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fiprof.analysis.occupancy import occupancy
@@ -12,6 +13,7 @@ from fiprof.model.finding import Finding, finding, plain
 from fiprof.model.quantities import BANK_CONFLICTS, Row, number
 from fiprof.model.run import Run
 from fiprof.model.work import dominant_tensor_kind, mostly_mma
+from fiprof.text import csv_rows
 
 LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""
@@ -38,36 +40,12 @@ class QuotedRule(NamedTuple):
         return {**self._asdict(), "rejected": plain(self.rejected)}
 
 
-_RESTATES = finding("restates", "it restates how busy a unit is")
-_NEVER: Mapping[str, Finding] = {
-    "MemoryL2Compression": finding(
-        "compression", "frameworks do not allocate compressible memory; the estimate is how much L2 is used"
-    ),
-    "HighPipeUtilization": _RESTATES,
-    "IssueSlotUtilization": _RESTATES,
-    "SOLBottleneck": _RESTATES,
-    "SOLFPRoofline": finding("roofline", "it places the launch on a roofline; see fiprof roofline"),
-    "PMSamplingData": finding("sampling", "it is about ncu's sampling in time, which nothing here uses"),
-}
-"""Rules that say about every launch what they say about this one."""
-
+RULES = csv_rows(Path(__file__).with_name("ncu_rules.csv"))
+"""ncu's rules: the parts and kinds of verdict that each is about; or why it is never a step: it says the same of every
+launch."""
 CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
 BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
-
-_PIPES = (Part.FMA_PIPE, Part.ALU_PIPE, Part.XU_PIPE, Part.FP64_PIPE, Part.LSU_PIPE, Part.ISSUE_SLOTS)
-_CACHES = (Part.DRAM, Part.L2, Part.L1_DATA)
-_ABOUT: Mapping[str, tuple[Part | str, ...]] = {
-    **dict.fromkeys(SECTOR_RULES, _CACHES),
-    **dict.fromkeys(CONFLICT_RULES, (Part.SHARED_MEMORY, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)),
-    "LocalMemoryUsage": (*_CACHES, Part.LSU_PIPE),
-    "FPInstructions": (Part.FMA_PIPE, Part.FP64_PIPE, Part.ISSUE_SLOTS),
-    **dict.fromkeys(("ThreadDivergence", "SlowPipeLimiter", "HotPipe"), _PIPES),
-    "TensorUsage": (Part.TENSOR_CORES, *_PIPES),
-    **dict.fromkeys(("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy"), ("latency",)),
-    **dict.fromkeys(BALANCE_RULES, ("imbalance",)),
-}
-"""Rule -> what it is about."""
 
 
 def by_launch(run: Run) -> Mapping[int, tuple[QuotedRule, ...]]:
@@ -108,8 +86,9 @@ def by_warpgroups(row: Row) -> bool:
 
 
 def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float | None) -> Finding | None:
-    if rule.rule in _NEVER:
-        return _NEVER[rule.rule]
+    known = RULES.get(rule.rule)
+    if known and known["never"]:
+        return finding(known["never"], known["why"])
     if verdict.kind is Kind.LAUNCH:
         return finding("host", "it is about the kernel, and the GPU waits for the host")
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN:
@@ -133,9 +112,9 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
                 "small_grid",
                 "the grid has fewer blocks than fit at once; more room on a multiprocessor does not help",
             )
-    about = _ABOUT.get(rule.rule)
-    if about is None:
+    if known is None:
         return None
+    about = [Part(each) if each in {*Part} else each for each in known["about"].split()]
     if bound.isdisjoint(about):
         named = tuple(part for part in about if part is not Part.SHARED_MEMORY_OR_L1)
         words = "it is about {about}; this launch is {verdict}"

@@ -486,7 +486,7 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     if s.stalls and s.stalls[0].value >= thresholds.DOMINANT_STALL:
         reason, share = str(s.stalls[0].of), s.stalls[0].number
         if reason != "misc":  # it says nothing of what to do
-            values, less = {"reason": reason, "share": share, **_ways_out(s, reason)}, _parts(_LESS_OF.get(reason, ""))
+            values, less = {"reason": reason, "share": share, **_ways_out(s, reason)}, _parts(state(reason).relieves)
             where = s.hottest(reason)
             kind = "more_loads" if reason == "long_scoreboard" and _below_word(where) else "less_stall"
             yield s.step(kind, hot(where), values, relieves=less, rules=s.estimated("CPIStall"))
@@ -496,17 +496,6 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
         yield s.step("read_hotspots", both(longest, hot(s.hottest())))
     if not by_warpgroups(s.row) and not s.too_small:
         yield from more_warps(s)
-
-
-_LESS_OF: Mapping[str, str] = {
-    **dict.fromkeys(("long_scoreboard", "lg_throttle", "drain", "tex_throttle"), "loads l2"),
-    **dict.fromkeys(("mio_throttle", "short_scoreboard"), "loads xu_pipe"),
-    "math_pipe_throttle": "pipes",
-    "branch_resolving": "issue_slots alu_pipe",
-    "membar": "l2",
-    "barrier": "issue_slots",
-}
-"""Stall reason -> what may be used less by what helps against it."""
 
 
 _WAYS_OUT: Mapping[tuple[str, Family], str] = {

@@ -1,7 +1,7 @@
 """What binds each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -23,22 +23,6 @@ from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import EVERYTHING, Selection, alike
-
-_COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
-"""Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""
-
-RESTS_ON: Mapping[str, frozenset[Kind]] = {
-    "reference": frozenset(Kind),
-    "nsys_vs_plain": frozenset({Kind.LAUNCH}),
-    "spread": frozenset({Kind.LAUNCH}),
-    "ncu_vs_nsys": _COUNTED,
-    "stall_sum": frozenset({Kind.LATENCY}),
-    "sm_clock": frozenset({Kind.COMPUTE, Kind.LATENCY}),
-}
-"""Check -> the kinds of verdict that rest on it; one that failed says nothing about the others.
-
-Counted work and bytes bear on steps and samples on hot spots, and neither on what binds.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +136,7 @@ def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Fin
         for check in failed
         if (check.check == "stall_sum" and by_stalls)
         or (
-            not RESTS_ON.get(check.check, frozenset()).isdisjoint(each.kind for each in found.limits)
+            not {*checks.CHECKS[check.check]["verdicts"].split()}.isdisjoint(each.kind for each in found.limits)
             and (check.check != "sm_clock" or _memory_would_bind(check, found))
         )
     ]
