@@ -15,7 +15,6 @@ from scipy import stats
 
 from fiprof.analysis import alternatives
 from fiprof.analysis import study as scaling
-from fiprof.analysis.alternatives import Value
 from fiprof.analysis.claims import Claim, Result
 from fiprof.analysis.comparison import statistics
 from fiprof.analysis.comparison.statistics import Outcome, differences, processes_for, relabellings
@@ -23,6 +22,7 @@ from fiprof.analysis.ratio import by_rounds, interval, ratio, times
 from fiprof.analysis.study import Study
 from fiprof.analysis.thresholds import Threshold
 from fiprof.flashinfer.study import claims
+from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, KernelResults, Times
 from tests import study_fixture as fixture
 

@@ -12,10 +12,10 @@ from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, packs
 from fiprof.model.finding import Finding, Provenance, TracedNumber, Worded, finding
+from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run, once
 
-Value = bool | int | float | str
 WORKLOAD = "workload"
 """Name of a change of the workload itself."""
 

@@ -18,11 +18,12 @@ from typing import Literal, NamedTuple
 
 from fiprof.analysis import study as studies
 from fiprof.analysis.ratio import Direction, Ratio, by_rounds
-from fiprof.analysis.study import Pair, Side, Study, Value, is_number, pairs, parse_side
+from fiprof.analysis.study import Pair, Side, Study, is_number, pairs, parse_side
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
 from fiprof.model.finding import Finding, finding
+from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult
 from fiprof.text import number
 

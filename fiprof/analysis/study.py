@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fiprof import files
 from fiprof.analysis import alternatives
@@ -28,6 +27,7 @@ from fiprof.model import packs
 from fiprof.model.case_quantities import dram_use
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.packs import Value
 from fiprof.model.quantities import Formula
 from fiprof.model.results import (
     ENVIRONMENT,
@@ -42,12 +42,9 @@ from fiprof.model.results import (
 from fiprof.model.run import Launch, Run
 from fiprof.text import number
 
-Numbers = npt.NDArray[np.float64]
-
 FEWEST_ON_AXIS = 3
 """A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
 
-Value = bool | int | float | str
 Params = Mapping[str, Value]
 Pair = tuple[CaseResult, CaseResult]
 

@@ -15,7 +15,6 @@ from fiprof.analysis.ratio import Direction
 from fiprof.analysis.study import (
     Pair,
     Study,
-    Value,
     absence,
     axis_name,
     kernel_share,
@@ -34,6 +33,7 @@ from fiprof.flashinfer.jit.measure import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.source_map import TOPICS
 from fiprof.model.finding import worded
+from fiprof.model.packs import Value
 from fiprof.model.results import RESULTS, CaseResult, read
 from fiprof.reports.markdown_html import (
     Markdown,

@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, PROCESS_SPREAD, SAME_WITHIN
+from fiprof.model.arrays import Floats
 from fiprof.model.finding import Worded
-
-Numbers = NDArray[np.float64]
 
 LEAST_PROCESSES = 5
 """A side: four have 70 relabellings, and no difference reaches 2 in 100 of them."""
@@ -126,7 +124,7 @@ def differences(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> t
     return tuple(_difference(*map(float, numbers), processes=count) for numbers in columns)
 
 
-def _of_spreads(labels: Numbers, times: Numbers, ratio: Numbers) -> Numbers:
+def _of_spreads(labels: Floats, times: Floats, ratio: Floats) -> Floats:
     """p of each case's ratio of spreads, by the same two tests: permutations, and the F test.
 
     Permuted are times about their side's median: about its mean, a few processes in another state make all of their
@@ -141,11 +139,11 @@ def _of_spreads(labels: Numbers, times: Numbers, ratio: Numbers) -> Numbers:
     ratios = np.abs(np.log(of_b / of_a))
     permuted = (ratios.max(axis=1)[:, None] >= ratios[0] * (1 - TIE)).mean(axis=0)
     freedom = np.full(len(ratio), count - 1.0)
-    found: Numbers = np.maximum(permuted, _student(np.sqrt(freedom) / 2 * np.abs(ratio - 1 / ratio), freedom)[0])
+    found: Floats = np.maximum(permuted, _student(np.sqrt(freedom) / 2 * np.abs(ratio - 1 / ratio), freedom)[0])
     return found
 
 
-def _student(t: Numbers, freedom: Numbers) -> tuple[Numbers, Numbers]:
+def _student(t: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """Of each case the two-sided p of its t, and the t that has FALSE_ALARMS: both at Bonferroni's level.
 
     t is sqrt(freedom) times the tangent of an angle, of which the density is cos(angle) ** (freedom - 1).
@@ -161,7 +159,7 @@ def _student(t: Numbers, freedom: Numbers) -> tuple[Numbers, Numbers]:
     return np.minimum(1.0, np.array(p) * len(t)), reach
 
 
-def relabellings(count: int) -> Numbers:
+def relabellings(count: int) -> Floats:
     """Each way to call ``count`` of twice as many processes A and the others B, the observed one first.
 
     A row is what a column of times is multiplied with for the difference B - A: -1/count or 1/count a process.
@@ -206,21 +204,21 @@ def _difference(
     return Difference(pct, low_pct, high_pct, p, outcome, tells_pct, needed, ratio, spread_p)
 
 
-def _statistics(labels: Numbers, times: Numbers) -> Numbers:
+def _statistics(labels: Floats, times: Floats) -> Floats:
     """|t| of each relabelling and case."""
     count = len(times) // 2
     moved = np.abs(labels @ times)
     within = np.maximum(((times - times.mean(axis=0)) ** 2).sum(axis=0) - moved**2 * count / 2, 0)
-    statistics: Numbers = moved / np.sqrt((within / (count - 1) + 2 * _log(PROCESS_SPREAD) ** 2) / count)
+    statistics: Floats = moved / np.sqrt((within / (count - 1) + 2 * _log(PROCESS_SPREAD) ** 2) / count)
     return statistics
 
 
-def _largest_of_others(statistics: Numbers) -> Numbers:
+def _largest_of_others(statistics: Floats) -> Floats:
     """In place of each case's statistic, the largest of the other cases; 0 without any."""
     if statistics.shape[1] == 1:
         return np.zeros_like(statistics)
     second, first = np.partition(statistics, -2, axis=1)[:, -2:].T
-    largest: Numbers = np.where(statistics == first[:, None], second[:, None], first[:, None])
+    largest: Floats = np.where(statistics == first[:, None], second[:, None], first[:, None])
     return largest
 
 
