@@ -18,15 +18,9 @@ TENSOR_ROOFLINE = "SpeedOfLight_HierarchicalTensorRooflineChart"
 
 # What `fiprof stalls` and `fiprof show` need: 26 passes on an H200 instead of 38.
 QUICK_SECTIONS = (
-    "SpeedOfLight",
-    "LaunchStats",
-    "Occupancy",
-    "WarpStateStats",
-    "SchedulerStats",
-    "ComputeWorkloadAnalysis",
-    "MemoryWorkloadAnalysis",
-    TENSOR_ROOFLINE,
-)
+    "SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats", "SchedulerStats", "ComputeWorkloadAnalysis",
+    "MemoryWorkloadAnalysis", TENSOR_ROOFLINE,
+)  # fmt: skip
 
 # What the quick sections lack and checks and verdicts want; they cost no pass of their own (26 on an H200 either way).
 QUICK_METRICS = (
@@ -59,18 +53,8 @@ REMEDIES = {
 
 def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Settings) -> tuple[str, ...]:
     """``ncu`` over a workload: only the kernels launched inside its measure ranges. report ends in .ncu-rep."""
-    return (
-        str(ncu),
-        *_metrics(settings.ncu_set),
-        "--nvtx",
-        "--nvtx-include",
-        MEASURE_RANGE,
-        *tool_words(settings, "ncu"),
-        "--force-overwrite",
-        "--export",
-        str(report),
-        *workload,
-    )
+    inside, into = ("--nvtx", "--nvtx-include", MEASURE_RANGE), ("--force-overwrite", "--export", str(report))
+    return (str(ncu), *_metrics(settings.ncu_set), *inside, *tool_words(settings, "ncu"), *into, *workload)
 
 
 def program_argv(

@@ -30,18 +30,9 @@ def profile_argv(
 
     The GPU's metrics need counter permission.
     """
-    return (
-        str(nsys),
-        "profile",
-        f"--output={report}",
-        "--force-overwrite=true",
-        "--trace=cuda,nvtx",
-        *NO_SAMPLING,
-        *CUDA_DETAIL,
-        *_gpu_metrics(version, settings.gpu_metrics_hz),
-        *tool_words(settings, "nsys"),
-        *workload,
-    )
+    fixed = (str(nsys), "profile", f"--output={report}", "--force-overwrite=true")
+    traced = ("--trace=cuda,nvtx", *NO_SAMPLING, *CUDA_DETAIL, *_gpu_metrics(version, settings.gpu_metrics_hz))
+    return (*fixed, *traced, *tool_words(settings, "nsys"), *workload)
 
 
 def program_argv(

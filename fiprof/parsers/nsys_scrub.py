@@ -17,13 +17,8 @@ from fiprof.parsers.nsys import NOTED, read_domains, read_processes, read_sample
 from fiprof.parsers.nsys_export import Export, quoted
 
 DROPPED = (
-    "ANALYSIS_FILE",
-    "META_DATA_CAPTURE",
-    "PROCESSES",
-    "ProcessStreams",
-    "TARGET_INFO_SYSTEM_ENV",
-    "ThreadNames",
-)
+    "ANALYSIS_FILE", "META_DATA_CAPTURE", "PROCESSES", "ProcessStreams", "TARGET_INFO_SYSTEM_ENV", "ThreadNames",
+)  # fmt: skip
 """Environments, command lines, processes and their output; no table of fiprof is made of them."""
 EXPORTED_BY = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 PERSONAL_ROWS = ("%HOST%", "%USER%", "%PATH%")

@@ -9,16 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 PACKAGES = (
-    "torch",
-    "flashinfer-python",
-    "flashinfer-cubin",
-    "flashinfer-jit-cache",
-    "apache-tvm-ffi",
-    "nvidia-cutlass-dsl",
-    "triton",
-    "nvtx",
-    "numpy",
-)
+    "torch", "flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache", "apache-tvm-ffi", "nvidia-cutlass-dsl",
+    "triton", "nvtx", "numpy",
+)  # fmt: skip
 
 
 def package_versions() -> dict[str, str | None]:
