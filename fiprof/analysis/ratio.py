@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, median, stdev
 
-from fiprof.model.results import CaseResult, Times
+from fiprof.model.results import Times
 
 CONFIDENCE = 0.95
 """Least of an interval, where there are enough rounds for it: six."""
@@ -119,11 +119,6 @@ def ratio(one: Times, other: Times) -> Ratio | None:
     down = math.hypot(math.log(one.median_us / one.low_us), math.log(other.high_us / other.median_us))
     up = math.hypot(math.log(one.high_us / one.median_us), math.log(other.median_us / other.low_us))
     return Ratio(value, value * math.exp(-down), value * math.exp(up), min(one.confidence, other.confidence))
-
-
-def of_cases(one: CaseResult, other: CaseResult) -> Ratio | None:
-    """The plain times of two cases; None where one has none."""
-    return ratio(one.plain, other.plain) if one.plain and other.plain else None
 
 
 def by_rounds(one: Times, other: Times, comparisons: int = 1) -> Ratio | None:

@@ -17,7 +17,7 @@ from fiprof.analysis.alternatives import Alternative, timed
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.ratio import Ratio, of_cases
+from fiprof.analysis.ratio import Ratio, ratio
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, titled
@@ -158,7 +158,7 @@ class Study:
 
 def ratio_of(study: Study, one: CaseResult, other: CaseResult) -> Ratio | None:
     """The plain times of two cases, wherever they were measured; None where one has none."""
-    found = of_cases(one, other)
+    found = ratio(one.plain, other.plain) if one.plain and other.plain else None
     return found and found.widened(study.apart(one, other))
 
 
