@@ -16,15 +16,13 @@ from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run, once
 
-WORKLOAD = "workload"
-"""Name of a change of the workload itself."""
+WORKLOAD = "workload"  # name of a change of the workload itself
 
 
 class Measure(Worded):
     """Whose time was compared."""
 
-    GPU = "gpu", ""
-    """An iteration on the GPU, without a profiler."""
+    GPU = "gpu", ""  # an iteration on the GPU, without a profiler
     LOOP = "loop", " of a loop on the host"
     """An iteration as a loop on the host sees it, where the GPU waits for the host for most of it."""
 
@@ -33,10 +31,8 @@ class Change(NamedTuple):
     """A parameter whose value another case changes; or the workload itself, by the name WORKLOAD."""
 
     name: str
-    value: Value
-    """In the case."""
-    instead: Value
-    """In the other."""
+    value: Value  # in the case
+    instead: Value  # in the other
 
     @property
     def finding(self) -> Finding:
@@ -52,8 +48,7 @@ class Change(NamedTuple):
 class Difference(NamedTuple):
     """How much faster one case is than another, where that is certain."""
 
-    factor: Ratio
-    """Time of the slower case over that of the faster one; with its interval."""
+    factor: Ratio  # time of the slower case over that of the faster one; with its interval
     observed: Finding
     """What it was held against: the spread between so many rounds of both cases, without a profiler; or, of a single
     round, the same factor in other processes of the run."""
@@ -62,14 +57,11 @@ class Difference(NamedTuple):
 class Alternative(NamedTuple):
     """The fastest case of the same process that solves a case's problem."""
 
-    instead: str
-    """Id of the faster case."""
-    changes: tuple[Change, ...]
-    """What differs between the two."""
+    instead: str  # id of the faster case
+    changes: tuple[Change, ...]  # what differs between the two
     measure: Measure
     difference: Difference
-    time: TracedNumber
-    """Of an iteration without a profiler, µs."""
+    time: TracedNumber  # of an iteration without a profiler, µs
     instead_time: TracedNumber
 
     @property

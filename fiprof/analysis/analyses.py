@@ -13,8 +13,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
 
-MOST_SHOWN = 200
-"""Launches that a page analyses one by one."""
+MOST_SHOWN = 200  # launches that a page analyses one by one
 
 
 Group = Alike[Launch]

@@ -26,25 +26,17 @@ from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import title
 from fiprof.text import csv_rows
 
-PLAIN_TOLERANCE = 0.10
-"""Of the plain time, between it and nsys's."""
-PLAIN_OVERHEAD_US = 3.0
-"""What CUDA events and a launch gap add to the plain time, for each kernel of an iteration."""
+PLAIN_TOLERANCE = 0.10  # of the plain time, between it and nsys's
+PLAIN_OVERHEAD_US = 3.0  # what CUDA events and a launch gap add to the plain time, for each kernel of an iteration
 NCU_LOW, NCU_HIGH = 0.8, 1.5
 """ncu's duration over nsys's: ncu flushes the caches and may lock the clocks, so it is rather the longer."""
-NCU_ALLOWANCE_US = 2.0
-"""Difference of the two that is always allowed."""
-DRAM_LOW = 0.9
-"""Counted bytes over the least that the algorithm needs."""
-SPREAD_HIGH = 0.10
-"""(p90 - p10) / median over the iterations."""
-SPREAD_ALLOWANCE_US = 1.0
-"""(p90 - p10) that is always allowed."""
-CLOCK_LOW = 0.8
-"""Multiprocessor clock during a launch over the highest."""
+NCU_ALLOWANCE_US = 2.0  # difference of the two that is always allowed
+DRAM_LOW = 0.9  # counted bytes over the least that the algorithm needs
+SPREAD_HIGH = 0.10  # (p90 - p10) / median over the iterations
+SPREAD_ALLOWANCE_US = 1.0  # (p90 - p10) that is always allowed
+CLOCK_LOW = 0.8  # multiprocessor clock during a launch over the highest
 
-SAMPLING = ("sample_sum", "dropped_samples")
-"""Checks of a launch's warp samples."""
+SAMPLING = ("sample_sum", "dropped_samples")  # checks of a launch's warp samples
 CHECKS = csv_rows(Path(__file__).with_name("checks.csv"))
 """Check -> unit, low, high; the kinds of verdict that rest on it: one that failed says nothing about the others, and
 work, bytes and samples bear on none; what it holds, and its finding by outcome."""
@@ -58,22 +50,14 @@ class Check:
     """One check, a row of the table ``checks``."""
 
     check: str
-    passed: bool | None = None
-    """None where there was not enough to tell."""
-    value: float | None = None
-    """What was found."""
-    low: float | None = None
-    """Smallest value that passes; None for none."""
-    high: float | None = None
-    """Largest value that passes; None for none."""
-    unit: str = ""
-    """Of value, low and high."""
-    case: str | None = None
-    """Case id; None where it is about the whole run."""
-    launch: int | None = None
-    """ncu's launch ID; None where it is about more."""
-    values: Mapping[str, Value] = field(default_factory=dict)
-    """What else goes into its words; of NAMED a name."""
+    passed: bool | None = None  # None where there was not enough to tell
+    value: float | None = None  # what was found
+    low: float | None = None  # smallest value that passes; None for none
+    high: float | None = None  # largest value that passes; None for none
+    unit: str = ""  # of value, low and high
+    case: str | None = None  # case id; None where it is about the whole run
+    launch: int | None = None  # ncu's launch ID; None where it is about more
+    values: Mapping[str, Value] = field(default_factory=dict)  # what else goes into its words; of NAMED a name
 
     @property
     def finding(self) -> Finding:

@@ -29,19 +29,15 @@ from fiprof.text import number
 
 TOLERANCE = 0.10
 """How far from a claimed number, in proportion, a measured one may be and still confirm it. fiprof's own choice."""
-SAVING_TOLERANCE = 0.05
-"""The same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%."""
+SAVING_TOLERANCE = 0.05  # the same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%
 MOST = 0.80
 """Part of the deciding cases beyond a claim on one side, from which it is wrong on that side and does not depend.
 fiprof's own choice."""
 LEAST_DECIDED = 0.50
 """Part of the cases that have to decide before anything is said of a claim. fiprof's own choice."""
-NEAR_ONE = 0.1
-"""Ratios so close to 1 are written with three decimals: the side of it matters."""
-MOST_GROUPS = 6
-"""Groups of cases that the parameters tell apart, at most."""
-UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)
-"""Kinds of a verdict that say nothing for or against a bound."""
+NEAR_ONE = 0.1  # ratios so close to 1 are written with three decimals: the side of it matters
+MOST_GROUPS = 6  # groups of cases that the parameters tell apart, at most
+UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)  # kinds of a verdict that say nothing for or against a bound
 
 
 class Outcome(StrEnum):
@@ -50,21 +46,15 @@ class Outcome(StrEnum):
     HOLDS = "holds"
     ABOVE = "above"
     BELOW = "below"
-    UNCLEAR = "unclear"
-    """The interval crosses a limit or says nothing, or no single resource is known to bind."""
+    UNCLEAR = "unclear"  # the interval crosses a limit or says nothing, or no single resource is known to bind
 
 
 class ClaimVerdict(StrEnum):
-    CONFIRMED = "confirmed"
-    """It holds in every case that decides."""
-    UNDERSTATED = "understated"
-    """MOST of the deciding cases show more than is claimed."""
-    OVERSTATED = "overstated"
-    """MOST of them show less."""
-    DEPENDS = "depends"
-    """It holds in some cases and not in others, or is too little for some and too much for others."""
-    NOT_TESTABLE = "not_testable"
-    """There are no such cases, or too few of them decide."""
+    CONFIRMED = "confirmed"  # it holds in every case that decides
+    UNDERSTATED = "understated"  # MOST of the deciding cases show more than is claimed
+    OVERSTATED = "overstated"  # MOST of them show less
+    DEPENDS = "depends"  # it holds in some cases and not in others, or is too little for some and too much for others
+    NOT_TESTABLE = "not_testable"  # there are no such cases, or too few of them decide
 
 
 class Tested(NamedTuple):
@@ -72,10 +62,8 @@ class Tested(NamedTuple):
 
     cases: tuple[CaseResult, ...]
     outcome: Outcome
-    ratio: Ratio | None = None
-    """Of a pair: its plain times, first case over second."""
-    saving: float | None = None
-    """Of a pair: its counted DRAM bytes, 1 - first case over second."""
+    ratio: Ratio | None = None  # of a pair: its plain times, first case over second
+    saving: float | None = None  # of a pair: its counted DRAM bytes, 1 - first case over second
 
     @property
     def measured(self) -> str:
@@ -97,10 +85,8 @@ class Claim:
 
     name: str
     """Its name to cite it by, e.g. ``gqa-faster``."""
-    words: str
-    """The sentence."""
-    about: str
-    """The cases, in words."""
+    words: str  # the sentence
+    about: str  # the cases, in words
     test: Literal["ratio", "growth", "saving", "bound"]
     """ratio: the plain time of one side over that of the other, pair by pair. growth: the plain time at so many times
     the value of a parameter over that at the value. saving: 1 - (counted DRAM bytes of one side / of the other), of
@@ -109,14 +95,10 @@ class Claim:
     sides: str
     """``decode kv_heads=32 | decode kv_heads=8``, values as JSON. Of a growth the parameter and the factor, of a bound
     the least values of parameters in the cases that are asked."""
-    limits: str
-    """The number that is claimed, two ends of it (``1.05..1.1``), or what binds: compute or memory."""
-    source: str
-    """Who says so and where, in words; or that no source was found."""
-    said_of: str
-    """The case that it was said of, in words."""
-    what: str = ""
-    """What a ratio is called."""
+    limits: str  # the number that is claimed, two ends of it (``1.05..1.1``), or what binds: compute or memory
+    source: str  # who says so and where, in words; or that no source was found
+    said_of: str  # the case that it was said of, in words
+    what: str = ""  # what a ratio is called
 
     @cached_property
     def both(self) -> tuple[Side, Side]:
@@ -342,10 +324,8 @@ def results(study: Study) -> tuple[Result, ...]:
 
 # Choices
 
-MOST_EXCEPTIONS = 4
-"""Cases that a recommendation excepts by name; more are counted."""
-WORTH = 1 + WORTH_CHANGING / 100
-"""A ratio below it is no reason to choose, however sure it is."""
+MOST_EXCEPTIONS = 4  # cases that a recommendation excepts by name; more are counted
+WORTH = 1 + WORTH_CHANGING / 100  # a ratio below it is no reason to choose, however sure it is
 
 
 @dataclass(frozen=True)
@@ -368,8 +348,7 @@ class Chosen:
     """What the pairs of cases that differ in a choice alone say about it."""
 
     choice: Choice
-    where: str
-    """The value of ``by`` in words."""
+    where: str  # the value of ``by`` in words
     group: tuple[tuple[Pair, Ratio], ...]
     """Each pair with the old one's time over the new one's; the largest ratio first."""
 

@@ -37,14 +37,11 @@ KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "c
 """What keeps a rank: its GPU runs a kernel of its own, is in another collective, or copies; else its thread is in a
 CUDA call, or in none. What comes first here counts where several do."""
 NOT_KNOWN = ("", "", "")
-SMALLEST_SHARE = 0.01
-"""Of a delay: what the late rank did for less of it is told of no single collective."""
-MOST_BUFFERED = 4.0
-"""Skews that the transfer of a send/receive takes at least, where its bandwidth is told."""
+SMALLEST_SHARE = 0.01  # of a delay: what the late rank did for less of it is told of no single collective
+MOST_BUFFERED = 4.0  # skews that the transfer of a send/receive takes at least, where its bandwidth is told
 PARTS, ONCE = 4, 2.0
 """What recurs is in two of so many parts of the collectives: what takes over twice the second longest does not."""
-CELLS = 60
-"""Pieces of a rank's track."""
+CELLS = 60  # pieces of a rank's track
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 """Whose size nccl-tests counts as what all ranks have together (its doc/PERFORMANCE.md)."""
 
@@ -79,12 +76,9 @@ Stretch = tuple[str, str, str, float]
 class Comm:
     """What ``fiprof comm`` shows of a run."""
 
-    ranks: list[Row]
-    """Rows of RANKS."""
-    causes: list[Row]
-    """Rows of CAUSES, the longest first."""
-    collectives: list[Row]
-    """Rows of COLLECTIVES, by the last rank's start."""
+    ranks: list[Row]  # rows of RANKS
+    causes: list[Row]  # rows of CAUSES, the longest first
+    collectives: list[Row]  # rows of COLLECTIVES, by the last rank's start
     charts: list[Row]
     """From the first collective to the last, then the step with the longest wait: ``start_us``, ``end_us``, ``number``
     (position of the collective, None for all) and ``tracks``. These have ``rank`` and the shares of pieces of equal
@@ -131,13 +125,10 @@ class Delay(NamedTuple):
     """What a rank kept others waiting, being the last to come to collectives."""
 
     rank: int
-    ns: float
-    """From the first rank's start to its own."""
-    waited_ns: float
-    """What the rank that is asked for waited of it."""
+    ns: float  # from the first rank's start to its own
+    waited_ns: float  # what the rank that is asked for waited of it
     collectives: int
-    doing: Finding
-    """What the late rank did most."""
+    doing: Finding  # what the late rank did most
 
 
 def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:

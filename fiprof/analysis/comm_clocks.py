@@ -18,16 +18,12 @@ SAME_TIME_NS = 12_000.0
 """So far apart two GPUs of one trace end an all-reduce of 34 MB (H200s): a smaller shift is none."""
 MOST_WEIGHT = 4.0
 """Of a collective in which the other rank than usually was late: both orders count alike, for this bias cancels."""
-LEAST_SIDE = 0.1
-"""Share of the collectives in one order whose residual counts."""
+LEAST_SIDE = 0.1  # share of the collectives in one order whose residual counts
 ITERATIONS, NEARLY_NS = 60, 100.0
 """Of least absolute residuals by reweighted squares, and the residual from which on they count alike."""
-FEW = 4
-"""Collectives below which there is no residual to judge by, and no drift."""
-MOST_DRIFT = 200e-6
-"""Of two clocks that nothing more is known of."""
-MISMATCHED = 0.05
-"""Share of the collectives that may be matched wrongly, where kernels are missing."""
+FEW = 4  # collectives below which there is no residual to judge by, and no drift
+MOST_DRIFT = 200e-6  # of two clocks that nothing more is known of
+MISMATCHED = 0.05  # share of the collectives that may be matched wrongly, where kernels are missing
 LEAST_ERROR_NS = 1000.0
 
 
@@ -35,17 +31,13 @@ class Clock(NamedTuple):
     """What is added to the times of a trace, a line over time, so that they are on the clock of the first."""
 
     file: int
-    begin_ns: int = 0
-    """First end of the collectives that it stands on, by the trace's own clock."""
-    end_ns: int = 1
-    """Last."""
+    begin_ns: int = 0  # first end of the collectives that it stands on, by the trace's own clock
+    end_ns: int = 1  # last
     shifts_ns: tuple[float, float] = (0.0, 0.0)
     """At these; 0 where the sessions' start times agree with the collectives."""
-    error_ns: float = 0.0
-    """How far off its times may still be."""
+    error_ns: float = 0.0  # how far off its times may still be
     collectives: int = 0
-    impossible: int = 0
-    """Collectives that end before they begin by more than the error, with any line; 0 for a few."""
+    impossible: int = 0  # collectives that end before they begin by more than the error, with any line; 0 for a few
 
     @property
     def drift(self) -> float:

@@ -35,12 +35,9 @@ from fiprof.model.spans import NOTHING, split
 
 Bools = npt.NDArray[np.bool_]
 
-BYTES, PEER = "Message size [bytes]", "Peer rank"
-"""Keys of the NVTX payloads of NCCL's calls (nvtx_payload_schemas.h)."""
-UNKNOWN = -1
-"""In place of bytes, of a communicator, and of a time."""
-FOREVER, LARGEST = 1 << 62, (1 << 62) - 1
-"""An end that is not known, and the largest number of a communicator."""
+BYTES, PEER = "Message size [bytes]", "Peer rank"  # keys of the NVTX payloads of NCCL's calls (nvtx_payload_schemas.h)
+UNKNOWN = -1  # in place of bytes, of a communicator, and of a time
+FOREVER, LARGEST = 1 << 62, (1 << 62) - 1  # an end that is not known, and the largest number of a communicator
 
 
 class Op(Worded):
@@ -73,27 +70,18 @@ class Kernels:
     """Communication kernels, a row each, by start."""
 
     rank: Ints
-    start: Ints
-    """ns since the trace began, as ``end`` and ``called``."""
+    start: Ints  # ns since the trace began, as ``end`` and ``called``
     end: Ints
     stream: Ints
-    name: Ints
-    """Position in ``names``."""
+    name: Ints  # position in ``names``
     names: tuple[str, ...]
-    grid: Ints
-    """Blocks: NCCL's channels."""
-    thread: Ints
-    """That launched it, see :func:`thread_keys`; UNKNOWN where the call was not traced."""
-    called: Ints
-    """When."""
-    op: Ints
-    """Position in OPS."""
-    communicator: Ints
-    """NCCL's number modulo 2^62; UNKNOWN without."""
-    bytes: Ints
-    """Of this rank's message."""
-    peer: Ints
-    """The only rank of the communicator that it sends to or receives from; UNKNOWN for none and for several."""
+    grid: Ints  # blocks: NCCL's channels
+    thread: Ints  # that launched it, see :func:`thread_keys`; UNKNOWN where the call was not traced
+    called: Ints  # when
+    op: Ints  # position in OPS
+    communicator: Ints  # NCCL's number modulo 2^62; UNKNOWN without
+    bytes: Ints  # of this rank's message
+    peer: Ints  # the only rank of the communicator that it sends to or receives from; UNKNOWN for none and for several
 
     def __len__(self) -> int:
         return len(self.start)
@@ -196,10 +184,8 @@ def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
 
 SAME_TIME_NS = 50_000
 """Clocks of two GPUs of a machine differ by less: ends of a two-GPU all-reduce were seen 12 µs apart (H200)."""
-HEAD = 64
-"""First kernels of a rank, by which the offset of its clock is found."""
-OVERLAPPING = 0.95
-"""Share of the collectives in which two ranks of one communicator overlap at least."""
+HEAD = 64  # first kernels of a rank, by which the offset of its clock is found
+OVERLAPPING = 0.95  # share of the collectives in which two ranks of one communicator overlap at least
 
 
 @dataclass(frozen=True)
@@ -207,16 +193,11 @@ class Matched:
     """Collectives, a row each by the last start; a column a rank."""
 
     kernels: Kernels
-    ranks: tuple[int, ...]
-    """Of the columns."""
-    index: Ints
-    """Position of each rank's kernel among the kernels; UNKNOWN for none."""
-    number: Ints
-    """Which collective of its communicator, from 0."""
-    alone: Ints
-    """Kernels that no partner was found for, or known for, positions."""
-    expected: Bools
-    """Which ranks take part in the collective's communicator."""
+    ranks: tuple[int, ...]  # of the columns
+    index: Ints  # position of each rank's kernel among the kernels; UNKNOWN for none
+    number: Ints  # which collective of its communicator, from 0
+    alone: Ints  # kernels that no partner was found for, or known for, positions
+    expected: Bools  # which ranks take part in the collective's communicator
 
     @property
     def there(self) -> Bools:

@@ -27,8 +27,7 @@ from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, p
 
 TOLERANCE_POINTS = 5.0
 """Tolerance of a share that is expected as one number; the published ranges are as wide, 10 points."""
-STALL_MARGIN_POINTS = 1.0
-"""Tolerance of a range of stall shares: recorded runs of the same kernel differ by as much."""
+STALL_MARGIN_POINTS = 1.0  # tolerance of a range of stall shares: recorded runs of the same kernel differ by as much
 MODEL_DIFFERS = 0.10
 """Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
 EXAMPLE = "docs/packs.md describes such files"
@@ -44,13 +43,11 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """Where figures come from."""
 
     title: Name
-    gpu: Name
-    """GPU on which they hold."""
+    gpu: Name  # GPU on which they hold
     compute_capability: Name
     """Compute capability of that GPU, e.g. ``8.0``."""
     reference: str = ""
-    dram_tb_per_s: Positive | None = None
-    """DRAM's roof on that GPU in TB/s."""
+    dram_tb_per_s: Positive | None = None  # DRAM's roof on that GPU in TB/s
 
 
 class Roof(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,10 +65,8 @@ class Bandwidth(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Figure(NamedTuple):
     kind: Literal["stall", "tensor", "dram", "bandwidth"]
-    quantity: str
-    """A stall reason, or the key of a quantity."""
-    what: str
-    """The quantity in words, with a place for the kind of work."""
+    quantity: str  # a stall reason, or the key of a quantity
+    what: str  # the quantity in words, with a place for the kind of work
     unit: str = "%"
     low: float = 0.0
     high: float | None = None
@@ -82,12 +77,9 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Name
     workloads: Annotated[tuple[str, ...], Meta(min_length=1)]
-    params: dict[str, bool | int | float | str] = {}
-    """Parameters that the figures are for."""
-    size: str = ""
-    """The parameter that the roof's shares depend on; empty for none."""
-    stalls: dict[str, tuple[Percent, Percent]] = {}
-    """Reason -> lowest and highest share of the warps' time (percent)."""
+    params: dict[str, bool | int | float | str] = {}  # parameters that the figures are for
+    size: str = ""  # the parameter that the roof's shares depend on; empty for none
+    stalls: dict[str, tuple[Percent, Percent]] = {}  # reason -> lowest and highest share of the warps' time (percent)
     roof: Roof | None = None
     bandwidth: Bandwidth | None = None
 
@@ -197,23 +189,20 @@ class CaseExpected(NamedTuple):
     rows: tuple[Row, ...]
     notes: tuple[Finding, ...]
     """Each value that is not as expected, its remarks, and the stall reasons of which nothing is expected."""
-    warnings: tuple[Finding, ...]
-    """Checks that failed on this launch."""
+    warnings: tuple[Finding, ...]  # checks that failed on this launch
 
 
 class Expected(NamedTuple):
     """A run compared with what was expected of it."""
 
-    cases: tuple[CaseExpected, ...]
-    """Cases with figures for this compute capability and shape."""
+    cases: tuple[CaseExpected, ...]  # cases with figures for this compute capability and shape
     not_compared: tuple[Row, ...]
     """Each figure for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
     faster: Mapping[str, tuple[str, Step]]
     """Case id -> label and step, of each case whose problem the run solved faster."""
     summary: tuple[Finding, ...]
     sources: tuple[Source, ...]
-    warnings: tuple[Finding, ...]
-    """Findings about the run."""
+    warnings: tuple[Finding, ...]  # findings about the run
 
     @property
     def rows(self) -> list[Row]:

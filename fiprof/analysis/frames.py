@@ -14,23 +14,17 @@ if TYPE_CHECKING:
 
 L = TypeVar("L")
 C = TypeVar("C")
-Row = dict[str, Any]
-"""A row of a table: its columns' keys, and what goes with them."""
+Row = dict[str, Any]  # a row of a table: its columns' keys, and what goes with them
 
 
 class Narrow(Enum):
     """What becomes of a column where a table is wider than the terminal."""
 
-    WRAP = auto()
-    """Its text wraps within the column; numbers keep their width."""
-    ABOVE = auto()
-    """Names stand on a line above the row, those of all such columns together."""
-    BELOW = auto()
-    """It stands on a line below the row, after its heading."""
-    DROP = auto()
-    """It is left out, the last such column first."""
-    KEEP = auto()
-    """It keeps its width."""
+    WRAP = auto()  # its text wraps within the column; numbers keep their width
+    ABOVE = auto()  # names stand on a line above the row, those of all such columns together
+    BELOW = auto()  # it stands on a line below the row, after its heading
+    DROP = auto()  # it is left out, the last such column first
+    KEEP = auto()  # it keeps its width
 
 
 @dataclass(frozen=True)
@@ -39,20 +33,15 @@ class Column:
 
     key: str
     """Name in JSON and CSV, with the unit, e.g. ``duration_us``; without one the column is in tables only."""
-    title: str = ""
-    """Heading in tables; without one the column is in JSON and CSV only."""
-    unit: str = ""
-    """Below the heading."""
+    title: str = ""  # heading in tables; without one the column is in JSON and CSV only
+    unit: str = ""  # below the heading
     spec: str = ""
     """Format of its numbers in tables, e.g. ``.2f``; JSON and CSV have full precision."""
-    meaning: str = ""
-    """One sentence."""
-    bar: bool = False
-    """Draw the value, 0 to 1, as a bar; only where bars are wanted."""
+    meaning: str = ""  # one sentence
+    bar: bool = False  # draw the value, 0 to 1, as a bar; only where bars are wanted
     least: int = 0
     """Cells that it takes in a table at least, so that tables below each other line up; of a bar those of the whole."""
-    wrap: bool = False
-    """Prose: HTML shows it whole, where it shortens a name."""
+    wrap: bool = False  # prose: HTML shows it whole, where it shortens a name
     narrow: Narrow = Narrow.WRAP
 
 
@@ -78,13 +67,10 @@ class OfLaunch:
 class OfRun(Generic[L, C]):
     """What was found about the launches of a run, and about their cases."""
 
-    launches: tuple[L, ...]
-    """In the order of the run."""
-    warnings: tuple[Finding, ...] = ()
-    """About the run."""
+    launches: tuple[L, ...]  # in the order of the run
+    warnings: tuple[Finding, ...] = ()  # about the run
     weights: Weights = field(default_factory=dict)
     """The time that each launch stands for; empty where each stands for itself."""
-    cases: tuple[C, ...] = ()
-    """In the order of the run; empty where nothing is found about cases as a whole."""
+    cases: tuple[C, ...] = ()  # in the order of the run; empty where nothing is found about cases as a whole
     groups: tuple[Alike[L], ...] = ()
     """Like launches, each group with what was found about one; empty where each was looked at."""

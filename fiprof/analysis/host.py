@@ -16,18 +16,12 @@ COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "so
 
 
 class HostWork(NamedTuple):
-    function: str
-    """Innermost in the program's own files, of all where none is its own; empty where no sample tells."""
-    source: str
-    """Its file, as Python has it."""
-    line: int | None
-    """The line that it was seen at most."""
-    called: str
-    """What it was in a call of most, with its file; empty where that is nothing."""
-    waits_for_gil: bool = False
-    """The thread waited for the interpreter's lock meanwhile."""
-    holder: str = ""
-    """The function that held the lock during the wait, in another thread; empty where none is known."""
+    function: str  # innermost in the program's own files, of all where none is its own; empty where no sample tells
+    source: str  # its file, as Python has it
+    line: int | None  # the line that it was seen at most
+    called: str  # what it was in a call of most, with its file; empty where that is nothing
+    waits_for_gil: bool = False  # the thread waited for the interpreter's lock meanwhile
+    holder: str = ""  # the function that held the lock during the wait, in another thread; empty where none is known
 
     @property
     def label(self) -> str:
@@ -46,10 +40,8 @@ class HostWork(NamedTuple):
 class HostTimes(NamedTuple):
     """When each thread did what; nothing in a run without samples and waits."""
 
-    work: tuple[HostWork, ...]
-    """By label."""
-    threads: Mapping[int, Stretches]
-    """Thread (``thread_keys``) -> its work."""
+    work: tuple[HostWork, ...]  # by label
+    threads: Mapping[int, Stretches]  # thread (``thread_keys``) -> its work
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each, without those that no sample tells of.

@@ -18,14 +18,10 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
 
-TOP = 5
-"""Hotspots of a launch."""
-CONTEXT = 2
-"""Instructions shown before and after each."""
-FEW_SAMPLES = 200
-"""With fewer, two standard errors of a share reach 7 points."""
-LONGEST_SASS = 1000
-"""Characters of an instruction that are shown or written at most."""
+TOP = 5  # hotspots of a launch
+CONTEXT = 2  # instructions shown before and after each
+FEW_SAMPLES = 200  # with fewer, two standard errors of a share reach 7 points
+LONGEST_SASS = 1000  # characters of an instruction that are shown or written at most
 
 Line = dict[str, Any]
 """A SASS instruction: rank (1 for the launch's hottest; None for one that is only around a hotspot), offset (bytes from
@@ -37,10 +33,8 @@ _OF_TABLE = ("samples_not_issued", "top_reason", "source_file", "source_line")
 
 @dataclass(frozen=True)
 class LaunchHotspots(OfLaunch):
-    instructions: int
-    """Of the kernel."""
-    samples: int
-    """Of the launch, over all instructions."""
+    instructions: int  # of the kernel
+    samples: int  # of the launch, over all instructions
     blocks: tuple[tuple[Line, ...], ...]
     """Hotspots and what is around them, in the order of the code; each instruction once."""
     warnings: tuple[Finding, ...] = ()

@@ -28,22 +28,17 @@ class Cause(Worded):
     """The call that launches the next work was under way, or the work was on its way to the GPU."""
     GPU = "gpu", "on the GPU"
     """The call had long returned: the work waited on the GPU, for its turn or for another stream."""
-    GRAPH = "graph", "between graph nodes"
-    """The same, between two nodes of one launch of a CUDA graph."""
+    GRAPH = "graph", "between graph nodes"  # the same, between two nodes of one launch of a CUDA graph
     SYNCHRONIZATION = "synchronization", "waiting for the GPU"
     """The launching thread was still in a call that waits for the GPU."""
-    COPY_CALL = "copy_call", "copy call"
-    """It was in a call that copies or sets memory."""
-    CALL = "call", "CUDA call"
-    """It was in another CUDA call: allocating, loading code, creating streams."""
-    HOST = "host", "host work"
-    """It was in no CUDA call: the host's own work."""
+    COPY_CALL = "copy_call", "copy call"  # it was in a call that copies or sets memory
+    CALL = "call", "CUDA call"  # it was in another CUDA call: allocating, loading code, creating streams
+    HOST = "host", "host work"  # it was in no CUDA call: the host's own work
     HOST_AFTER_WAIT = "host_after_wait", "host work after waiting"
     """The same, after a call that had waited for the GPU to be done."""
     OUTSIDE_RANGES = "outside_ranges", "outside every range"
     """The same, outside every NVTX range of a program that has ranges: nothing to do, or work that is not marked."""
-    UNKNOWN = "unknown", "not traced"
-    """The call that launched the next work was not traced."""
+    UNKNOWN = "unknown", "not traced"  # the call that launched the next work was not traced
 
 
 CALLS = (
@@ -76,20 +71,16 @@ IDLE = (
 
 class Why(NamedTuple):
     cause: Cause
-    call: str | None = None
-    """Name of a CUDA call; None where it does not matter."""
-    range: str | None = None
-    """NVTX range of the launching thread, outermost first; None outside all."""
+    call: str | None = None  # name of a CUDA call; None where it does not matter
+    range: str | None = None  # NVTX range of the launching thread, outermost first; None outside all
     drained_in: str | None = None
     """The call in which the launching thread was waiting when the GPU ran out of work; None where it was in none."""
-    long: bool = False
-    """Of host work: whether a piece of it takes OWN_WORK_NS or more."""
+    long: bool = False  # of host work: whether a piece of it takes OWN_WORK_NS or more
 
 
 class Copying(NamedTuple):
     kind: str
-    memory: str | None
-    """Kind of the host's memory: pageable or pinned; None where it is not known, or none."""
+    memory: str | None  # kind of the host's memory: pageable or pinned; None where it is not known, or none
     range: str | None
 
 
@@ -97,27 +88,18 @@ class Copying(NamedTuple):
 class Activity:
     """What a GPU did from its first work to its last, or inside or outside its steady part."""
 
-    rank: int | None
-    """Rank of the GPU; None in a run of one rank, and where several ran on it."""
+    rank: int | None  # rank of the GPU; None in a run of one rank, and where several ran on it
     device: int
     window_ns: int = 0
-    kernels_ns: int = 0
-    """In which at least one kernel ran."""
-    side_by_side_ns: int = 0
-    """In which kernels of two streams or more ran."""
-    copies_ns: int = 0
-    """In which a copy or a memory set ran."""
+    kernels_ns: int = 0  # in which at least one kernel ran
+    side_by_side_ns: int = 0  # in which kernels of two streams or more ran
+    copies_ns: int = 0  # in which a copy or a memory set ran
     idle_ns: int = 0
-    gaps: int = 0
-    """Stretches without any work."""
-    switches: int = 0
-    """How often a kernel was on another stream than the one before."""
-    causes: Counter[Why] = field(default_factory=Counter)
-    """ns of each."""
-    copies: Counter[Copying] = field(default_factory=Counter)
-    """ns in which copies ran and no kernel."""
-    streams: Counter[int] = field(default_factory=Counter)
-    """ns of the kernels of each stream."""
+    gaps: int = 0  # stretches without any work
+    switches: int = 0  # how often a kernel was on another stream than the one before
+    causes: Counter[Why] = field(default_factory=Counter)  # ns of each
+    copies: Counter[Copying] = field(default_factory=Counter)  # ns in which copies ran and no kernel
+    streams: Counter[int] = field(default_factory=Counter)  # ns of the kernels of each stream
     host: list[tuple[int, Ints, Ints, Ints]] = field(default_factory=list)
     """Long pieces of host work while it was idle: thread (its key), starts, ends and labels of ranges."""
 

@@ -34,28 +34,22 @@ class Family(Worded):
     GLOBAL_STORE = "global_store", "global stores", "STG"
     ASYNC_COPY = "async_copy", "copies by cp.async", "LDGSTS"
     """cp.async: each thread copies its own 4 to 16 bytes from global to shared memory."""
-    COPY_WAIT = "copy_wait", "waits for copies", "DEPBAR LDGDEPBAR"
-    """For copies by cp.async."""
-    TMA = "tma", "copies by TMA", "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED"
-    """A tile or a row at once, by one thread."""
+    COPY_WAIT = "copy_wait", "waits for copies", "DEPBAR LDGDEPBAR"  # for copies by cp.async
+    TMA = "tma", "copies by TMA", "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED"  # a tile or a row at once, by one thread
     SHARED_LOAD = "shared_load", "shared memory loads", "LDS LDSM"
     SHARED_STORE = "shared_store", "shared memory stores", "STS STSM STAS"
     LOCAL = "local", "local memory", "LDL STL"
     CONSTANT = "constant", "constant loads", "LDC ULDC LDCU"
-    ATOMIC = "atomic", "atomics", "ATOM ATOMG RED REDG"
-    """On global memory."""
+    ATOMIC = "atomic", "atomics", "ATOM ATOMG RED REDG"  # on global memory
     SHARED_ATOMIC = "shared_atomic", "atomics on shared memory", "ATOMS REDS"
-    BARRIER = "barrier", "barriers", "BAR UCGABAR_ARV UCGABAR_WAIT"
-    """Of a block, or of some of its warps (named)."""
+    BARRIER = "barrier", "barriers", "BAR UCGABAR_ARV UCGABAR_WAIT"  # of a block, or of some of its warps (named)
     MBARRIER = "mbarrier", "mbarriers", "SYNCS ARRIVES"
     FENCE = "fence", "fences", "MEMBAR ERRBAR FENCE CCTL"
     SLEEP = "sleep", "sleeps", "NANOSLEEP"
     WGMMA = "wgmma", "products (wgmma)", "HGMMA IGMMA QGMMA BGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA"
     """Products of a warpgroup, or of a block on compute capability 10."""
-    MMA = "mma", "products (mma)", "HMMA IMMA DMMA BMMA QMMA OMMA"
-    """Products of a warp."""
-    SPECIAL = "special", "special functions", "MUFU"
-    """exp2, log2, sine, reciprocals, square roots."""
+    MMA = "mma", "products (mma)", "HMMA IMMA DMMA BMMA QMMA OMMA"  # products of a warp
+    SPECIAL = "special", "special functions", "MUFU"  # exp2, log2, sine, reciprocals, square roots
     CONVERSION = "conversion", "conversions", "F2F F2FP I2F I2FP F2I FRND"
     PACKED = "packed", "packed half arithmetic", "HFMA2 HADD2 HMUL2 HMNMX2 HSETP2 HSET2"
     """Arithmetic on two halves at once."""
@@ -111,18 +105,12 @@ ACCESSES = {"loads": (Family.GLOBAL_LOAD, Family.ASYNC_COPY), "stores": (Family.
 class HotInstruction(NamedTuple):
     """An instruction at which warps stall."""
 
-    sass: str
-    """In short, without operands but its first."""
-    offset: int
-    """Bytes from the kernel's first instruction."""
-    share: float
-    """Samples at it of all those of the launch, 0 to 1."""
-    reason: str | None
-    """The stall reason with most of its samples."""
-    waits_for: str | None
-    """What it probably waits for, in short; None where the instructions do not say."""
-    chain: bool
-    """Whether it makes the address of another load from what it waits for."""
+    sass: str  # in short, without operands but its first
+    offset: int  # bytes from the kernel's first instruction
+    share: float  # samples at it of all those of the launch, 0 to 1
+    reason: str | None  # the stall reason with most of its samples
+    waits_for: str | None  # what it probably waits for, in short; None where the instructions do not say
+    chain: bool  # whether it makes the address of another load from what it waits for
 
     @property
     def cause(self) -> Family | None:
@@ -135,8 +123,7 @@ class Listing:
     """A launch's instructions with their samples, in the order of their addresses."""
 
     code: Code
-    rows: pa.Table
-    """Of the table ``hotspots``."""
+    rows: pa.Table  # of the table ``hotspots``
 
     @functools.cached_property
     def samples(self) -> list[int]:

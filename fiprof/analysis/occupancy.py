@@ -26,8 +26,7 @@ class Resource(Worded):
     REGISTERS = "registers"
     SHARED_MEMORY = "shared memory"
     WARPS = "warps"
-    BLOCKS = "blocks"
-    """That the hardware holds at all."""
+    BLOCKS = "blocks"  # that the hardware holds at all
     BARRIERS = "barriers"
     CLUSTERS = "clusters"
 
@@ -36,64 +35,48 @@ class Limit(NamedTuple):
     """What one resource allows by itself."""
 
     resource: Resource
-    blocks: float
-    """Blocks on a multiprocessor, by ncu; of clusters the average over the GPU, which need not be whole."""
+    blocks: float  # blocks on a multiprocessor, by ncu; of clusters the average over the GPU, which need not be whole
     most_blocks: float
     """The same with as much shared memory as a multiprocessor can be set up with; otherwise equal to blocks."""
-    occupancy_pct: float | None
-    """The occupancy of so many blocks, at most 100; None where the block's size is unknown."""
-    binds: bool
-    """Whether it is the smallest limit, alone or in a tie."""
+    occupancy_pct: float | None  # the occupancy of so many blocks, at most 100; None where the block's size is unknown
+    binds: bool  # whether it is the smallest limit, alone or in a tie
 
 
 class Lift(NamedTuple):
     """What would be if the resources that hold the occupancy down did not."""
 
-    resources: tuple[Resource, ...]
-    """Those lifted: every one without which no further block fits."""
-    blocks: float
-    """Blocks on a multiprocessor then."""
-    occupancy_pct: float
-    """The theoretical occupancy then."""
-    then: tuple[Resource, ...]
-    """What limits then; empty where the multiprocessor is full of warps."""
+    resources: tuple[Resource, ...]  # those lifted: every one without which no further block fits
+    blocks: float  # blocks on a multiprocessor then
+    occupancy_pct: float  # the theoretical occupancy then
+    then: tuple[Resource, ...]  # what limits then; empty where the multiprocessor is full of warps
 
 
 class Waves(NamedTuple):
     """How the grid fills the GPU: a wave is as many blocks as fit at once."""
 
-    waves: float
-    """Blocks of the grid over those of a wave; ncu's figure, unrounded."""
-    wave_blocks: int
-    """Blocks of a full wave: blocks on a multiprocessor x multiprocessors."""
-    full: int
-    """Full waves."""
-    last_blocks: int
-    """Blocks of the partial wave after them; 0 where there is none."""
-    idle_share: float
-    """Of the places for blocks in that partial wave, those that stay empty; 0 where there is none."""
+    waves: float  # blocks of the grid over those of a wave; ncu's figure, unrounded
+    wave_blocks: int  # blocks of a full wave: blocks on a multiprocessor x multiprocessors
+    full: int  # full waves
+    last_blocks: int  # blocks of the partial wave after them; 0 where there is none
+    idle_share: float  # of the places for blocks in that partial wave, those that stay empty; 0 where there is none
     last_wave_share: float | None
     """The most that the partial wave takes of the run time, 1 / ceil(waves), all blocks taking the same time: the
     figure of ncu's rule LaunchConfiguration. None below one wave, where there is no tail."""
     loss_share: float | None
     """The most of the run time that the tail costs: its share x what is idle in it, 1 - waves / ceil(waves). A block
     alone on a multiprocessor runs faster, and blocks do not start in step, so it is a bound. None below one wave."""
-    idle_multiprocessors: int
-    """Without any block, where the grid has fewer blocks than there are multiprocessors."""
+    idle_multiprocessors: int  # without any block, where the grid has fewer blocks than there are multiprocessors
 
 
 class Occupancy(NamedTuple):
     """A launch's occupancy; what was not collected is None or empty."""
 
     warps_per_block: int | None = None
-    blocks: float | None = None
-    """Blocks that fit on a multiprocessor: the smallest limit."""
+    blocks: float | None = None  # blocks that fit on a multiprocessor: the smallest limit
     theoretical_pct: float | None = None
-    limits: tuple[Limit, ...] = ()
-    """As far as they were collected; clusters only where the launch has some."""
+    limits: tuple[Limit, ...] = ()  # as far as they were collected; clusters only where the launch has some
     waves: Waves | None = None
-    lift: Lift | None = None
-    """None where no further warp fits anyway, or something was not collected."""
+    lift: Lift | None = None  # None where no further warp fits anyway, or something was not collected
     steps: tuple[Finding, ...] = ()
     """How to get one block more past each resource that holds it, all of them needed: the resource, the blocks on a
     multiprocessor that it would allow then, how much of it there has to be, how much there is, and the unit of both."""

@@ -36,32 +36,25 @@ GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
-SHORT_US = 5.0
-"""A kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200."""
-NOTICED = 0.02
-"""Share of the time from which on something is said before what takes more time and has no step."""
-LAYER_NS = 1e6
-"""A pattern of kernels that repeats sooner is a part of a program's step."""
+SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
+NOTICED = 0.02  # share of the time from which on something is said before what takes more time and has no step
+LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
 LOADING_SHARE = 0.2
 """Share of the first steps' excess from which on loading code is the reason: the rest is what libraries do on the host
 when they are first used."""
-CALL_SHARE = 0.05
-"""Share of the time from which on a call that is for no launch, copy or allocation stands by itself."""
-MOSTLY = 0.75
-"""Share of something's time that lies in the range that is named."""
+CALL_SHARE = 0.05  # share of the time from which on a call that is for no launch, copy or allocation stands by itself
+MOSTLY = 0.75  # share of something's time that lies in the range that is named
 
 
 class Waste(Worded):
     """What takes a program's time."""
 
-    LAUNCHES = "launches", "launching"
-    """Calls that launch, and the host's work of up to OWN_WORK_NS between them."""
+    LAUNCHES = "launches", "launching"  # calls that launch, and the host's work of up to OWN_WORK_NS between them
     HOST = "host", "host work"
     GIL = "gil", "waiting for Python's lock"
-    INPUT = "input", "waiting for input"
-    """Python waits for another thread or process."""
+    INPUT = "input", "waiting for input"  # Python waits for another thread or process
     SYNCHRONIZATION = "synchronization", "drained by a wait"
     """From the end of the work that the host waited for to the start of what it launched then."""
     ALLOCATION = "allocation", "allocating"
@@ -116,14 +109,10 @@ class Program:
 
     rows: list[Row]
     """Rows of RANKING, what saves most first; of items that several ranks have, the one of the rank that loses most."""
-    every: list[Row]
-    """The same of every GPU."""
-    answer: Finding
-    """The first row as a sentence."""
-    steady: Finding
-    """Which part it is about."""
-    startup: Finding | None
-    """What came before, and why it took so long; None where all is one part."""
+    every: list[Row]  # the same of every GPU
+    answer: Finding  # the first row as a sentence
+    steady: Finding  # which part it is about
+    startup: Finding | None  # what came before, and why it took so long; None where all is one part
 
     def fields(self) -> Row:
         """For JSON."""
@@ -203,8 +192,7 @@ class _Gpu:
         self.scale = part.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
         self.small = [row for row in kernels if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"])]
         self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
-        self.copying: dict[str | None, int] = defaultdict(int)
-        """ns in calls that copy, before the copy began."""
+        self.copying: dict[str | None, int] = defaultdict(int)  # ns in calls that copy, before the copy began
         self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
         """What the launching threads were seen to do, also while the GPU worked."""
 

@@ -8,8 +8,7 @@ from statistics import fmean, median, stdev
 
 from fiprof.model.results import Times
 
-CONFIDENCE = 0.95
-"""Least of an interval, where there are enough rounds for it: six."""
+CONFIDENCE = 0.95  # least of an interval, where there are enough rounds for it: six
 LEAST_CONFIDENCE = 0.5
 """Below it an interval says nothing, as that of a single round of one iteration: no difference is ever seen in it."""
 

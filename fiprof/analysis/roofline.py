@@ -35,10 +35,8 @@ from fiprof.model.work import (
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
 vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floating-point work at all."""
-MODEL = "model"
-"""The kind of work whose operations the cost model tells."""
-UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}
-"""Column of PIPES -> what it is."""
+MODEL = "model"  # the kind of work whose operations the cost model tells
+UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}  # column of PIPES -> what it is
 
 
 class Level(Worded):
@@ -60,12 +58,9 @@ TRAFFIC: dict[Level, tuple[Formula, Formula]] = {
 class Basis(StrEnum):
     """Where a launch's operations come from."""
 
-    COUNTED = "counted"
-    """ncu's counters."""
-    MODEL = "model"
-    """The workload's cost model."""
-    TRAFFIC = "traffic"
-    """None to speak of: its bytes tell its place."""
+    COUNTED = "counted"  # ncu's counters
+    MODEL = "model"  # the workload's cost model
+    TRAFFIC = "traffic"  # none to speak of: its bytes tell its place
     NONE = "none"
 
 
@@ -77,8 +72,7 @@ class Work(NamedTuple):
     ops: float
     """Operations, a multiply-add being two. Those of ``tensor int8`` and ``tensor int1`` are no floating-point ones."""
     ops_per_second: float
-    peak_ops_per_second: float | None
-    """At the clock measured during the launch; None where it was not collected."""
+    peak_ops_per_second: float | None  # at the clock measured during the launch; None where it was not collected
 
     @property
     def tensor(self) -> bool:
@@ -97,12 +91,9 @@ class MemoryRoof(NamedTuple):
     level: Level
     bytes_per_second: float
     """DRAM: read and written. L2: sent towards the multiprocessors. L1: written back to registers; TMA bypasses it."""
-    peak_bytes_per_second: float
-    """At the memory's clock measured during the launch."""
-    flop_per_byte: float | None
-    """Arithmetic intensity: the launch's main work over this traffic; None without either."""
-    ridge_flop_per_byte: float | None
-    """The intensity where this roof meets that of the main work."""
+    peak_bytes_per_second: float  # at the memory's clock measured during the launch
+    flop_per_byte: float | None  # arithmetic intensity: the launch's main work over this traffic; None without either
+    ridge_flop_per_byte: float | None  # the intensity where this roof meets that of the main work
 
     @property
     def share(self) -> float:
@@ -113,18 +104,14 @@ class MemoryRoof(NamedTuple):
 @dataclass(frozen=True)
 class LaunchRoofline(OfLaunch):
     basis: Basis
-    work: Work | None
-    """The work whose roof is used most: the launch's main work, which the intensities are of."""
-    works: tuple[Work, ...]
-    """Every kind that ncu counted, as far as it is not zero."""
-    memories: tuple[MemoryRoof, ...]
-    """DRAM, L2, L1, as far as they were collected."""
+    work: Work | None  # the work whose roof is used most: the launch's main work, which the intensities are of
+    works: tuple[Work, ...]  # every kind that ncu counted, as far as it is not zero
+    memories: tuple[MemoryRoof, ...]  # DRAM, L2, L1, as far as they were collected
     model_flop_per_byte: float | None
     """Of the launch's case as a whole, all its kernels together, by the workload's cost model."""
     floats_counted: bool
     """Whether operations outside the tensor cores were counted; if not, only roofs of the tensor cores are known."""
-    remark: Finding | None = None
-    """Why it has no point, or what is particular about it."""
+    remark: Finding | None = None  # why it has no point, or what is particular about it
 
     @property
     def roofs(self) -> dict[str, float]:

@@ -24,10 +24,8 @@ METRICS = {
 """Our key -> how nsys's names of it begin in some case of letters, «Tensor Active / FP16 Active» on an A100; and the
 column of its mean while a kernel ran."""
 PERCENT = "[throughput %]"
-SMALLEST = 1.0
-"""nsys gives whole percents and rounds up: where ncu counts 0.02 % tensor activity, each sample says 1."""
-OWN_SHARE = 0.8
-"""Of a sample's window: less than that, and the sample tells as much about what ran beside the kernel."""
+SMALLEST = 1.0  # nsys gives whole percents and rounds up: where ncu counts 0.02 % tensor activity, each sample says 1
+OWN_SHARE = 0.8  # of a sample's window: less than that, and the sample tells as much about what ran beside the kernel
 
 
 class Samples:

@@ -10,17 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-LOOK_BACK = 256
-"""Instructions that are searched backwards at most."""
+LOOK_BACK = 256  # instructions that are searched backwards at most
 
 BARRIER_REACH = 16
 """Instructions that a warp may go on after a deferred barrier, at most: recorded kernels show 1 to 5, 8 and 16."""
 
-LOOK_AHEAD = 16
-"""Instructions between a load's result and the load that takes its address from it, at most."""
+LOOK_AHEAD = 16  # instructions between a load's result and the load that takes its address from it, at most
 
-LONGEST_LINE = 1000
-"""Characters; an instruction has 120 at most."""
+LONGEST_LINE = 1000  # characters; an instruction has 120 at most
 
 
 def _set(words: str) -> frozenset[str]:
@@ -60,15 +57,12 @@ _WIDE = {"64": 2, "96": 3, "128": 4, "256": 8}
 class Sass(NamedTuple):
     """A line of SASS. Registers are written as SASS writes them, each one on its own: R12, UR4, P0, UP1."""
 
-    opcode: str
-    """Without modifiers; empty for text that is no instruction."""
+    opcode: str  # without modifiers; empty for text that is no instruction
     modifiers: tuple[str, ...]
-    guarded: bool
-    """Whether a predicate decides if it runs."""
+    guarded: bool  # whether a predicate decides if it runs
     reads: frozenset[str]
     writes: frozenset[str]
-    target: int | None
-    """Address that it can jump to, or makes others jump to, as printed."""
+    target: int | None  # address that it can jump to, or makes others jump to, as printed
 
 
 _NOTHING = Sass("", (), False, frozenset(), frozenset(), None)
@@ -185,8 +179,7 @@ def _registers(operand: str, width: int) -> list[str]:
 class Code:
     """The instructions of a kernel in order."""
 
-    offsets: Sequence[int]
-    """Bytes from the kernel's first instruction."""
+    offsets: Sequence[int]  # bytes from the kernel's first instruction
     lines: Sequence[str]
 
     @functools.cached_property

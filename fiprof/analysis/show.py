@@ -30,8 +30,7 @@ class LaunchFigures:
 
     launch: int | None = None
     case: str | None = None
-    label: str = ""
-    """The case in short."""
+    label: str = ""  # the case in short
     iteration: int | None = None
     kernel: str = ""
     kernel_full: str | None = None
@@ -39,12 +38,9 @@ class LaunchFigures:
     block: str | None = None
     row: Row = field(default_factory=dict)
     """The launch itself, which quantities evaluate on; empty for a kernel that only nsys saw."""
-    rank: int | None = None
-    """Whose times under nsys these are; None in a run of one rank."""
-    nsys: Times | None = None
-    """Executions of this kernel in this case under nsys."""
-    run: Run | None = None
-    """Where the launch is of."""
+    rank: int | None = None  # whose times under nsys these are; None in a run of one rank
+    nsys: Times | None = None  # executions of this kernel in this case under nsys
+    run: Run | None = None  # where the launch is of
 
     @cached_property
     def roofline(self) -> LaunchRoofline | None:

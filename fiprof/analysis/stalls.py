@@ -17,17 +17,14 @@ from fiprof.text import csv_rows
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
-FEW_SAMPLES_ERROR = 0.03
-"""Uncertainty of sampled shares from which it gets a note."""
+FEW_SAMPLES_ERROR = 0.03  # uncertainty of sampled shares from which it gets a note
 
 
 class ReasonKind(StrEnum):
     """What a warp in a state does."""
 
-    STALL = "stall"
-    """It waits."""
-    READY = "ready"
-    """It waits for nothing but its turn."""
+    STALL = "stall"  # it waits
+    READY = "ready"  # it waits for nothing but its turn
     ISSUE = "issue"
 
 
@@ -35,14 +32,10 @@ class WarpState(str):
     """A state's name, e.g. ``long_scoreboard``, with what is known of it."""
 
     kind: ReasonKind
-    short: str
-    """What they wait for, in two or three words."""
-    meaning: str
-    """What the warps do, after «warps»."""
-    helps: str
-    """What usually makes it less."""
-    relieves: str
-    """What that may make less use of, as in ``verdict/steps.csv``."""
+    short: str  # what they wait for, in two or three words
+    meaning: str  # what the warps do, after «warps»
+    helps: str  # what usually makes it less
+    relieves: str  # what that may make less use of, as in ``verdict/steps.csv``
 
 
 def state(name: str) -> WarpState:
@@ -63,8 +56,7 @@ REASONS = {name: _state(*row.values()) for name, row in csv_rows(Path(__file__).
 
 @dataclass(frozen=True)
 class LaunchStalls(OfLaunch):
-    stalls: tuple[StallReason, ...]
-    """Every reason, the largest share first."""
+    stalls: tuple[StallReason, ...]  # every reason, the largest share first
     warnings: tuple[Finding, ...] = ()
 
     def traced(self, stall: StallReason) -> TracedNumber | None:

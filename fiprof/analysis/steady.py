@@ -18,24 +18,19 @@ from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
 from fiprof.text import functor
 
 FOREVER = -LONG_AGO
-FEWEST_PATTERNS = 5
-"""Repetitions of a kernel that are steps."""
-LONGER = 1.5
-"""Times the median step: what takes longer than this, at the beginning, is start-up."""
-COVERED = 0.5
-"""Share of the kernels' time, or of the kernels, that steps, or the layers of a step, hold at least."""
+FEWEST_PATTERNS = 5  # repetitions of a kernel that are steps
+LONGER = 1.5  # times the median step: what takes longer than this, at the beginning, is start-up
+COVERED = 0.5  # share of the kernels' time, or of the kernels, that steps, or the layers of a step, hold at least
 ODD, FEW_ODD, MANY_STEPS = 5.0, 2, 20
 """One step, or two, of many that take so many times as long as the next longest are left out: they do not repeat."""
-REGULAR = 0.25
-"""(p90 - p10) / median of the number of kernels from one repetition to the next, at most."""
+REGULAR = 0.25  # (p90 - p10) / median of the number of kernels from one repetition to the next, at most
 SAMPLED, LONGEST_STEP, LONGEST_PERIOD = 1 << 20, 1 << 16, 4096
 """Kernels among which a pattern is looked for, of a step in which layers are, and of a layer, at most."""
 OPERATORS = ("aten::", "{")
 """How the ranges of PyTorch's operators begin, by its profiler and by PyProf: they are parts of steps."""
 STEP = re.compile(r"(^|\s)(profiler|_forward_)?step(?![a-z])|^execute_", re.IGNORECASE)
 """A range that says that it is a step (PyTorch's profiler, TensorRT-LLM, SGLang, vLLM), even if it comes once."""
-MOST_LAYERS = 1 << 14
-"""Repetitions that may be layers of longer ones, at most."""
+MOST_LAYERS = 1 << 14  # repetitions that may be layers of longer ones, at most
 
 
 class By(Worded):
@@ -44,8 +39,7 @@ class By(Worded):
     MEASURE = "measure", "the measured part"
     """fiprof's own phase, or what lies between cudaProfilerStart and cudaProfilerStop."""
     RANGES = "ranges", "ranges {name}"
-    PATTERN = "pattern", "repetitions of {name}"
-    """Of a kernel that comes once in each."""
+    PATTERN = "pattern", "repetitions of {name}"  # of a kernel that comes once in each
     WHOLE = "whole", "the whole trace: nothing in it repeats"
 
 
@@ -55,16 +49,12 @@ class Steady:
 
     by: By
     begins: Ints
-    ends: Ints
-    """Disjoint intervals, by start: one but where cases are measured one after the other."""
-    name: str | None = None
-    """Of the ranges, their numbers as ``*``, or of the kernel."""
+    ends: Ints  # disjoint intervals, by start: one but where cases are measured one after the other
+    name: str | None = None  # of the ranges, their numbers as ``*``, or of the kernel
     steps: Ints = field(default_factory=list)  # type: ignore[arg-type]
     """When each of its steps begins on the GPU."""
-    early: tuple[int, ...] = ()
-    """When the steps before it begin, which are start-up; the first of ranges, on the host."""
-    inside: float = 0.0
-    """Share of the kernels' time launched inside its ranges, not between them."""
+    early: tuple[int, ...] = ()  # when the steps before it begin, which are start-up; the first of ranges, on the host
+    inside: float = 0.0  # share of the kernels' time launched inside its ranges, not between them
 
     def holds(self, moments: Ints) -> Any:
         """Whether each moment lies in it."""

@@ -640,8 +640,7 @@ class Line:
     power: int
     slope_us: Estimate
     intercept_us: Estimate
-    worst: float
-    """Measured less fitted at the size farthest from the line, of the measured time."""
+    worst: float  # measured less fitted at the size farthest from the line, of the measured time
 
     @property
     def holds(self) -> bool:
@@ -654,12 +653,9 @@ class Fit:
     """Time against one axis, everything else the same."""
 
     workload: str
-    axis: str
-    """Parameter that varies."""
-    cases: tuple[CaseResult, ...]
-    """By growing axis."""
-    line: Line | None
-    """None of fewer than FIT_POINTS cases."""
+    axis: str  # parameter that varies
+    cases: tuple[CaseResult, ...]  # by growing axis
+    line: Line | None  # None of fewer than FIT_POINTS cases
 
     @property
     def unit(self) -> tuple[str, float]:

@@ -16,8 +16,7 @@ class ThresholdOrigin(Worded):
     AFTER_LAUNCH_CONFIGURATION = "after_launch_configuration", "fiprof, after ncu's rule LaunchConfiguration"
     WAITS_LONGER_THAN_IT_WORKS = "waits_longer_than_it_works", "fiprof: it waits longer than it works"
     MULTIPROCESSORS = "multiprocessors", "the multiprocessors of this GPU"
-    FIPROF = "fiprof"
-    """For the reason that its row gives."""
+    FIPROF = "fiprof"  # for the reason that its row gives
 
 
 class Threshold(float):

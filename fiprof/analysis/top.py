@@ -30,12 +30,9 @@ from fiprof.text import functor
 class Spent(Worded):
     """What the GPU's time went into, where that is no kernel's verdict."""
 
-    NOT_PROFILED = "not_profiled", "not profiled"
-    """Kernels without a launch under ncu."""
-    COLLECTIVES = "collectives", "collectives"
-    """Kernels that wait for another GPU's, which ncu cannot repeat."""
-    COPIES = "copies", "only copies"
-    """Copies and memory sets while no kernel ran."""
+    NOT_PROFILED = "not_profiled", "not profiled"  # kernels without a launch under ncu
+    COLLECTIVES = "collectives", "collectives"  # kernels that wait for another GPU's, which ncu cannot repeat
+    COPIES = "copies", "only copies"  # copies and memory sets while no kernel ran
     IDLE = "idle", "idle"
 
 
@@ -73,20 +70,15 @@ RANGES = (
 class Top:
     """What ``fiprof top`` shows. Rows have their time as ``total_ns`` too."""
 
-    program: Program
-    """The verdict of the whole."""
+    program: Program  # the verdict of the whole
     activities: tuple[Activity, ...]
-    parts: list[Row]
-    """``what``, ``part`` and time: what each GPU's time went into, the largest first."""
-    idle: list[Row]
-    """Rows of ``idle.IDLE``."""
-    copies: list[Row]
-    """Rows of ``copies.COPIES``."""
+    parts: list[Row]  # ``what``, ``part`` and time: what each GPU's time went into, the largest first
+    idle: list[Row]  # rows of ``idle.IDLE``
+    copies: list[Row]  # rows of ``copies.COPIES``
     kernels: list[Row]
     """Rows of KERNELS: all executions of a kernel by a rank, or where asked those in one range. verdict: what binds
     most of its time, by the launches that ncu profiled; profiled: the share of its time with their grids and blocks."""
-    ranges: list[Row]
-    """Rows of RANGES: the kernels launched in an NVTX range, without those of the ranges in it."""
+    ranges: list[Row]  # rows of RANGES: the kernels launched in an NVTX range, without those of the ranges in it
     warnings: tuple[Finding, ...]
 
 

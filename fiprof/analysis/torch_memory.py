@@ -9,10 +9,8 @@ from fiprof.model.arrays import Ints, coded, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.run import Run
 
-FRAMES = 2
-"""Of a stack, the innermost, that memory is told apart by."""
-MOST_OWNERS, NOTICED = 5, 0.01
-"""Functions that are named, and the share of the memory that each has at least."""
+FRAMES = 2  # of a stack, the innermost, that memory is told apart by
+MOST_OWNERS, NOTICED = 5, 0.01  # functions that are named, and the share of the memory that each has at least
 
 
 class TorchMemory:

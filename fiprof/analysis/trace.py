@@ -25,14 +25,11 @@ from fiprof.model.spans import NOTHING, Stretches, by_thread
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
-PYTHON = "Python"
-"""NVTX domain of garbage collections, which ``fiprof.range`` marks: they are no steps."""
-SEPARATOR = " > "
-"""Between the names of nested ranges."""
+PYTHON = "Python"  # NVTX domain of garbage collections, which ``fiprof.range`` marks: they are no steps
+SEPARATOR = " > "  # between the names of nested ranges
 FEWER_RANGES, COUNTS_FAR = 1_000_000, 500
 """In a trace with more ranges, names that are the same but for their numbers are told apart up to so many."""
-FEWEST_STEPS = 3
-"""Ranges of one thread, of the same name but for its numbers, that may be steps: so many at least."""
+FEWEST_STEPS = 3  # ranges of one thread, of the same name but for its numbers, that may be steps: so many at least
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -59,12 +56,10 @@ class Phases(Sequence[str]):
     millions.
     """
 
-    outer: Ints
-    """Each one's path without its innermost name; NOTHING for a path of one name."""
+    outer: Ints  # each one's path without its innermost name; NOTHING for a path of one name
     name: Ints
     texts: Sequence[str | None]
-    threads: Mapping[int, Stretches]
-    """Thread (:func:`thread_keys`) -> its ranges."""
+    threads: Mapping[int, Stretches]  # thread (:func:`thread_keys`) -> its ranges
 
     def __len__(self) -> int:
         return len(self.outer)
@@ -115,27 +110,21 @@ class Marks:
     """The rows of ``ranges``, and how their names count on."""
 
     starts: Ints
-    ends: Ints
-    """NOTHING where a range never ended."""
+    ends: Ints  # NOTHING where a range never ended
     depths: Ints
     parents: Ints
-    threads: Ints
-    """:func:`thread_keys`."""
+    threads: Ints  # :func:`thread_keys`
     texts: list[str | None]
-    name: Ints
-    """Each one's place in ``texts``."""
+    name: Ints  # each one's place in ``texts``
     folded: list[str]
     alike: Ints
     """Each one's place in ``folded``: names that are the same but for their numbers, and for what each has of its
     own: ``step 20: 7 requests`` is ``step *``."""
     domains: list[str | None]
     domain: Ints
-    own: Any
-    """Whether each is push/pop, and the program's or fiprof's, not a library's."""
-    mark: Any
-    """Whether each is a mark, likewise."""
-    program: Any
-    """Whether each is push/pop and no library's: those of ``own``, and Python's garbage collections."""
+    own: Any  # whether each is push/pop, and the program's or fiprof's, not a library's
+    mark: Any  # whether each is a mark, likewise
+    program: Any  # whether each is push/pop and no library's: those of ``own``, and Python's garbage collections
 
     @functools.cached_property
     def again(self) -> Any:
@@ -347,8 +336,7 @@ def kernel_phases(run: Run) -> Ints:
 
 # How much of a program's trace each launch under ncu stands for
 
-CaseShape = tuple[str | None, Shape]
-"""With the case: a program has some where its launches were chosen by NVTX range."""
+CaseShape = tuple[str | None, Shape]  # with the case: a program has some where its launches were chosen by NVTX range
 
 
 NEAR = 2.0
@@ -362,10 +350,8 @@ class StandsFor:
 
     count: float
     total_us: float
-    share: float
-    """Of the time of all kernels of the trace, 0 to 1."""
-    grids: int
-    """Grids and blocks, its own included."""
+    share: float  # of the time of all kernels of the trace, 0 to 1
+    grids: int  # grids and blocks, its own included
 
 
 def stand_ins(

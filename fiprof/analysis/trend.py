@@ -18,20 +18,14 @@ from fiprof.model.case_quantities import NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD,
 from fiprof.model.catalogue.store import Row
 from fiprof.model.catalogue.summary import TRACED
 
-FEWEST = 6
-"""Runs of a line in which a change can be found: of fewer, any order is likely enough by accident."""
-SHORTEST = 2
-"""Runs between two changes; a single one off the line is no change."""
+FEWEST = 6  # runs of a line in which a change can be found: of fewer, any order is likely enough by accident
+SHORTEST = 2  # runs between two changes; a single one off the line is no change
 PENALTY = 3.0
 """Times log(runs), in variances of the noise: the cost of a change; the BIC takes 2 (Killick et al. 2012)."""
-ORDERS = 999
-"""Random orders that a change is compared with."""
-ALPHA = 0.01
-"""A change is marked where at most this part of the orders shows one as large."""
-SMALLEST = 0.01
-"""Change of the median that is marked: less is no difference to fiprof (see compare)."""
-SMALLEST_NOISE = 1e-4
-"""Of a line whose runs agree to the digit, of the value."""
+ORDERS = 999  # random orders that a change is compared with
+ALPHA = 0.01  # a change is marked where at most this part of the orders shows one as large
+SMALLEST = 0.01  # change of the median that is marked: less is no difference to fiprof (see compare)
+SMALLEST_NOISE = 1e-4  # of a line whose runs agree to the digit, of the value
 WITHOUT_NCU = frozenset({PLAIN.key, PLAIN_SPREAD.key, WALL.key, NSYS.key, NSYS_SPREAD.key, *TRACED})
 """Quantities that do not depend on how ncu was told to measure."""
 
@@ -40,14 +34,10 @@ WITHOUT_NCU = frozenset({PLAIN.key, PLAIN_SPREAD.key, WALL.key, NSYS.key, NSYS_S
 class Level:
     """Runs of a line between two changes."""
 
-    start: int
-    """Place of its first run."""
-    end: int
-    """Place after its last."""
-    value: float
-    """Median of its runs."""
-    ratio: float | None = None
-    """Change from the level before: its value over that one's, less 1; None for the first."""
+    start: int  # place of its first run
+    end: int  # place after its last
+    value: float  # median of its runs
+    ratio: float | None = None  # change from the level before: its value over that one's, less 1; None for the first
     p_value: float | None = None
     """Part of random orders of the runs of both levels that shows a change as large somewhere."""
     updates: tuple[tuple[str, str | None, str | None], ...] = ()
@@ -61,8 +51,7 @@ class Line:
     rows: tuple[Row, ...]
     """The runs, the oldest first. Case, kernel, GPU, board and driver are those of each."""
     values: tuple[float, ...]
-    conditions: str | None
-    """Conditions under which ncu measured; None where the quantity does not depend on them."""
+    conditions: str | None  # conditions under which ncu measured; None where the quantity does not depend on them
     levels: tuple[Level, ...]
 
     @property

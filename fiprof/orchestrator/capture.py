@@ -24,10 +24,8 @@ from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
 from fiprof.orchestrator.tools import visible_gpus
 
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""The name of a session: what nsys takes, and a file's name."""
-STOP_S = 600.0
-"""nsys writes the report while it stops."""
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # the name of a session: what nsys takes, and a file's name
+STOP_S = 600.0  # nsys writes the report while it stops
 
 
 class Served(TypedDict):

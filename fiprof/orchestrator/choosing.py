@@ -17,10 +17,8 @@ from fiprof.model.spans import NOTHING
 from fiprof.text import kernel_identity
 
 KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
-CLOSE = 1.25
-"""Times as long, or as short, as a chosen grid another may take to need none of its own."""
-MOST_NUMBERS = 200
-"""Launches to choose from along grids that change."""
+CLOSE = 1.25  # times as long, or as short, as a chosen grid another may take to need none of its own
+MOST_NUMBERS = 200  # launches to choose from along grids that change
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,8 @@ class Choice:
     too_long: bool
 
 
-Names = Mapping[str, Sequence[Group]]
-"""Mangled name -> groups, or the group of each of its launches in their order."""
-Cost = Callable[[Group], float]
-"""What a launch of a group takes under ncu: seconds, or its part of what all may take."""
+Names = Mapping[str, Sequence[Group]]  # mangled name -> groups, or the group of each of its launches in their order
+Cost = Callable[[Group], float]  # what a launch of a group takes under ncu: seconds, or its part of what all may take
 
 
 def choose(

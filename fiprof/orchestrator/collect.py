@@ -133,8 +133,7 @@ class Collection(RunSession):
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
         # The commit is found while the plain run goes on.
         self._facts = self._pool.submit(collect_facts, request.cases, request.argv) if request.cases else None
-        self._traced: Future[int] | None = None
-        """Kernels that one iteration of every case launched."""
+        self._traced: Future[int] | None = None  # kernels that one iteration of every case launched
         self._started = False
         self._profiled = False
 

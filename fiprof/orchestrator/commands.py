@@ -64,8 +64,7 @@ def joined(names: Sequence[str]) -> str:
 class ProfileRequest(ProfileSettings):
     """A program of the user's."""
 
-    program: tuple[str, ...] = field(kw_only=True)
-    """Its command line, as typed."""
+    program: tuple[str, ...] = field(kw_only=True)  # its command line, as typed
 
     @property
     def label(self) -> str:

@@ -54,20 +54,14 @@ CHECKOUT_TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class SideSpec:
-    text: str
-    """As typed."""
-    ref: str | None = None
-    """Commit of a checkout whose files are imported."""
-    folder: Path = Path()
-    """Folder of that checkout: what is imported lies in it, in the commit too."""
+    text: str  # as typed
+    ref: str | None = None  # commit of a checkout whose files are imported
+    folder: Path = Path()  # folder of that checkout: what is imported lies in it, in the commit too
     python: str | None = None
     env: tuple[tuple[str, str], ...] = ()
-    params: tuple[tuple[str, str], ...] = ()
-    """Parameters of the workloads, with other values than on the other side."""
-    case: Case | None = None
-    """Instead of the comparison's cases."""
-    program: tuple[str, ...] = ()
-    """Measured instead of cases."""
+    params: tuple[tuple[str, str], ...] = ()  # parameters of the workloads, with other values than on the other side
+    case: Case | None = None  # instead of the comparison's cases
+    program: tuple[str, ...] = ()  # measured instead of cases
 
     def cases(self, common: Sequence[Case]) -> list[Case]:
         """This side's cases, in the order of those of both sides. Raises FiprofError (exit status 2)."""
@@ -149,8 +143,7 @@ class CompareRequest(CompareSettings):
 
     a: SideSpec = field(kw_only=True)
     b: SideSpec = field(kw_only=True)
-    pairs: tuple[tuple[Case, Case], ...] = field(kw_only=True)
-    """The cases of side A and side B; none of programs."""
+    pairs: tuple[tuple[Case, Case], ...] = field(kw_only=True)  # the cases of side A and side B; none of programs
 
     def side(self, letter: str) -> SideSpec:
         """letter: A or B."""
@@ -186,11 +179,9 @@ class Checkout(NamedTuple):
     """The files of a side's commit, in a folder of their own."""
 
     commit: str
-    top: Path
-    """The checkout that it is of."""
+    top: Path  # the checkout that it is of
     files: Path
-    folder: Path
-    """In files, what is imported."""
+    folder: Path  # in files, what is imported
 
 
 def check_out(side: SideSpec, target: Path) -> Checkout | None:
@@ -233,10 +224,8 @@ class SideCommands(Commands):
     """The command of each process, for one request and one run folder."""
 
     request: CompareRequest
-    scratch: Path
-    """Folder for what does not outlive the run."""
-    checkouts: Mapping[str, Checkout | None]
-    """A and B; None for a side that is no commit."""
+    scratch: Path  # folder for what does not outlive the run
+    checkouts: Mapping[str, Checkout | None]  # a and B; None for a side that is no commit
 
     def all(self) -> list[Command]:
         """B1, A1, B2, B3, …"""
@@ -298,10 +287,8 @@ class SideCommands(Commands):
 
 # Measuring
 
-MOST_REPEATED = 3
-"""Rounds that are measured again because the clock was not back in one."""
-WALL = "wall"
-"""The case that is a program's own time, from its start to its end."""
+MOST_REPEATED = 3  # rounds that are measured again because the clock was not back in one
+WALL = "wall"  # the case that is a program's own time, from its start to its end
 POLL_S = 0.002
 """Interval at which a file is read that a process writes while it measures: on one of the host's cores, which takes no
 part in that."""
@@ -510,8 +497,7 @@ class Rounds:
         self._request = request
         self._processes = processes
         self._progress = progress
-        self._found: dict[int, list[dict[str, Record]]] = defaultdict(list)
-        """Case -> each of its rounds, by process."""
+        self._found: dict[int, list[dict[str, Record]]] = defaultdict(list)  # case -> each of its rounds, by process
         self.failed: dict[int, FailedCase] = {}
         self.repeated = 0
 

@@ -20,11 +20,9 @@ from fiprof.workloads.registry import find
 GIT_TIMEOUT_S = 5
 OF_A_CHECKOUT = re.compile(r"GIT_(?!CONFIG_|EXEC_PATH)")
 """Variables as git sets them for a hook: which checkout is meant."""
-DIRTY = "-dirty"
-"""Behind a commit that its tree differs from."""
+DIRTY = "-dirty"  # behind a commit that its tree differs from
 MOST_FILES = 8
-LARGEST_FILE = 64 << 20
-"""Bytes; larger ones, such as weights, are no programs."""
+LARGEST_FILE = 64 << 20  # bytes; larger ones, such as weights, are no programs
 LAUNCHERS = re.compile(
     r"(python|pypy)[\d.]*|(ba|da|z)?sh|env|torchrun|accelerate|deepspeed|mpirun|mpiexec|srun|uv|poetry|time|nice|numactl"
 )

@@ -24,11 +24,9 @@ PR_SET_CHILD_SUBREAPER = 36
 # Ctrl-C is to take less than five seconds in all.
 ENDING = ((signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 1.0))
 """Signals that what is left gets, and how long it may take to end after each, in seconds."""
-LINGER_S = 1.0
-"""A tool's own helpers may end a little later than the tool."""
+LINGER_S = 1.0  # a tool's own helpers may end a little later than the tool
 POLL_S = 0.02
-LOOK_MS = 100
-"""Between two looks for the trace that a nsys has begun."""
+LOOK_MS = 100  # between two looks for the trace that a nsys has begun
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -42,8 +40,7 @@ class Guard:
         self.status: int | None = None
         self.seconds = 0.0
         self.seen: dict[int, None] = {}
-        self.left: set[str] = set()
-        """Files of nsys's; its trace is not open any longer when it is made a report."""
+        self.left: set[str] = set()  # files of nsys's; its trace is not open any longer when it is made a report
         self.known = command[1:2] != ["profile"]
 
     def wait(self, control: int, wake: int) -> bool:

@@ -34,10 +34,8 @@ from fiprof.orchestrator.tools import Tool, find_tool
 from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus, used_gpu
 
 COPY_BYTES = 1 << 22
-EXPORT_S = 4 * 3600.0
-"""Seconds that a tool may take to export a report: gigabytes take it many minutes."""
-PACKED_BYTES = 1 << 28
-"""The most that is packed: it takes a second."""
+EXPORT_S = 4 * 3600.0  # seconds that a tool may take to export a report: gigabytes take it many minutes
+PACKED_BYTES = 1 << 28  # the most that is packed: it takes a second
 NAMES: dict[FileKind, str] = {
     "nsys-rep": NSYS_REPORT,
     "nsys-sqlite": NSYS_SQLITE,

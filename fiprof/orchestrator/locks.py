@@ -22,8 +22,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.text import escape_control
 
 POLL_S = 0.2
-LONGEST_ADDRESS = 108
-"""Bytes of a Unix socket's address, unix(7)."""
+LONGEST_ADDRESS = 108  # bytes of a Unix socket's address, unix(7)
 
 
 @contextlib.contextmanager

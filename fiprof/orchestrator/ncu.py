@@ -158,8 +158,7 @@ class Counter:
     """Counts launches in ncu's output, whatever the program prints between its lines; a ``PassOn``."""
 
     def __init__(self) -> None:
-        self.kernel = ""
-        """Name of the last one begun, as ncu prints it."""
+        self.kernel = ""  # name of the last one begun, as ncu prints it
         self.begun = 0
         self.done = 0
         self._rest = b""

@@ -15,8 +15,7 @@ JSON_PAYLOADS = (2025, 3)
 
 LONGEST_OWN_LINE = 1 << 16
 NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
-MODULES = "--pytorch=functions-trace"
-"""Ranges around the forward of PyTorch's modules; 2022.4 knows no such option."""
+MODULES = "--pytorch=functions-trace"  # ranges around the forward of PyTorch's modules; 2022.4 knows no such option
 CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
 
 # The Python package nvtx from 0.2.13 on sends payloads that nsys understands from 2024.4 on.
@@ -127,8 +126,7 @@ class ProgramOutput:
 
     def __init__(self, pass_on: PassOn) -> None:
         self._pass_on = pass_on
-        self._held = {False: b"", True: b""}
-        """The begin of a line, by stream, as long as it may be one of nsys's."""
+        self._held = {False: b"", True: b""}  # the begin of a line, by stream, as long as it may be one of nsys's
 
     def __call__(self, piece: bytes, of_stderr: bool) -> None:
         text = OWN_LINES.sub(b"", self._held[of_stderr] + piece)

@@ -44,21 +44,16 @@ if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
 
 NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics"})
-HOST_TABLES = frozenset({"host_samples"})
-"""nsys's too, which runs of before fiprof sampled the host lack."""
+HOST_TABLES = frozenset({"host_samples"})  # nsys's too, which runs of before fiprof sampled the host lack
 NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
 
-READABLE: tuple[Page, ...] = ("raw", "details")
-"""Pages of ncu that can be read by themselves."""
+READABLE: tuple[Page, ...] = ("raw", "details")  # pages of ncu that can be read by themselves
 PARSED = (".sqlite", ".csv", ".ncu-rep")
 NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
-CACHE_BYTES = 4 << 30
-"""Most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB."""
-IN_USE_S = 24 * 3600
-"""After its last use a folder stays that long, whatever the cache holds: somebody may be reading."""
+CACHE_BYTES = 4 << 30  # most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB
+IN_USE_S = 24 * 3600  # after its last use a folder stays that long, whatever the cache holds: somebody may be reading
 ELSEWHERE = "name another cache with XDG_CACHE_HOME"
-in_memory = contextlib.ExitStack()
-"""Tables that only memory takes, until it is closed."""
+in_memory = contextlib.ExitStack()  # tables that only memory takes, until it is closed
 atexit.register(in_memory.close)
 
 

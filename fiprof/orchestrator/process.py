@@ -307,13 +307,11 @@ def _copy_input(writes: int, taken: IO[bytes]) -> None:
 
 INPUT = ProgramInput()
 
-PassOn = Callable[[bytes, bool], None]
-"""Takes a piece of output, empty at its end, and whether it is of stderr."""
+PassOn = Callable[[bytes, bool], None]  # takes a piece of output, empty at its end, and whether it is of stderr
 
 MOST_BYTES = 1 << 20
 """Of a log's begin, and of its end: what is between is left out. The tools say at either end what went wrong."""
-EDGE_BYTES = 1 << 12
-"""Left out at either side besides, where half a secret would not be known for one."""
+EDGE_BYTES = 1 << 12  # left out at either side besides, where half a secret would not be known for one
 PIECE_BYTES = 1 << 16
 CLOSING_S = 2.0
 

@@ -24,19 +24,15 @@ from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, find_profilers, help_of, visible_gpus
 from fiprof.text import count, short_kernel
 
-TIMES = 4.0
-"""What a profile may take, times the program's own time under nsys, where nobody says what ncu may take."""
-LEAST_S = 20.0
-"""Seconds that ncu may take for its launches however short the program is."""
-NCU_SLACK = 2.0
-"""Times a budget that was asked for, and the program's time, that ncu may take before it is ended."""
+TIMES = 4.0  # what a profile may take, times the program's own time under nsys, where nobody says what ncu may take
+LEAST_S = 20.0  # seconds that ncu may take for its launches however short the program is
+NCU_SLACK = 2.0  # times a budget that was asked for, and the program's time, that ncu may take before it is ended
 START_S = 2.0
 """Seconds that ncu takes beside launches and the program: to start, and for the first launch (H100: 1.4 to 2 s)."""
 LAUNCHES = {"quick": (1.2, 26), "full": (1.9, 38)}
 """Seconds and passes that ncu takes for a launch of no length, by its set (2025.3): 0.95 to 1.28 s and 1.6 to 1.8 s in
 programs of PyTorch on an H100 and an H200; 0.4 and 1.6 s in a CUDA binary."""
-SAVE_S_PER_GB = 0.005
-"""Seconds more a launch takes for each GB that the program has allocated (H100, 0 to 24 GB)."""
+SAVE_S_PER_GB = 0.005  # seconds more a launch takes for each GB that the program has allocated (H100, 0 to 24 GB)
 NEEDS_TERMINAL = "not a tty|not a terminal|Inappropriate ioctl|EOFError|EOF when reading"
 
 
@@ -85,8 +81,7 @@ class Profiling(RunSession):
         super().__init__(folder, bench)
         self.request = request
         self.commands = ProgramCommands(self.path, tools, request.timeout_s, request, pass_on)
-        self.exit_status = 0
-        """Of the program under nsys."""
+        self.exit_status = 0  # of the program under nsys
         self.result: Result | None = None
 
     def measure(self) -> None:

@@ -43,10 +43,8 @@ PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.
 RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
-OWNER = ".owner"
-"""Locked by the process that fills the folder."""
-FURTHEST_WEST = timedelta(hours=12)
-"""The most that a local time is behind UTC."""
+OWNER = ".owner"  # locked by the process that fills the folder
+FURTHEST_WEST = timedelta(hours=12)  # the most that a local time is behind UTC
 
 
 def profiled(manifest: Manifest) -> bool:
@@ -59,8 +57,7 @@ class Archive:
     """A folder of run folders."""
 
     root: Path
-    tell: Callable[[str], None] = lambda _: None
-    """Is told what has to be waited for."""
+    tell: Callable[[str], None] = lambda _: None  # is told what has to be waited for
 
     def names(self) -> list[str]:
         """The runs by name, which begins with the local time of the start."""
@@ -297,8 +294,7 @@ def file_entry(folder: Path, path: Path) -> FileEntry:
 
 
 KILLED = "fiprof was killed"
-UNFINISHED = "unfinished"
-"""Folder for reports that a killed tool may not have written to their end."""
+UNFINISHED = "unfinished"  # folder for reports that a killed tool may not have written to their end
 
 
 def recover(archive: Archive) -> list[str]:

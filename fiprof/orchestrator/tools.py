@@ -17,8 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.orchestrator import nsys
 
 OWN_STATUS = Path("/proc/self/status")
-CAP_SYS_ADMIN = 21
-"""Its bit in a capability set (capabilities(7), linux/capability.h)."""
+CAP_SYS_ADMIN = 21  # its bit in a capability set (capabilities(7), linux/capability.h)
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 VERSION_TIMEOUT_S = 20
 SLOWDOWNS = {"hardware": 0x8, "software for heat": 0x20, "hardware for heat": 0x40, "power brake": 0x80}

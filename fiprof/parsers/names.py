@@ -5,8 +5,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-FIPROF_DOMAIN = "fiprof"
-"""The runner's own ranges lie in it."""
+FIPROF_DOMAIN = "fiprof"  # the runner's own ranges lie in it
 NO_NAME = "(no name)"
 _TOKEN = re.compile(
     r"(?P<operator>\boperator\s*(?:\(\)|\[\]|[-+*/%^&|~!=<>,]+))"

@@ -221,8 +221,7 @@ def stalls_table(profile: Profile) -> pa.Table:
 # It differs from the pages in this: metrics have all their digits, kernel names all their namespaces, hotspots their
 # source lines where the build has them; and it does not know the process.
 
-SASS_BYTES = 16
-"""Of an instruction, on every GPU that ncu profiles."""
+SASS_BYTES = 16  # of an instruction, on every GPU that ncu profiles
 _SAMPLES = "smsp__pcsamp_sample_count"
 _EXECUTED = "inst_executed"
 _COUNTS = {
@@ -234,8 +233,7 @@ _COUNTS = {
 # @section:SchedulerStats:Scheduler Statistics@ and @url:text:https://…@ are links in a rule's message.
 _LINK = re.compile(r"@(?:section:\w+|source:[^:@]*:\d+|sass:\w+):([^@]*)@|@url:([^@]*?):(\w+://[^@]*)@")
 
-Action = Any
-"""An ``ncu_report.IAction``: a profiled launch."""
+Action = Any  # an ``ncu_report.IAction``: a profiled launch
 
 
 def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:

@@ -34,13 +34,11 @@ from fiprof.parsers.ncu_profile import Profile, masked_cell, ranges_of, sampled_
 
 Made = TypeVar("Made")
 LARGEST_BYTES = 2 * 10**9
-NO_VALUE = ("", "n/a", "no data", "nan")
-"""Cells that say that nothing was collected."""
+NO_VALUE = ("", "n/a", "no data", "nan")  # cells that say that nothing was collected
 NUMBERS = frozenset(name for metric in METRICS for name in metric.ncu)
 CAST_CELLS = 30_000
 """Cells cast at a time. Most such batches hold no text, and need no search for it."""
-CHECKED_ROWS = 100
-"""Launches in which the format of numbers is looked at: a page has one."""
+CHECKED_ROWS = 100  # launches in which the format of numbers is looked at: a page has one
 FOREIGN = re.compile(
     r"-?(?:\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234.567,8
     r"|\d+,(?:\d{1,2}|\d{4,})|\d{4,},\d+|0\d*,\d+"  # 0,25
@@ -54,8 +52,7 @@ class Page:
     """The bytes of an exported page, valid UTF-8 (U+FFFD for what was not)."""
 
     path: Path
-    kind: str
-    """raw, details or source."""
+    kind: str  # raw, details or source
     data: bytes
 
     @classmethod
@@ -518,10 +515,8 @@ Instruction = dict[str, Any]
 class Listing(NamedTuple):
     """The instructions of a launch."""
 
-    kernel: str
-    """Short name."""
-    reasons: frozenset[str]
-    """Those that the page has a column for."""
+    kernel: str  # short name
+    reasons: frozenset[str]  # those that the page has a column for
     instructions: list[Instruction]
 
 

@@ -14,17 +14,14 @@ from numpy.typing import NDArray
 from fiprof.model.redaction import mask
 from fiprof.parsers.names import short_name
 
-SAMPLED = "smsp__pcsamp_"
-"""How the names of ncu's counts of warp samples begin."""
+SAMPLED = "smsp__pcsamp_"  # how the names of ncu's counts of warp samples begin
 DURATION = "gpu__time_duration.sum"
-DEFAULT_DOMAIN = "<default domain>"
-"""What ncu calls NVTX's own domain."""
+DEFAULT_DOMAIN = "<default domain>"  # what ncu calls NVTX's own domain
 # A range as the CSV prints it: domain, name, payload type and value, colour type and value, message type, and the
 # name once more. It may hold colons itself; that it comes twice says where it ends. One of nvtxRangePush has no more.
 _RANGE = re.compile(r"(?P<domain>[^:]*):(?P<name>.*)(?:(?::[^:]*){5}:(?P=name)|(?::none){6})", re.DOTALL)
 _QUOTED = re.compile(r'"(.*?)"(?=\s|$)', re.DOTALL)
-_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-"""ncu scales bytes by 1000 too."""
+_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}  # ncu scales bytes by 1000 too
 _TIMES = {
     "ns": 1.0, "nsecond": 1.0,
     "us": 1e3, "usecond": 1e3,
@@ -63,18 +60,12 @@ class Profile:
     launches: Mapping[str, Sequence[Any]]
     """The columns of the table ``launches`` that ncu knows, of which ``launch`` and ``kernel_full`` have no null; and
     ``ranges``: the push/pop ranges around each, as :func:`ranges_of` gives them."""
-    metrics: tuple[str, ...]
-    """ncu's names."""
-    units: tuple[str, ...]
-    """Base unit of each metric; as found where it is not known."""
-    values: NDArray[np.float64]
-    """Metrics x launches, in the base unit; NaN for text and for what was not collected."""
-    texts: Mapping[str, Sequence[str | None]]
-    """Metric -> the text of each launch's cell; only metrics that have one."""
-    unscaled: frozenset[str] = frozenset()
-    """Metrics whose unit is not known, their values as found."""
-    left_out: tuple[str, ...] = ()
-    """What ncu wrote and cannot have measured, a sentence each."""
+    metrics: tuple[str, ...]  # ncu's names
+    units: tuple[str, ...]  # base unit of each metric; as found where it is not known
+    values: NDArray[np.float64]  # metrics x launches, in the base unit; NaN for text and for what was not collected
+    texts: Mapping[str, Sequence[str | None]]  # metric -> the text of each launch's cell; only metrics that have one
+    unscaled: frozenset[str] = frozenset()  # metrics whose unit is not known, their values as found
+    left_out: tuple[str, ...] = ()  # what ncu wrote and cannot have measured, a sentence each
 
     @classmethod
     def sound(

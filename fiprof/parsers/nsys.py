@@ -28,8 +28,7 @@ from fiprof.parsers.names import FIPROF_DOMAIN, case_of, printable, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.sqlite_pages import Ints
 
-NEWEST_SCHEMA = (3, 25)
-"""Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
+NEWEST_SCHEMA = (3, 25)  # major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested
 RUNTIME, GPU_METRICS, NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "GPU_METRICS", "NVTX_EVENTS"
 KERNEL, GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"
@@ -54,14 +53,10 @@ class NsysSummary:
 
     schema_version: str
     """Of the export, e.g. 3.20.3; empty where it does not say."""
-    rows: dict[str, int]
-    """Rows of each table that was written."""
-    missing: tuple[str, ...]
-    """Tables and columns that matter and that the export does not have, a sentence each."""
-    warnings: tuple[str, ...]
-    """What makes the tables doubtful or short, a sentence each."""
-    session_start_ns: int | None
-    """When the session began, UTC since 1970; None where the export does not say."""
+    rows: dict[str, int]  # rows of each table that was written
+    missing: tuple[str, ...]  # tables and columns that matter and that the export does not have, a sentence each
+    warnings: tuple[str, ...]  # what makes the tables doubtful or short, a sentence each
+    session_start_ns: int | None  # when the session began, UTC since 1970; None where the export does not say
     nvtx_incompatible: bool
     """nsys said that it cannot read this program's NVTX ranges (nsys up to 2024.2 with nvtx 0.2.13 or later)."""
 
@@ -220,8 +215,7 @@ class Devices:
 
 MEASURE = "measure"
 PHASES = ("setup", "warmup", MEASURE)
-MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
-"""Values of NVTX_EVENTS.eventType."""
+MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75  # values of NVTX_EVENTS.eventType
 FOREVER = (1 << 63) - 1
 
 
@@ -229,18 +223,13 @@ class Range(NamedTuple):
     domain: str
     name: str
     start_ns: int
-    end_ns: int | None
-    """None where it never ended."""
-    thread: int
-    """globalTid: process and thread."""
-    kind: str
-    """push_pop, start_end, or mark: a moment."""
-    payload: str | None = None
-    """JSON of the values that the program gave with it, where the export has them."""
+    end_ns: int | None  # None where it never ended
+    thread: int  # globalTid: process and thread
+    kind: str  # push_pop, start_end, or mark: a moment
+    payload: str | None = None  # JSON of the values that the program gave with it, where the export has them
     parent: int | None = None
     """Position, among all ranges by start, of the innermost push/pop range around it (same thread, same domain)."""
-    depth: int = 0
-    """How many such ranges are around it."""
+    depth: int = 0  # how many such ranges are around it
 
     @property
     def last_ns(self) -> int:
@@ -299,8 +288,7 @@ def nested(ranges: list[Range]) -> list[Range]:
 
 
 class Scope(NamedTuple):
-    phase: str
-    """setup, warmup or measure."""
+    phase: str  # setup, warmup or measure
     case: str | None = None
     iteration: int | None = None
 
@@ -336,8 +324,7 @@ class Scopes:
             position = NOTHING if scope is None else positions.setdefault(scope, len(positions))
             held.append((found.thread, found.start_ns, found.last_ns, position))
         self._threads = by_thread(*np.array(held, np.int64).reshape(-1, 4).T)
-        self.all = list(positions)
-        """Every scope once; other tables refer to them by position."""
+        self.all = list(positions)  # every scope once; other tables refer to them by position
 
     def at(self, threads: Ints, times_ns: Ints) -> npt.NDArray[np.int32]:
         """The position in ``all`` of the scope of each moment on a thread (globalTid), NOTHING outside all of them."""
@@ -388,11 +375,9 @@ KERNEL_FIELDS = (
     Field("shared_bytes", ("staticSharedMemory", "dynamicSharedMemory"), operator.add),
     column("graph_node", "graphNodeId"),
 )
-UNKNOWN = -1
-"""A duration that is not known."""
+UNKNOWN = -1  # a duration that is not known
 LARGEST_KEY = (1 << 63) - 1
-GROWTH = 1 << 20
-"""Rows by which arrays of calls grow."""
+GROWTH = 1 << 20  # rows by which arrays of calls grow
 
 
 def _call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
@@ -647,8 +632,7 @@ def _write_gpu_metrics(export: Export, folder: Path) -> int:
 # What Python threads did: nsys's samples of them, and their waits for the interpreter's lock
 
 GIL, SAMPLING = "GIL Trace", "Python Periodic Sampling"
-HOST_DOMAINS = frozenset({GIL, SAMPLING})
-"""NVTX domains of nsys's own (``--trace=python-gil``, ``--python-sampling``)."""
+HOST_DOMAINS = frozenset({GIL, SAMPLING})  # NVTX domains of nsys's own (``--trace=python-gil``, ``--python-sampling``)
 WAITING = "Waiting for GIL"
 NOT_OWN = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
 """How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
@@ -743,12 +727,10 @@ def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: 
 
 # Who ran kernels on which GPU, and which rank of a job it is by its environment
 
-NOTED = "FIPROF_PROCESSES"
-"""Keeps in a scrubbed export what the table ``processes`` needs of those that go."""
+NOTED = "FIPROF_PROCESSES"  # keeps in a scrubbed export what the table ``processes`` needs of those that go
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 """The rank as torchrun, Open MPI, PMIx and MPICH give it to a process."""
-VM_BITS, HARDWARE_BITS = 48, 56
-"""Where vmId and hwId begin in a globalPid."""
+VM_BITS, HARDWARE_BITS = 48, 56  # where vmId and hwId begin in a globalPid
 
 Process = tuple[int, str | None, str | None, int | None]
 """A process that used CUDA, its name, its host, and its rank by its environment; None for what is not known."""
@@ -817,8 +799,7 @@ def _write_processes(export: Export, folder: Path, session_start_ns: int | None)
 
 
 TIMES = ("start_ns", "end_ns", "time_ns", "captured_ns")
-Numbers = dict[int, int]
-"""Number in a trace -> number in the run, where they differ."""
+Numbers = dict[int, int]  # number in a trace -> number in the run, where they differ
 
 
 def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:

@@ -32,19 +32,15 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 TEXTS = frozenset({"jsonText", "label", "metricName", "name", "text", "uuid", "value"})
 """Columns that hold text, in every table that is asked for them."""
-PIECE_BYTES = 8 << 20
-"""Bytes of a table's pages that are read at once."""
+PIECE_BYTES = 8 << 20  # bytes of a table's pages that are read at once
 FETCHED_ROWS = 1 << 16
-SORTED_ROWS = 1 << 20
-"""Rows sorted at once, about: what memory they take does not grow with the table."""
+SORTED_ROWS = 1 << 20  # rows sorted at once, about: what memory they take does not grow with the table
 SAMPLED = 64
 """Of so many times one is looked at to divide a table; and so many pages tell, as a rule, whether it is in order."""
 READERS = 2
 EARLIEST = int(np.iinfo(np.int64).min)
-SECOND = 10**9
-"""Events lie at most so many ns outside their session; recorded ones do by 0.04 s."""
-LONGEST_NS = 30 * 86_400 * SECOND
-"""Of a session that does not say how long it was."""
+SECOND = 10**9  # events lie at most so many ns outside their session; recorded ones do by 0.04 s
+LONGEST_NS = 30 * 86_400 * SECOND  # of a session that does not say how long it was
 INCOMPLETE, IMPOSSIBLE = "without a time or a process", "whose times are not of the session"
 
 Reading: TypeAlias = Callable[[Sequence[Ints], Mapping[str, bool]], Iterator[dict[str, Values]]]
@@ -54,18 +50,13 @@ Reading: TypeAlias = Callable[[Sequence[Ints], Mapping[str, bool]], Iterator[dic
 class Field:
     """A column to read in bulk: integers, or null where the export lacks what they are made of."""
 
-    name: str
-    """Its name in the result."""
-    needs: tuple[str, ...]
-    """The source columns."""
+    name: str  # its name in the result
+    needs: tuple[str, ...]  # the source columns
     combine: Callable[..., Any] | None = None
     """Makes one array of integers of those of several source columns; null where one of them is."""
-    real: bool = False
-    """Whether it holds real numbers instead."""
-    required: bool = False
-    """Whether a row without it says nothing."""
-    otherwise: int | None = None
-    """The value where the export lacks a source column."""
+    real: bool = False  # whether it holds real numbers instead
+    required: bool = False  # whether a row without it says nothing
+    otherwise: int | None = None  # the value where the export lacks a source column
 
 
 def column(name: str, source: str | None = None, *, required: bool = False, otherwise: int | None = None) -> Field:
@@ -94,8 +85,7 @@ class Export:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.absent_columns: dict[str, None] = {}
-        """A sentence for each column that was asked for in vain so far."""
+        self.absent_columns: dict[str, None] = {}  # a sentence for each column that was asked for in vain so far
         self._left_out: dict[tuple[str, str, object], int] = {}
         self._columns: dict[str, dict[str, bool]] = {}
         self._ways: dict[str, int] = {}

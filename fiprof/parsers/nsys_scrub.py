@@ -21,16 +21,13 @@ DROPPED = (
 )  # fmt: skip
 """Environments, command lines, processes and their output; no table of fiprof is made of them."""
 EXPORTED_BY = ("META_DATA_EXPORT", "EXPORT_META_DATA")
-PERSONAL_ROWS = ("%HOST%", "%USER%", "%PATH%")
-"""Names of the rows in those that tell where the file was made."""
+PERSONAL_ROWS = ("%HOST%", "%USER%", "%PATH%")  # names of the rows in those that tell where the file was made
 STRINGS = re.compile(r"StringIds(_V\d+)?")
 REFERENCE = re.compile(r"(name|text|string|symbol|module)(s?id)?$", re.IGNORECASE)
 """Columns of integers that refer to a string."""
 MESSAGES = "DIAGNOSTIC_EVENT"
-ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{2,})=[^\s;\0]+")
-"""A variable with its value, in a message."""
-SMALL = (MESSAGES, *EXPORTED_BY)
-"""Written anew, as the strings are."""
+ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{2,})=[^\s;\0]+")  # a variable with its value, in a message
+SMALL = (MESSAGES, *EXPORTED_BY)  # written anew, as the strings are
 
 
 def scrub(path: Path) -> None:

@@ -16,8 +16,7 @@ from fiprof.model import tables
 from fiprof.model.manifest import FileKind
 from fiprof.parsers.names import as_utf8
 
-HEAD_BYTES = 4 << 20
-"""Looked at; a program may print much before ncu prints its page."""
+HEAD_BYTES = 4 << 20  # looked at; a program may print much before ncu prints its page
 NSYS_MAGIC, NCU_MAGIC, SQLITE_MAGIC = b"NVIDIA Tegra Profiler Report", b"NVR\0", b"SQLite format 3\0"
 LOG_REMEDY = "export it again; or make one whole of what there is: sqlite3 FILE 'VACUUM INTO \"whole.sqlite\"'"
 REMEDY = (

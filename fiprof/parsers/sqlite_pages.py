@@ -22,17 +22,13 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-INTERIOR, LEAF = 5, 13
-"""Kinds of pages of a table."""
+INTERIOR, LEAF = 5, 13  # kinds of pages of a table
 INTERIOR_HEADER, LEAF_HEADER = 12, 8
-RIGHTMOST = 8
-"""Where an interior page has the number of its last child."""
+RIGHTMOST = 8  # where an interior page has the number of its last child
 DEEPEST = 20
-NULL, REAL, ZERO, ONE, TEXT = 0, 7, 8, 9, 12
-"""Serial types; 1 to 6 are integers, from TEXT on text and bytes."""
+NULL, REAL, ZERO, ONE, TEXT = 0, 7, 8, 9, 12  # serial types; 1 to 6 are integers, from TEXT on text and bytes
 INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
-ONE_BYTE = 128
-"""From here on a varint, as the sizes and types of a record are, takes more than one byte."""
+ONE_BYTE = 128  # from here on a varint, as the sizes and types of a record are, takes more than one byte
 RESERVED = (10, 11)
 WIDTHS = np.array(
     [*INTEGER_BYTES, 8, 0, 0, *(0 for _ in RESERVED), *((kind - TEXT) // 2 for kind in range(TEXT, ONE_BYTE))]
@@ -42,8 +38,7 @@ SHIFTS = np.array([0, *(64 - 8 * width for width in INTEGER_BYTES[1:]), *([0] * 
 """Serial type -> by how many bits an integer is to the left, read as one of eight bytes."""
 BEHIND = ONE_BYTE * (ONE_BYTE // 2)
 """Bytes that as many columns as a record may have here, of the longest type, reach over its page's end at most."""
-BLOCK_BYTES = 1 << 20
-"""Of pages that are decoded together: what comes of them fits into a core's cache."""
+BLOCK_BYTES = 1 << 20  # of pages that are decoded together: what comes of them fits into a core's cache
 
 
 class NotPlainError(Exception):
@@ -55,8 +50,7 @@ class Values:
     """A column: int64, or float64 where real numbers were asked for."""
 
     numbers: npt.NDArray[Any]
-    nulls: npt.NDArray[np.bool_] | None = None
-    """Which are null; None where none is."""
+    nulls: npt.NDArray[np.bool_] | None = None  # which are null; None where none is
 
     @classmethod
     def join(cls, pieces: Sequence[Values]) -> Values:

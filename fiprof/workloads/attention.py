@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 # FlashInfer's own recommendation for the split-K workspace.
 WORKSPACE_BYTES = 128 * 2**20
 
-PLANS = 9
-"""How often planning is timed."""
+PLANS = 9  # how often planning is timed
 LARGEST_SCORES = 2**24
 """Of the float32 reference, so that they need 64 MB; fewer and larger launches save most of its time."""
 
@@ -29,14 +28,10 @@ LARGEST_SCORES = 2**24
 class PagedKV(NamedTuple):
     """Keys and values of ``batch`` requests of ``kv_len`` tokens, in shuffled pages (layout NHD)."""
 
-    cache: Tensor
-    """[pages, 2, page_size, kv_heads, head_dim]: keys, then values."""
-    indptr: Tensor
-    """int32 [batch + 1]: request i owns indices[indptr[i]:indptr[i + 1]]."""
-    indices: Tensor
-    """int32 [pages]: page numbers in the order of the tokens."""
-    last_page_len: Tensor
-    """int32 [batch]: tokens in each request's last page."""
+    cache: Tensor  # [pages, 2, page_size, kv_heads, head_dim]: keys, then values
+    indptr: Tensor  # int32 [batch + 1]: request i owns indices[indptr[i]:indptr[i + 1]]
+    indices: Tensor  # int32 [pages]: page numbers in the order of the tokens
+    last_page_len: Tensor  # int32 [batch]: tokens in each request's last page
     kv_len: int
 
     def dense(self, request: int) -> tuple[Tensor, Tensor]:
@@ -140,10 +135,8 @@ class AttentionWorkload(Workload[P]):
 
     imports = ("torch", "flashinfer")
     params: Any
-    wrapper: Any = None
-    """FlashInfer's, once set up."""
-    replan: Callable[[], object]
-    """Plans for the same pages again."""
+    wrapper: Any = None  # FlashInfer's, once set up
+    replan: Callable[[], object]  # plans for the same pages again
 
     @property
     @abstractmethod

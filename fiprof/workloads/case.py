@@ -16,10 +16,8 @@ from fiprof.workloads.registry import canonical, find
 class Case:
     """One workload with one set of parameters."""
 
-    workload: str
-    """Registered name, or ``path/to/file.py:name``."""
-    params: tuple[tuple[str, Value], ...]
-    """Every parameter with its value, in the workload's order."""
+    workload: str  # registered name, or ``path/to/file.py:name``
+    params: tuple[tuple[str, Value], ...]  # every parameter with its value, in the workload's order
 
     @property
     def id(self) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 
 DOMAIN, PYTHON = "fiprof", "Python"
 SETUP, WARMUP, MEASURE = "setup", "warmup", "measure"
-RANGES_VARIABLE = "FIPROF_RANGES"
-"""File that takes the times of the ranges of a program that is compared with another."""
+RANGES_VARIABLE = "FIPROF_RANGES"  # file that takes the times of the ranges of a program that is compared with another
 
 
 @functools.cache

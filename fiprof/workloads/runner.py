@@ -32,13 +32,11 @@ if TYPE_CHECKING:
 
     from fiprof.workloads.base import Workload
 
-Record = dict[str, Any]
-"""One JSON line; its key ``kind`` is environment, case or error."""
+Record = dict[str, Any]  # one JSON line; its key ``kind`` is environment, case or error
 
 LEAST_ITERATIONS = 3
 
-REPEATED_SHARE = 0.1
-"""Of all turns of several rounds: most that are repeated because the clock was not back."""
+REPEATED_SHARE = 0.1  # of all turns of several rounds: most that are repeated because the clock was not back
 
 CLEANING_S_PER_BYTE = 3e-12
 """The GPU cleans memory that was given back to the driver in the background (2.3 ms a GB on an H100 and an H200), which

@@ -14,10 +14,8 @@ from typing import Any
 SLEEP_CLOCK_HZ = 2e9
 LONGEST_SLEEP_S = 0.2
 
-SHORT_US = 30.0
-"""Kernels below it are timed in groups: two CUDA events alone take 2.3 µs on an H100 and an H200."""
-GROUP_US = 200.0
-"""GPU time of such a group, so that the events are 1% of it."""
+SHORT_US = 30.0  # kernels below it are timed in groups: two CUDA events alone take 2.3 µs on an H100 and an H200
+GROUP_US = 200.0  # GPU time of such a group, so that the events are 1% of it
 
 
 def measure(launch: Callable[[], object], iterations: int, host_s: float) -> dict[str, Any]:
@@ -90,19 +88,14 @@ class SmClock:
 
     CYCLES = 400_000
     """Of a loop: 0.2 ms. What a reading counts too, 3 µs from loop to loop, makes it 1.5% low, always."""
-    LOOPS = 3
-    """Queued together; a reading is their median."""
-    AHEAD_CYCLES = 200_000
-    """Of a loop before them, so that all are queued when the first begins."""
-    FIRST_READINGS = 31
-    """Their median is the idle clock; as many before them wake the GPU up."""
-    REMEMBERED = 16
-    """Turns."""
+    LOOPS = 3  # queued together; a reading is their median
+    AHEAD_CYCLES = 200_000  # of a loop before them, so that all are queued when the first begins
+    FIRST_READINGS = 31  # their median is the idle clock; as many before them wake the GPU up
+    REMEMBERED = 16  # turns
     TOLERANCE = 0.01
     """A clock so much below the usual one has not come back. Readings of an idle H100 differ by 0.1%."""
     LONGEST_S = 0.1
-    PAUSE_S = 0.002
-    """Between two readings while the clock is waited for."""
+    PAUSE_S = 0.002  # between two readings while the clock is waited for
 
     def __init__(self) -> None:
         for _ in range(self.FIRST_READINGS):

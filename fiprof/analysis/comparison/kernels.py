@@ -63,8 +63,7 @@ class Change:
 
     about: str
     item: str | None = None
-    a: Any = None
-    """A number, a traced one, or an enum."""
+    a: Any = None  # a number, a traced one, or an enum
     b: Any = None
     accounts_us: float | None = None
     unit: str | None = None
@@ -101,12 +100,9 @@ class SideKernel:
     kernel: str
     kernel_full: str
     count: float
-    nsys_us: float | None = None
-    """All executions together under nsys."""
-    ncu_us: float | None = None
-    """The launches together that ncu profiled."""
-    launch: Launch | None = None
-    """Of the launches under ncu the one of median time, of the shape that takes most of it."""
+    nsys_us: float | None = None  # all executions together under nsys
+    ncu_us: float | None = None  # the launches together that ncu profiled
+    launch: Launch | None = None  # of the launches under ncu the one of median time, of the shape that takes most of it
 
     @property
     def total_us(self) -> float:
@@ -119,8 +115,7 @@ class SideKernel:
         return None if self.nsys_us is None or not self.count else self.nsys_us / self.count
 
 
-Traced = dict[tuple[str, str], tuple[float, float]]
-"""Kernel and full name -> executions and µs under nsys."""
+Traced = dict[tuple[str, str], tuple[float, float]]  # kernel and full name -> executions and µs under nsys
 
 
 def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
@@ -197,16 +192,12 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
 class Match(Worded):
     """How a kernel of one side was found on the other."""
 
-    SAME = "same"
-    """By its name, the functor and the numbers among its template arguments."""
-    RENAMED = "renamed", "other template arguments"
-    """By its name and functor."""
+    SAME = "same"  # by its name, the functor and the numbers among its template arguments
+    RENAMED = "renamed", "other template arguments"  # by its name and functor
     REPLACED = "replaced"
     """By its part: each takes most of what has no counterpart, and at least half of its side's time."""
-    NEW = "new"
-    """Only side B has it."""
-    GONE = "gone"
-    """Only side A has it."""
+    NEW = "new"  # only side B has it
+    GONE = "gone"  # only side A has it
 
 
 _KEYS: tuple[tuple[Match, Callable[[SideKernel], str]], ...] = (
@@ -249,8 +240,7 @@ class KernelChange:
     match: Match
     a: SideKernel | None
     b: SideKernel | None
-    us: float
-    """How much longer its executions take; by nsys where both sides have it, else by ncu."""
+    us: float  # how much longer its executions take; by nsys where both sides have it, else by ncu
     verdicts: tuple[LaunchVerdict | None, LaunchVerdict | None] = (None, None)
     """Verdicts of the launches that stand for it; None where ncu saw none, or its numbers cannot be compared."""
     explained: tuple[Change, ...] = ()
@@ -362,8 +352,7 @@ def _compared(run_a: Run, run_b: Run, a: LaunchVerdict | None, b: LaunchVerdict 
 class FactorKind(Worded):
     """What a launch's time is made of."""
 
-    INSTRUCTIONS = "instructions", "instructions a scheduler"
-    """More of them take more time."""
+    INSTRUCTIONS = "instructions", "instructions a scheduler"  # more of them take more time
     STALL = "stall", "cycles an instruction: {reason} ({reason.short})"
     """Cycles that a warp spends in a stall reason for each instruction."""
     WARPS = "warps", "warps in flight a scheduler"
@@ -371,8 +360,7 @@ class FactorKind(Worded):
     ACTIVE = "active", "share with a warp on the SM"
     """Share of the launch, 0 to 1, in which the average multiprocessor has a warp."""
     CLOCK = "clock", "SM clock, GHz"
-    REST = "rest", "counters do not add up"
-    """What the counters, each of another replay, do not add up to."""
+    REST = "rest", "counters do not add up"  # what the counters, each of another replay, do not add up to
 
 
 _ISSUED = Formula("issue_active_pct / 100 * sm_active_cycles")
@@ -433,8 +421,7 @@ def log_mean(x: float, y: float) -> float:
     return (x + y) / 2 if abs(x - y) <= 1e-6 * x else (x - y) / math.log(x / y)
 
 
-LEAST_MOVED = 0.01
-"""Share of a launch's time that a place in the code has to gain or lose."""
+LEAST_MOVED = 0.01  # share of a launch's time that a place in the code has to gain or lose
 
 
 def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:

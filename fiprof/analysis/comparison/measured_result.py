@@ -13,26 +13,22 @@ from fiprof.model.finding import Worded
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import COMPARISON, Environment, Manifest
 
-HERE = "here"
-"""The side with nothing changed, as it is typed."""
+HERE = "here"  # the side with nothing changed, as it is typed
 
 
 @dataclass(frozen=True)
 class Side:
     """One side: what was asked for, and what its processes found."""
 
-    spec: str
-    """As typed."""
-    commit: str | None = None
-    """That its ``git:`` means."""
+    spec: str  # as typed
+    commit: str | None = None  # that its ``git:`` means
     environment: dict[str, Any] = field(default_factory=dict, metadata={SCHEMA: Environment})
     """Of its first process: packages, gpu."""
 
 
 @dataclass(frozen=True)
 class ComparedCase:
-    a: str
-    """Case id on side A, and likewise B; a range's name, or ``wall``, of a program."""
+    a: str  # case id on side A, and likewise B; a range's name, or ``wall``, of a program
     b: str
     a_us: tuple[float, ...]
     """Median time of each process of A in the order of time: of its rounds, each of which is the median of its
@@ -57,10 +53,8 @@ class FailedCase:
 
     a: str
     b: str
-    side: Literal["a", "b"]
-    """The first of the sides on which it failed."""
-    reason: str
-    """One line."""
+    side: Literal["a", "b"]  # the first of the sides on which it failed
+    reason: str  # one line
 
 
 @dataclass(frozen=True)
@@ -73,12 +67,10 @@ class MeasuredComparison:
     schedule: str
     """The processes in the order in which they started. Of those that were kept warm each round draws another order,
     by the setting order_seed of run.json."""
-    rounds: int
-    """Of each process; one of a program, which is not kept warm."""
+    rounds: int  # of each process; one of a program, which is not kept warm
     repeated_rounds: int
     """Rounds that were measured again, each by all processes, because the clock was not back in one."""
-    kept_warm: bool
-    """Whether processes were set up before the first round, and waited in between."""
+    kept_warm: bool  # whether processes were set up before the first round, and waited in between
     failed: tuple[FailedCase, ...] = ()
     explained: tuple[str, str] | None = None
     """Names of the runs of side A and B, profiled afterwards; None where that was not asked for."""
@@ -118,40 +110,29 @@ def read_comparison(folder: Path) -> MeasuredComparison:
 class Decision(Worded):
     """What is said of a case, the gravest first."""
 
-    FAILED = "failed"
-    """The present tree has it and cannot run it, or its result is wrong."""
-    SLOWER = "slower"
-    """By the limit or more, and by more than the noise."""
-    GONE = "gone"
-    """The present tree does not have it."""
-    CANNOT_TELL = "cannot_tell", "cannot tell"
-    """The noise leaves room for more than the limit."""
-    NEW = "new"
-    """The baseline does not have it, or cannot run it."""
-    WITHIN = "within", "within limit"
-    """Slower by more than the noise and less than the limit."""
+    FAILED = "failed"  # the present tree has it and cannot run it, or its result is wrong
+    SLOWER = "slower"  # by the limit or more, and by more than the noise
+    GONE = "gone"  # the present tree does not have it
+    CANNOT_TELL = "cannot_tell", "cannot tell"  # the noise leaves room for more than the limit
+    NEW = "new"  # the baseline does not have it, or cannot run it
+    WITHIN = "within", "within limit"  # slower by more than the noise and less than the limit
     FASTER = "faster"
-    PASSED = "passed"
-    """No difference was found, and the limit lies outside its interval."""
+    PASSED = "passed"  # no difference was found, and the limit lies outside its interval
 
 
-DOUBTS = (Decision.GONE, Decision.CANNOT_TELL)
-"""What passes with a warning, and fails a strict gate."""
+DOUBTS = (Decision.GONE, Decision.CANNOT_TELL)  # what passes with a warning, and fails a strict gate
 
 
 @dataclass(frozen=True)
 class GatedCase:
     """One case of either side."""
 
-    case: str
-    """Its id in the present tree; in the baseline's where it is gone."""
+    case: str  # its id in the present tree; in the baseline's where it is gone
     decision: Decision
-    compared: ComparedCase | None = None
-    """None where a side does not have it."""
+    compared: ComparedCase | None = None  # None where a side does not have it
     processes_needed: int | None = None
     """Processes a side that decide a case that CANNOT_TELL, if difference and spread stay what they are."""
-    reason: str = ""
-    """Why it was not measured, in one line."""
+    reason: str = ""  # why it was not measured, in one line
 
     @property
     def difference_pct(self) -> float:
@@ -163,15 +144,12 @@ class GatedCase:
 class Gate:
     """What a gate measured and decided."""
 
-    against: str
-    """Name of the baseline, or the side that was named in its place."""
+    against: str  # name of the baseline, or the side that was named in its place
     max_slowdown_pct: float
     strict: bool
-    run: Manifest
-    """Of the run in which it was measured."""
+    run: Manifest  # of the run in which it was measured
     comparison: MeasuredComparison
-    cases: tuple[GatedCase, ...]
-    """The gravest first, of one decision the slowest first."""
+    cases: tuple[GatedCase, ...]  # the gravest first, of one decision the slowest first
 
     def of(self, *decisions: Decision) -> tuple[GatedCase, ...]:
         return tuple(case for case in self.cases if case.decision in decisions)

@@ -28,34 +28,24 @@ from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.text import short_kernel
 
-MOST_EXPLAINED = 5
-"""Kernels whose counters are compared: those that account for most of the change."""
-SAME_WORK = 1.02
-"""Ratio of the executions up to which two traces hold the same work."""
-ALIKE = 1.05
-"""Ratio to the typical one up to which a kernel's executions changed as those of the others."""
-MOSTLY = 0.5
-"""Share of the time of the kernels of both sides whose executions have to have changed alike."""
-LITTLE_IN_COMMON = 0.5
-"""Share of the kernels' time in kernels of both sides, below which the programs are others."""
-LEADS = 0.1
-"""Share of a change, from which a part of it is worth a word."""
+MOST_EXPLAINED = 5  # kernels whose counters are compared: those that account for most of the change
+SAME_WORK = 1.02  # ratio of the executions up to which two traces hold the same work
+ALIKE = 1.05  # ratio to the typical one up to which a kernel's executions changed as those of the others
+MOSTLY = 0.5  # share of the time of the kernels of both sides whose executions have to have changed alike
+LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are others
+LEADS = 0.1  # share of a change, from which a part of it is worth a word
 
 
 class PartKind(Worded):
     """What GPUs do from their first work to their last."""
 
-    KERNELS = "kernels"
-    """Kernels that do not communicate; concurrent ones are counted once."""
-    COLLECTIVES = "collectives"
-    """Kernels that communicate with other GPUs, and no other."""
-    COPIES = "copies", "only copies"
-    """Copies and memory sets alone."""
+    KERNELS = "kernels"  # kernels that do not communicate; concurrent ones are counted once
+    COLLECTIVES = "collectives"  # kernels that communicate with other GPUs, and no other
+    COPIES = "copies", "only copies"  # copies and memory sets alone
     IDLE = "idle"
 
 
-WAITING = "waiting"
-"""Item of the time in which a rank waits for others, inside its collectives."""
+WAITING = "waiting"  # item of the time in which a rank waits for others, inside its collectives
 
 
 @dataclass(frozen=True)
@@ -65,19 +55,15 @@ class ProgramComparison:
     work: float
     """Executions on side B over those on side A, of kernels that both have; 1 where they hardly differ, or did not
     change alike."""
-    common: float
-    """Share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1."""
+    common: float  # share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1
     time: tuple[Change, ...]
     """The GPUs' time from their first work to their last: a window, of all and of each rank, and the parts of each,
     which sum to it."""
-    waits: Change | None
-    """Waiting for other ranks inside the collectives; None where that cannot be told."""
+    waits: Change | None  # waiting for other ranks inside the collectives; None where that cannot be told
     kernels: tuple[KernelChange, ...]
     """Those that account for most of the change first; the first ones with what explains them."""
-    idle: tuple[Change, ...]
-    """Time without work by cause, call and range."""
-    ranges: tuple[Change, ...]
-    """The kernels launched in each NVTX range; the detail is how many on either side."""
+    idle: tuple[Change, ...]  # time without work by cause, call and range
+    ranges: tuple[Change, ...]  # the kernels launched in each NVTX range; the detail is how many on either side
 
     @property
     def window(self) -> Change:
@@ -199,8 +185,7 @@ def _work(kernels: Sequence[KernelChange]) -> float:
     return 1.0
 
 
-Place = tuple[int | None, int]
-"""Rank and GPU."""
+Place = tuple[int | None, int]  # rank and GPU
 
 
 def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
@@ -213,8 +198,7 @@ def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
     return spent
 
 
-Row = tuple[str | None, tuple[str | None, ...], int, int]
-"""Range, what else tells it from others, ns and count."""
+Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else tells it from others, ns and count
 
 
 def _totals(

@@ -31,8 +31,7 @@ from fiprof.model.selection import Labels, written
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
 from fiprof.text import escape_control, join_words, short_kernel
 
-MOST_EXPLAINED = 3
-"""Kernels of a case whose counters are compared: those that account for most of its change."""
+MOST_EXPLAINED = 3  # kernels of a case whose counters are compared: those that account for most of its change
 TIMES = (PLAIN, NSYS, NCU)
 """What a case's change is measured by, the first that both sides have; each is of another condition, and none is mixed
 with another."""
@@ -47,10 +46,8 @@ class Weight(Worded):
 
     REFUSED = "refused", "{what} differs ({a} · {b}): the numbers say nothing about each other"
     COUNTERS = "counters", "{what} differs ({a} · {b}): what ncu measured is not compared; --anyway compares it"
-    DOUBTFUL = "doubtful", "{what} differs: {a} · {b}"
-    """Some of the difference in time may come from it."""
-    CHANGED = "changed", "changed: {what} {a} → {b}"
-    """It may be what is compared."""
+    DOUBTFUL = "doubtful", "{what} differs: {a} · {b}"  # some of the difference in time may come from it
+    CHANGED = "changed", "changed: {what} {a} → {b}"  # it may be what is compared
 
 
 _ENVIRONMENT: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
@@ -177,10 +174,8 @@ class ArchivedSide:
 @dataclass(frozen=True)
 class CaseChange:
     pair: CasePair
-    label: str
-    """What tells it from the other cases that are compared."""
-    times: tuple[Change, ...]
-    """By each tool."""
+    label: str  # what tells it from the other cases that are compared
+    times: tuple[Change, ...]  # by each tool
     kernels: tuple[KernelChange, ...]
     """Those that account for most of the change first; what is beyond MOST_EXPLAINED without what explains it."""
 
@@ -221,16 +216,12 @@ class RunComparison:
     a: ArchivedSide
     b: ArchivedSide
     conditions: tuple[Finding, ...]
-    cases: tuple[CaseChange, ...]
-    """The largest change of time first, as a share; empty where a side has none."""
-    program: ProgramComparison | None
-    """Of two traces, where a side has no cases."""
-    launches: tuple[KernelChange, ...]
-    """Of two profiles of ncu without cases and traces."""
+    cases: tuple[CaseChange, ...]  # the largest change of time first, as a share; empty where a side has none
+    program: ProgramComparison | None  # of two traces, where a side has no cases
+    launches: tuple[KernelChange, ...]  # of two profiles of ncu without cases and traces
     only_a: tuple[CaseEntry, ...]
     only_b: tuple[CaseEntry, ...]
-    has_commit: Callable[[str], bool]
-    """Whether the checkout that would be measured knows a commit."""
+    has_commit: Callable[[str], bool]  # whether the checkout that would be measured knows a commit
 
     @property
     def same_run(self) -> bool:

@@ -20,25 +20,21 @@ from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, PROCESS_SPREA
 from fiprof.model.arrays import Floats
 from fiprof.model.finding import Worded
 
-LEAST_PROCESSES = 5
-"""A side: four have 70 relabellings, and no difference reaches 2 in 100 of them."""
+LEAST_PROCESSES = 5  # a side: four have 70 relabellings, and no difference reaches 2 in 100 of them
 
 MOST_ENUMERATED = 20_000
 """Relabellings that are all tried, those of up to eight processes a side; of more, so many are drawn."""
 
-SEED = 0
-"""Of the drawn relabellings."""
+SEED = 0  # of the drawn relabellings
 
 FREEDOM_LESS = 2
 """By which Satterthwaite's degrees of freedom, of spreads seen in few processes, are too many. With so many fewer false
 alarms stay within 1.004 of their level at every ratio of spreads, for 5 to 20 processes and up to 40 cases (integrated
 over the ratios that may be seen, of normal noise); without, they reach twice as many."""
 
-ANGLES = 4001
-"""Of the table of Student's t."""
+ANGLES = 4001  # of the table of Student's t
 
-TIE = 1e-9
-"""Relative difference below which two statistics are equal, and the difference is not called significant."""
+TIE = 1e-9  # relative difference below which two statistics are equal, and the difference is not called significant
 
 
 class Outcome(Worded):
@@ -63,14 +59,11 @@ class Difference:
     """The larger of two: the share of the relabellings that give some case at least this one's statistic, and that of
     Welch's t times the number of cases."""
     outcome: Outcome
-    tells_pct: float
-    """Least difference that this spread and so many processes tell from none: half of the interval."""
+    tells_pct: float  # least difference that this spread and so many processes tell from none: half of the interval
     processes_needed: int | None
     """A side, to decide a case that CANNOT_TELL, if difference and spread stay what they are; None elsewhere."""
-    spread_ratio: float = 1.0
-    """Spread between the processes of side B over that of A, PROCESS_SPREAD in both."""
-    spread_p: float = 1.0
-    """The same as p, of the spreads."""
+    spread_ratio: float = 1.0  # spread between the processes of side B over that of A, PROCESS_SPREAD in both
+    spread_p: float = 1.0  # the same as p, of the spreads
 
     @property
     def spread_grew(self) -> bool:

@@ -18,8 +18,7 @@ class Kind(Worded):
     MEMORY = "memory", "memory-bound ({part})"
     LATENCY = "latency", "latency-bound"
     LAUNCH = "launch", "launch-bound"
-    CONCURRENT = "concurrent", "beside other kernels"
-    """It runs beside other kernels, and ncu measured it alone."""
+    CONCURRENT = "concurrent", "beside other kernels"  # it runs beside other kernels, and ncu measured it alone
     IMBALANCE = "imbalance", "imbalanced ({part})"
     UNKNOWN = "unknown", "not enough evidence"
 
@@ -34,8 +33,7 @@ class Part(Worded):
 
     TENSOR_CORES = "tensor_cores", "tensor cores"
     FMA_PIPE = "fma_pipe", "FMA pipe"
-    FMA_HEAVY = "fma_heavy_pipe", "FMA heavy pipe"
-    """Half of it; integer multiplication and dot products go there alone."""
+    FMA_HEAVY = "fma_heavy_pipe", "FMA heavy pipe"  # half of it; integer multiplication and dot products go there alone
     ALU_PIPE = "alu_pipe", "ALU pipe"
     XU_PIPE = "xu_pipe", "XU pipe"
     FP64_PIPE = "fp64_pipe", "FP64 pipe"
@@ -46,8 +44,7 @@ class Part(Worded):
     UNIFORM_PIPE = "uniform_pipe", "uniform pipe"
     FP64_OR_TENSOR = "fp64_or_tensor", "port of the FP64 pipe and tensor cores"
     TMA = "tma", "TMA unit"
-    MIO = "mio", "MIO queue"
-    """For memory, shuffles and special functions."""
+    MIO = "mio", "MIO queue"  # for memory, shuffles and special functions
     ISSUE_SLOTS = "issue_slots", "issue slots"
     OTHER_COMPUTE = "other_compute", "another part of the multiprocessors"
     """A part of the multiprocessors that ncu counts and nobody has seen."""
@@ -63,8 +60,7 @@ class Part(Worded):
     SHARED_MEMORY_OR_L1 = "shared_memory_or_l1", "shared memory or L1"
     """Where it was not collected which of the two passes the data stage."""
     CONSTANT_CACHE = "constant_cache", "constant cache"
-    OTHER_MEMORY = "other_memory", "another part of the memory system"
-    """A part of the memory system likewise."""
+    OTHER_MEMORY = "other_memory", "another part of the memory system"  # a part of the memory system likewise
     TOO_FEW_BLOCKS = "too_few_blocks", "too few blocks"
     TAIL = "tail"
     UNEVEN_WORK = "uneven_work", "uneven work"
@@ -84,10 +80,8 @@ class Comparison(NamedTuple):
 
     quantity: Key
     number: TracedNumber
-    threshold: Threshold | None = None
-    """In the number's unit; None where it was held against nothing."""
-    of: Part | str | None = None
-    """The resource whose use it is, or the stall reason whose share it is."""
+    threshold: Threshold | None = None  # in the number's unit; None where it was held against nothing
+    of: Part | str | None = None  # the resource whose use it is, or the stall reason whose share it is
 
     @property
     def value(self) -> float:
@@ -116,22 +110,18 @@ class TimeOf(Worded):
     LAUNCH = "launch", "the launch"
     ITERATION = "iteration", "an iteration"
     ITERATION_KERNELS = "iteration_kernels", "the iteration's kernel time"
-    KERNELS = "kernels", "all kernel time"
-    """Of the program."""
-    PROGRAM = "program", "the time"
-    """Of the program's steady part."""
+    KERNELS = "kernels", "all kernel time"  # of the program
+    PROGRAM = "program", "the time"  # of the program's steady part
 
 
 class Bottleneck(NamedTuple):
     """Something that may bind a launch."""
 
     kind: Kind
-    part: Part | None
-    """None where the kind says all."""
+    part: Part | None  # None where the kind says all
     value: float
     """Percent of time. Of latency: what the busiest resource leaves."""
-    comparison: Comparison | None = None
-    """The number itself; None for latency, which is the absence of the others."""
+    comparison: Comparison | None = None  # the number itself; None for latency, which is the absence of the others
 
     @property
     def finding(self) -> Finding:
@@ -178,13 +168,11 @@ class CauseId(Worded):
     SCATTERED_ACCESS = "scattered_access", "scattered access", "long_scoreboard lg_throttle drain"
     DIVERGENCE = "divergence", "divergent branches", "branch_resolving"
     INSTRUCTION_CACHE = "instruction_cache", "instruction cache misses", "no_instruction"
-    PARTIAL_WARPS = "partial_warps", "partly filled warps"
-    """Blocks of fewer threads than a warp has."""
+    PARTIAL_WARPS = "partial_warps", "partly filled warps"  # blocks of fewer threads than a warp has
     CONSTANT_CACHE = "constant_cache", "constant cache misses", "imc_miss short_scoreboard"
     MEMORY_FENCE = "memory_fence", "memory fences", "membar"
     SLEEPING = "sleeping", "sleeping warps", "sleeping"
-    TOO_LITTLE_WORK = "too_little_work", "too little work"
-    """The launch is mostly what any launch takes."""
+    TOO_LITTLE_WORK = "too_little_work", "too little work"  # the launch is mostly what any launch takes
     HOST_MEMORY = "host_memory", "host memory", "long_scoreboard lg_throttle drain"
 
 
@@ -192,8 +180,7 @@ class Cause(NamedTuple):
     """A cause, with what shows it."""
 
     id: CauseId
-    evidence: tuple[Comparison, ...]
-    """The number that shows it best first."""
+    evidence: tuple[Comparison, ...]  # the number that shows it best first
     share_pct: float | None = None
     """Percent of the launch's time (or of the binding resource's use) that it accounts for, where that is known."""
 
@@ -210,21 +197,17 @@ class Verdict:
     limits: tuple[Bottleneck, ...] = ()
     """What binds; a pair where the second would come first after a change within ``NOISE``. Empty where that is not
     known."""
-    evidence: tuple[Comparison, ...] = ()
-    """The deciding one first."""
-    runner_up: Bottleneck | None = None
-    """What the verdict would be otherwise; of a pair the second."""
+    evidence: tuple[Comparison, ...] = ()  # the deciding one first
+    runner_up: Bottleneck | None = None  # what the verdict would be otherwise; of a pair the second
     margin_points: float | None = None
     """Points of a percent by which one number would have to change for the runner-up, of all rules that would come
     first then; negative where it is ahead and merely feeds what binds."""
-    resources: tuple[Bottleneck, ...] = ()
-    """Every resource that was measured, the busiest first."""
+    resources: tuple[Bottleneck, ...] = ()  # every resource that was measured, the busiest first
     idle: TracedNumber | None = None
     """Percent of the time of the multiprocessor that worked longest in which the average one was idle."""
     causes: tuple[Cause, ...] = ()
     """Why, the most specific first; empty where the counters show none of the causes that are known."""
-    missing: tuple[str, ...] = ()
-    """Columns that would have told more."""
+    missing: tuple[str, ...] = ()  # columns that would have told more
     notes: tuple[Finding, ...] = ()
 
     @property
@@ -277,21 +260,15 @@ class CaseBound(Worded):
 class CaseVerdict(NamedTuple):
     """What an iteration of a case waits for: its kernels, or the host that launches them."""
 
-    case: str
-    """Case id."""
+    case: str  # case id
     label: str
-    kernels: float | None = None
-    """Kernels an iteration under nsys."""
+    kernels: float | None = None  # kernels an iteration under nsys
     busy_time: TracedNumber | None = None
     """Time of an iteration in which kernels and copies ran under nsys, else its kernels under ncu, µs."""
-    wall_time: TracedNumber | None = None
-    """Time of an iteration as a loop sees it without a profiler, µs."""
-    launch_us: float | None = None
-    """Host time of the CUDA calls that launch an iteration's kernels, under nsys."""
-    graph: bool = False
-    """Whether its kernels were launched from a CUDA graph."""
-    waiting: Comparison | None = None
-    """Percent of an iteration in which the GPU waits; None where it cannot be told."""
+    wall_time: TracedNumber | None = None  # time of an iteration as a loop sees it without a profiler, µs
+    launch_us: float | None = None  # host time of the CUDA calls that launch an iteration's kernels, under nsys
+    graph: bool = False  # whether its kernels were launched from a CUDA graph
+    waiting: Comparison | None = None  # percent of an iteration in which the GPU waits; None where it cannot be told
     copying: Comparison | None = None
     """Percent of the GPU's busy time in which no kernel ran, only copies and memory sets; None without nsys."""
 

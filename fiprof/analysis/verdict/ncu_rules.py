@@ -15,8 +15,7 @@ from fiprof.model.run import Run
 from fiprof.model.work import dominant_tensor_kind, mostly_mma
 from fiprof.text import csv_rows
 
-LONGEST_MESSAGE = 200
-"""Characters of a rule's message that are quoted."""
+LONGEST_MESSAGE = 200  # characters of a rule's message that are quoted
 
 
 class QuotedRule(NamedTuple):
@@ -24,16 +23,12 @@ class QuotedRule(NamedTuple):
 
     section: str
     rule: str
-    kind: str
-    """OPT, INF or WRN."""
-    message: str
-    """Its first sentences."""
+    kind: str  # OPT, INF or WRN
+    message: str  # its first sentences
     speedup_kind: str | None
     """``global``: of the kernel; ``local``: of the section's share. None without an estimate."""
-    speedup_pct: float | None
-    """Its estimate of the time that could be saved, percent."""
-    rejected: Finding | None = None
-    """Why it is no step; None where it is one, or may be."""
+    speedup_pct: float | None  # its estimate of the time that could be saved, percent
+    rejected: Finding | None = None  # why it is no step; None where it is one, or may be
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""

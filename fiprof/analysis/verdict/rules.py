@@ -71,14 +71,11 @@ class Resource(NamedTuple):
     """Something that a launch can use up."""
 
     kind: Kind
-    columns: tuple[str, ...]
-    """Columns of ``launches`` in percent of its peak over the elapsed time; the largest counts."""
+    columns: tuple[str, ...]  # columns of ``launches`` in percent of its peak over the elapsed time; the largest counts
     fed_by: tuple[Part, ...]
     """Resources whose use is what this one's work needs: they are at their limit because this one is."""
-    further: bool
-    """Whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side."""
-    stalls: frozenset[str]
-    """The stalls that waiting for it shows as."""
+    further: bool  # whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side
+    stalls: frozenset[str]  # the stalls that waiting for it shows as
 
 
 _LOADS_NS = Formula(
@@ -88,8 +85,7 @@ _LOADS_NS = Formula(
 """What DRAM takes at its peak rate for one load of every warp, ns."""
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 """The data stage that L1 and shared memory have in common, by what mostly passes it."""
-_OF_ALL = (Part.DRAM, Part.L2, Part.L2_ATOMICS)
-"""What all multiprocessors share."""
+_OF_ALL = (Part.DRAM, Part.L2, Part.L2_ATOMICS)  # what all multiprocessors share
 
 RESOURCES = {
     Part(part): Resource(
@@ -149,8 +145,7 @@ class _Limits(NamedTuple):
     imbalance: Bottleneck | None
     elsewhere: Bottleneck | None
     """The stall in which warps spend most time, where waiting for the busiest resource does not show as it."""
-    both_sides: bool
-    """Whether both sides were measured well enough to say that nothing else is busier."""
+    both_sides: bool  # whether both sides were measured well enough to say that nothing else is busier
 
     @property
     def busiest(self) -> Bottleneck | None:
@@ -234,12 +229,9 @@ class _Limits(NamedTuple):
         return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])
 
 
-_EACH_OTHER = ("barrier", "membar", "sleeping")
-"""Stalls in which warps wait for other warps."""
-_MOST_CHANGED = 4
-"""Resources whose use is changed to look for other verdicts: the busiest."""
-_LITTLE = 1e-9
-"""By which a number lies on one side of another, in points."""
+_EACH_OTHER = ("barrier", "membar", "sleeping")  # stalls in which warps wait for other warps
+_MOST_CHANGED = 4  # resources whose use is changed to look for other verdicts: the busiest
+_LITTLE = 1e-9  # by which a number lies on one side of another, in points
 
 
 def judge(

@@ -35,18 +35,15 @@ from fiprof.text import csv_rows
 STEPS, WAYS = (csv_rows(Path(__file__).with_name(name)) for name in ("steps.csv", "ways.csv"))
 """A step's words for a sentence and for a table's cell, what it relieves and changes; the words of a way to do one."""
 MOST_STEPS = 3
-INSTRUCTION_BYTES = 16
-"""Of SASS, from compute capability 7.0 on."""
-HOPPER = "9"
-"""Major compute capability that has wgmma."""
+INSTRUCTION_BYTES = 16  # of SASS, from compute capability 7.0 on
+HOPPER = "9"  # major compute capability that has wgmma
 
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
 PIPES = tuple(part for part, of in RESOURCES.items() if of.kind is Kind.COMPUTE and part is not Part.TENSOR_CORES)
 LOADS = (Part.LSU_PIPE, Part.ISSUE_SLOTS, Part.MIO, *PASSES, Part.L1_TAGS)
 """What fewer or wider loads and stores make less use of."""
-Relief = Part | Kind
-"""What a step relieves: a resource; the waiting, the idle multiprocessors or the host by its kind."""
+Relief = Part | Kind  # what a step relieves: a resource; the waiting, the idle multiprocessors or the host by its kind
 _GROUPS: Mapping[str, tuple[Relief, ...]] = {
     "pipes": PIPES, "passes": PASSES, "loads": LOADS,
     "accesses": (*LOADS, Part.L2, Part.L2_ATOMICS, Part.L1_TO_L2, Part.DRAM, Part.CLUSTER_MEMORY),
@@ -65,31 +62,24 @@ NOTHING_USED = finding("nothing_used", "nothing else is used")
 class Step(NamedTuple):
     """Something to do next."""
 
-    action: Finding
-    """What to do, with the numbers that its wording needs."""
-    short: str
-    """The same as a template for a table's cell."""
+    action: Finding  # what to do, with the numbers that its wording needs
+    short: str  # the same as a template for a table's cell
     bound_pct: float | None
     """The most that it saves, percent of the time of ``of``: nothing that it leaves as it is could be faster. None
     where nothing bounds it but the work itself."""
-    basis: Finding
-    """What the step and its bound rest on."""
+    basis: Finding  # what the step and its bound rest on
     of: TimeOf = TimeOf.LAUNCH
     measured_pct: float | None = None
     """What it saved where it was measured, percent of the time of ``of``; None for a step that is only bounded."""
     estimate_pct: float | None = None
     """What it saves where everything else keeps its time, likewise: by the counters of what it removes, or ncu's rule.
     None where there is none."""
-    relieves: tuple[Relief, ...] = ()
-    """The limits that it makes less."""
-    cause: CauseId | None = None
-    """The cause that it is for; None for one that is for what binds."""
-    rules: tuple[QuotedRule, ...] = ()
-    """ncu's rules that the step restates; of ncu_rule the one whose estimate it is."""
+    relieves: tuple[Relief, ...] = ()  # the limits that it makes less
+    cause: CauseId | None = None  # the cause that it is for; None for one that is for what binds
+    rules: tuple[QuotedRule, ...] = ()  # ncu's rules that the step restates; of ncu_rule the one whose estimate it is
     bound_source: Provenance | None = None
     """Where the bound comes from; None without one, and where nothing that the step leaves as it is was used."""
-    estimate_source: Provenance | None = None
-    """Where the estimate comes from; None without one, and for ncu's."""
+    estimate_source: Provenance | None = None  # where the estimate comes from; None without one, and for ncu's
 
     @property
     def id(self) -> str:
@@ -144,24 +134,18 @@ class LaunchContext(NamedTuple):
     """What is known of a launch when its steps are made."""
 
     row: Row
-    names: Names
-    """ncu's names of the columns."""
+    names: Names  # ncu's names of the columns
     verdict: Verdict
-    stalls: tuple[Comparison, ...] = ()
-    """Percent of the warps' time in each stall reason, the largest first."""
-    rules: tuple[QuotedRule, ...] = ()
-    """Weighed: with why they are no step."""
+    stalls: tuple[Comparison, ...] = ()  # percent of the warps' time in each stall reason, the largest first
+    rules: tuple[QuotedRule, ...] = ()  # weighed: with why they are no step
     excess_ops: float | None = None
     """Operations that ncu counted over those that the case needs; None where that is not known."""
-    excess_bytes: float | None = None
-    """DRAM bytes likewise."""
+    excess_bytes: float | None = None  # DRAM bytes likewise
     case: CaseVerdict | None = None
     floor: Floor | None = None
     """The least time of its case; None where it is not the case's main kernel, or nothing is known."""
-    code: Listing | None = None
-    """Its instructions; None where they were not collected."""
-    share: float | None = None
-    """Its part of the kernel time of ``whole``, 0 to 1; None where that is not known."""
+    code: Listing | None = None  # its instructions; None where they were not collected
+    share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where that is not known
     whole: TimeOf = TimeOf.KERNELS
 
     def traced(self, quantity: Quantity) -> TracedNumber | None:

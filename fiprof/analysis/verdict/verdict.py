@@ -29,22 +29,17 @@ from fiprof.model.selection import EVERYTHING, Selection, alike
 class LaunchVerdict(OfLaunch, Verdict):
     """What binds a launch, how sure that is, and what to do about it."""
 
-    iteration_share: float | None
-    """Of the time of its iteration's kernels under ncu, 0 to 1; None without a case."""
-    stands_for: StandsFor | None
-    """Of a program's trace; None for a run with cases, or without a trace."""
+    iteration_share: float | None  # of the time of its iteration's kernels under ncu, 0 to 1; None without a case
+    stands_for: StandsFor | None  # of a program's trace; None for a run with cases, or without a trace
     confidence: Confidence
-    doubts: tuple[Finding, ...]
-    """Why it is not surer."""
+    doubts: tuple[Finding, ...]  # why it is not surer
     steps: tuple[Step, ...]
     """What to do next: a measured alternative of its case, if there is one and it is the main kernel; then at most
     three whose gain is bounded, the largest first."""
-    rules: tuple[QuotedRule, ...]
-    """ncu's own rules with an estimate, the largest first, each with why it is no step."""
+    rules: tuple[QuotedRule, ...]  # ncu's own rules with an estimate, the largest first, each with why it is no step
 
 
-Verdicts = OfRun[LaunchVerdict, CaseVerdict]
-"""A run's verdicts; those of launches are empty without ncu."""
+Verdicts = OfRun[LaunchVerdict, CaseVerdict]  # a run's verdicts; those of launches are empty without ncu
 
 
 # What binds

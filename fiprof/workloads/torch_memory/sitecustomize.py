@@ -18,8 +18,7 @@ from typing import Any
 
 MOST_EVENTS = 200_000
 """Allocations and releases of each GPU that are remembered, the last ones; a few KB each until they are written."""
-MOST_FRAMES = 8
-"""Of a stack, the innermost outside torch."""
+MOST_FRAMES = 8  # of a stack, the innermost outside torch
 ACTIONS = {
     "alloc": 0, "free_requested": 1, "segment_alloc": 2, "segment_map": 2, "segment_free": 3, "segment_unmap": 3,
 }  # fmt: skip
