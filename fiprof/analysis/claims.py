@@ -83,8 +83,7 @@ def ratio_words(found: Ratio) -> str:
 class Claim:
     """A sentence that others say, and how to test it. docs/packs.md says what stands in each field."""
 
-    name: str
-    """Its name to cite it by, e.g. ``gqa-faster``."""
+    name: str  # its name to cite it by, e.g. ``gqa-faster``
     words: str  # the sentence
     about: str  # the cases, in words
     test: Literal["ratio", "growth", "saving", "bound"]
@@ -332,15 +331,12 @@ WORTH = 1 + WORTH_CHANGING / 100  # a ratio below it is no reason to choose, how
 class Choice:
     """Two ways to do the same, or two models, and how a recommendation for one of them is said."""
 
-    what: str
-    """The question, e.g. «Tensor cores for decode»."""
+    what: str  # the question, e.g. «Tensor cores for decode»
     old: Side
     new: Side
-    take_new: str
-    """What to do where new is faster, e.g. ``pass use_tensor_cores=True``."""
+    take_new: str  # what to do where new is faster, e.g. ``pass use_tensor_cores=True``
     keep_old: str
-    by: str = ""
-    """An option to tell apart, e.g. kv_heads; empty for none."""
+    by: str = ""  # an option to tell apart, e.g. kv_heads; empty for none
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
 
     title: Name
     gpu: Name  # GPU on which they hold
-    compute_capability: Name
-    """Compute capability of that GPU, e.g. ``8.0``."""
+    compute_capability: Name  # compute capability of that GPU, e.g. ``8.0``
     reference: str = ""
     dram_tb_per_s: Positive | None = None  # DRAM's roof on that GPU in TB/s
 

@@ -31,12 +31,10 @@ class Narrow(Enum):
 class Column:
     """One column: its key for programs, its heading for people."""
 
-    key: str
-    """Name in JSON and CSV, with the unit, e.g. ``duration_us``; without one the column is in tables only."""
+    key: str  # name in JSON and CSV, with the unit, e.g. ``duration_us``; without one the column is in tables only
     title: str = ""  # heading in tables; without one the column is in JSON and CSV only
     unit: str = ""  # below the heading
-    spec: str = ""
-    """Format of its numbers in tables, e.g. ``.2f``; JSON and CSV have full precision."""
+    spec: str = ""  # format of its numbers in tables, e.g. ``.2f``; JSON and CSV have full precision
     meaning: str = ""  # one sentence
     bar: bool = False  # draw the value, 0 to 1, as a bar; only where bars are wanted
     least: int = 0

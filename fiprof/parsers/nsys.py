@@ -51,8 +51,7 @@ CONSEQUENCES = {
 class NsysSummary:
     """What :func:`parse` found."""
 
-    schema_version: str
-    """Of the export, e.g. 3.20.3; empty where it does not say."""
+    schema_version: str  # of the export, e.g. 3.20.3; empty where it does not say
     rows: dict[str, int]  # rows of each table that was written
     missing: tuple[str, ...]  # tables and columns that matter and that the export does not have, a sentence each
     warnings: tuple[str, ...]  # what makes the tables doubtful or short, a sentence each
