@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,10 @@ from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.reports import colours, timeline_text, verdict_tables, writers
+from fiprof.reports import charts, colours, timeline_text, verdict_tables, writers
 from fiprof.reports import roofline as roofline_report
 from fiprof.reports import show as show_report
 from fiprof.reports import stalls as stalls_report
-from fiprof.reports.charts import SCHEMA
 from fiprof.reports.view import Document, View
 from fiprof.text import escape_control, short_kernel, shorten
 
@@ -33,7 +34,7 @@ class Figure(dict[str, Any]):
     """A Vega-Lite specification that a notebook shows without a network: as chart, picture, or table in text."""
 
     def __init__(self, table: Document, **spec: Any) -> None:
-        super().__init__({"$schema": SCHEMA, "width": NOTEBOOK_PX, **spec})
+        super().__init__({"$schema": charts.SCHEMA, **spec, "width": NOTEBOOK_PX})
         self.text = writers.render(table, "table", width=100)
 
     def _repr_mimebundle_(self, *_: Any, **__: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -70,46 +71,31 @@ class OpenedRun(Run):
         """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
         found = roofline(self, wanted=Selection(kernel))
         made = roofline_report.document(found)
-        points = [
-            {
-                "launch": _name(row), "FLOP per byte": row["dram_flop_per_byte"], "TFLOP/s": row["tflops"],
-                "of roof": row["roof_share"], "colour": colours.kernel(row["kernel"])[1],
-            }
-            for row in _rows(made.data)
-            if row["dram_flop_per_byte"] and row["tflops"]
-        ]  # fmt: skip
-        peak = max((high for _, high in compute_roofs(found.launches).values()), default=1e12)
-        memories = {level: high for level, (_, high) in memory_roofs(found.launches).items()}
-        roofs = [
-            {"roof": level, "FLOP per byte": at, "TFLOP/s": min(at * rate, peak) / 1e12}
-            for level, rate in memories.items()
-            for at in sorted([0.1, 10_000.0, *(peak / each for each in memories.values())])
-        ]
-        place = {"x": _axis("FLOP per byte", scale={"type": "log"}), "y": _axis("TFLOP/s", scale={"type": "log"})}
-        colour = {"field": "colour", "type": "nominal", "scale": None}
-        mark = {"type": "point", "filled": True, "size": 90, "tooltip": {"content": "data"}}
-        lines = {**_data(roofs), "mark": "line", "encoding": {**place, "detail": {"field": "roof"}}}
-        return Figure(
-            made, height=320, layer=[lines, {**_data(points), "mark": mark, "encoding": {**place, "color": colour}}]
-        )
+        points: charts.Rows = []
+        for row in _rows(made.data):
+            if row["dram_flop_per_byte"] and row["tflops"]:
+                place = {"x": row["dram_flop_per_byte"], "y": row["tflops"], "drawn": "points"}
+                about = [] if row["roof_share"] is None else [("of roof", f"{row['roof_share']:.0%}")]
+                points.append({"series": short_kernel(row["kernel"]), "name": _name(row), "details": about, **place})
+        points.sort(key=lambda point: point["x"])
+        works = [(kind, high / 1e12) for kind, (_, high) in compute_roofs(found.launches).items()]
+        xs, top = [point["x"] for point in points] or [1.0], max((work for _, work in works), default=math.inf)
+        for level, (_, high) in memory_roofs(found.launches).items():
+            rate, line = high / 1e12, {"series": f"{level} {high / 1e12:.2f} TB/s", "drawn": "line"}
+            last = min(2 * max(xs), top / rate)
+            ends = (min(min(xs) / 2, last / 10), last)
+            points += [{**line, "colour": colours.GREY, "x": x, "y": x * rate} for x in ends]
+        axes: Any = {"x": ("intensity at DRAM", "FLOP/byte"), "y": ("achieved", "TFLOP/s")}
+        return Figure(made, **charts.scaling_chart(points, roofs=works, **axes))
 
     def stalls(self, kernel: str = "") -> Figure:
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
         made = stalls_report.document(stalls(self, wanted=Selection(kernel)))
-        rows = [
-            {"launch": _name(row), "reason": row["reason"], "share": share}
-            for row in _rows(made.data)
-            if (share := row["sample_share"] if row["stall_share"] is None else row["stall_share"])
-        ]
-        reasons = list(dict.fromkeys(row["reason"] for row in rows))
-        scale = {"domain": reasons, "range": list(map(colours.stall, reasons))}
-        encoding = {
-            "x": _axis("share", title="share of the warps' time"),
-            # The launches in their order.
-            "y": {"field": "launch", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}},
-            "color": {"field": "reason", "type": "nominal", "scale": scale},
-        }
-        return Figure(made, **_data(rows), mark={"type": "bar", "tooltip": {"content": "data"}}, encoding=encoding)
+        mixes: dict[str, dict[str, float]] = defaultdict(dict)
+        for row in _rows(made.data):
+            if share := row["sample_share"] if row["stall_share"] is None else row["stall_share"]:
+                mixes[_name(row)][row["reason"]] = share
+        return Figure(made, **charts.stall_mixes(mixes))
 
     def timeline(self) -> Figure:
         """When the kernels of each case ran."""
