@@ -21,8 +21,7 @@ from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.cli.progress import TerminalProgress
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.data import JitResults, SourceResults
-from fiprof.flashinfer.data import guide as guide_data
+from fiprof.flashinfer.data import JitResults, SourceResults, guide_pages
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
 from fiprof.flashinfer.study import claims as declared_claims
@@ -589,8 +588,9 @@ def test_the_calls_of_the_guide_fit_the_installed_version(installed: Path) -> No
                     names = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
                     defined[node.name] = defined.get(node.name, set()) | names
     checked = 0
-    for code in guide_data("calls").values():
-        for node in ast.walk(ast.parse(code)):
+    calls = [page for (_, title), page in guide_pages().items() if title == "how it is called"]
+    for code in calls:
+        for node in ast.walk(ast.parse(code.removeprefix("```python").removesuffix("```"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner, name = ast.unparse(node.func.value), node.func.attr
                 if owner in ("flashinfer", "wrapper", "graphed"):

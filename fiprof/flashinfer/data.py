@@ -1,5 +1,5 @@
-"""``kernels.toml`` and ``guide.toml``: what is known of FlashInfer's kernels; and the results files of this pack: what
-compiling costs, and where the kernels' code lives.
+"""``kernels.toml``, ``guide.toml`` and ``guide.md``: what is known of FlashInfer's kernels; and the results files of
+this pack: what compiling costs, and where the kernels' code lives.
 
 Standard library only: the workloads' interpreter reads it too.
 """
@@ -7,6 +7,7 @@ Standard library only: the workloads' interpreter reads it too.
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,15 @@ def kernels() -> dict[str, dict[str, Any]]:
 
 def guide(subject: str) -> Any:
     return data("guide")[subject]
+
+
+@functools.cache
+def guide_pages() -> dict[tuple[str, str], str]:
+    """Workload and title -> Markdown, of ``guide.md``."""
+    text = Path(__file__).with_name("guide.md").read_text(encoding="utf-8")
+    _, *found = re.split(r"^## (\w+): (.+)$", text, flags=re.MULTILINE)
+    triples = zip(found[::3], found[1::3], found[2::3], strict=True)
+    return {(workload, title): body.strip() for workload, title, body in triples}
 
 
 # Results

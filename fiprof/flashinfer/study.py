@@ -28,7 +28,17 @@ from fiprof.analysis.study import (
     side,
 )
 from fiprof.analysis.thresholds import WAITING
-from fiprof.flashinfer.data import JIT, SOURCES, JitResults, SourcePlace, SourceResults, data, guide, kernels
+from fiprof.flashinfer.data import (
+    JIT,
+    SOURCES,
+    JitResults,
+    SourcePlace,
+    SourceResults,
+    data,
+    guide,
+    guide_pages,
+    kernels,
+)
 from fiprof.flashinfer.jit.measure import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.source_map import TOPICS
@@ -363,22 +373,15 @@ def _plan(study: Study, workload: str) -> Iterator[StudySection]:
 
 
 def _guide(study: Study, workload: str, sources: SourceResults | None) -> Iterator[StudySection]:
-    """How a kernel is called and drawn, what runs when, and where its code lives."""
+    """How a kernel is called and drawn, as ``guide.md`` has it, what runs when, and where its code lives."""
     places = {each.name: each for each in sources.places if each.part == "choice"} if sources else {}
     choices = [
         (when, runs, _at(places[says]))
         for when, runs, _, says, *_ in guide("choices").get(workload, ())
         if says in places
     ]
-    drawings = [
-        part
-        for each in guide("diagrams").get(workload, ())
-        for part in (Markdown(f"**{each['title']}**"), code_block(each["text"], "text"), each["caption"])
-    ]
-    call = guide("calls").get(workload)
     parts = {
-        "how it is called": code_block(call, "python") if call else "",
-        "drawn": paragraphs(*drawings),
+        **{title: body for (name, title), body in guide_pages().items() if name == workload},
         "which kernel and template run when": grid("when;what runs;decided at", choices) if choices else "",
         "where its code lives": _code(study, workload, sources),
     }
