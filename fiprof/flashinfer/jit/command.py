@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fiprof.cli import output
 from fiprof.cli.commands.collect import print_commands
-from fiprof.cli.options import FiniteRange, SettingsCommand, format_option, show, split, supervision_options
+from fiprof.cli.options import SettingsCommand, file, format_option, seconds, show, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure [default: one case of each module].")
 @click.option("--case", "cases", multiple=True, metavar="CASE", help="A case, e.g. 'decode[dtype=bf16]'; repeatable.")
-@click.option("--out", metavar="FILE", type=click.Path(dir_okay=False), help="Also write the results as JSON.")
+@file("--out", "FILE", "Also write the results as JSON.")
 @click.option(
     "--read", "source", metavar="FILE", type=click.Path(dir_okay=False), help="Show results that --out wrote, and stop."
 )
@@ -36,31 +36,21 @@ if TYPE_CHECKING:
     help="Where the folder of the cold caches is made [default: the temporary folder].",
 )
 @click.option("--keep", is_flag=True, help="Leave that folder, with the logs; it is removed otherwise.")
-@click.option(
-    "--timeout",
-    type=FiniteRange(0, min_open=True),
-    default=900.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds that each process may take.",
-)
+@seconds("--timeout", 900.0, "Seconds that each process may take.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @supervision_options
 @format_option
 def command(
     kernels: str | None,
     cases: tuple[str, ...],
-    out: str | None,
+    out: Path | None,
     source: str | None,
-    python: str,
-    gpu: int | None,
     wait: bool,
     cache_dir: str | None,
-    keep: bool,
-    timeout: float,
     dry_run: bool,
     quiet: bool,
     format_: Format,
+    **how: Any,
 ) -> None:
     """First calls with an empty cache, with the cache on disk, in memory; each module's compile time; how to warm up.
 
@@ -77,12 +67,11 @@ def command(
         _show(results.read(Path(source), JitResults), format_)
         return
     wanted = jit.choose_cases(split(kernels or ""), cases)
-    folder = Path(cache_dir or tempfile.gettempdir())
-    request = jit.JitRequest(wanted, python, folder, keep=keep, gpu=gpu, timeout_s=timeout)
+    request = jit.JitRequest(wanted, cache_dir=Path(cache_dir or tempfile.gettempdir()), **how)
     if dry_run:
         print_commands(jit.commands(request, request.cache_dir / "fiprof-jit-DATE"))
         return
-    if out is not None and not Path(out).resolve().parent.is_dir():
+    if out is not None and not out.resolve().parent.is_dir():
         raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)
     from fiprof.cli.progress import supervised
 
@@ -90,7 +79,7 @@ def command(
         found = jit.measure(request, progress, supervisor, wait=wait)
     if out is not None:
         try:
-            results.write(Path(out), found)
+            results.write(out, found)
         except OSError as error:
             raise FiprofError(f"{out} cannot be written: {error.strerror}") from error
         output.message(f"written: {out}")

@@ -26,14 +26,14 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
 from fiprof.model import results
 from fiprof.model.finding import say
-from fiprof.model.manifest import CaseEntry, read_jsonl
+from fiprof.model.manifest import read_jsonl
 from fiprof.model.redaction import mask_file
-from fiprof.model.selection import Labels
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.run_session import Executor, Progress, read_log
 from fiprof.orchestrator.study import Extra, PackRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
+from fiprof.reports.runs import labels
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import duration
 from fiprof.workloads.case import Case, parse_case
@@ -408,7 +408,7 @@ def document(results: JitResults) -> Document:
 
 def call_rows(results: JitResults) -> list[dict[str, Any]]:
     """CALL_COLUMNS of each first call; compile and link are those of the modules that it made, by ninja's log."""
-    name, modules = labels(results), {module.name: module for module in results.modules}
+    name, modules = labels(call.case for call in results.calls), {module.name: module for module in results.modules}
     rows = []
     for call in results.calls:
         compile_s = link_s = other_s = None
@@ -431,22 +431,14 @@ def call_rows(results: JitResults) -> list[dict[str, Any]]:
 
 
 def module_rows(results: JitResults) -> list[dict[str, Any]]:
-    name = labels(results)
-    rows = []
+    name, rows = labels(call.case for call in results.calls), []
     for module in results.modules:
         compiles = [phase for phase in module.phases if phase.name == "compile"]
         slowest = max(compiles, key=lambda phase: phase.seconds, default=JitPhase("compile", 0.0))
-        rows.append(
-            {
-                "module": module.name,
-                "used_by": tuple(name(call.case) for call in results.calls if module.name in call.modules),
-                "sources": len(compiles),
-                "compile_s": module.compile_s,
-                "slowest": slowest.detail.rpartition("/")[2],
-                "slowest_s": slowest.seconds if compiles else None,
-                "mebibytes": module.bytes / 2**20 if module.bytes else None,
-            }
-        )
+        used_by = tuple(name(call.case) for call in results.calls if module.name in call.modules)
+        slow = {"slowest": slowest.detail.rpartition("/")[2], "slowest_s": slowest.seconds if compiles else None}
+        size = {"sources": len(compiles), "mebibytes": module.bytes / 2**20 if module.bytes else None}
+        rows.append({"module": module.name, "used_by": used_by, "compile_s": module.compile_s, **slow, **size})
     return rows
 
 
@@ -463,18 +455,12 @@ def sentences(results: JitResults) -> list[str]:
         "again in the same process": longest["memory_ms"] and longest["memory_ms"] / 1e3,
     }
     totals = {name: sum(row[f"{name}_s"] for row in calls) for name in ("compile", "link", "other")}
+    took = ", ".join(f"{duration(each * 1e6)} {state}" for state, each in times.items() if each is not None)
+    parts = [f"{name} {duration(total * 1e6)} ({total / whole:.1%})" for name, total in totals.items()]
+    words = "Where the {total} of {count:cold first call|cold first calls} went: {parts}."
     found: list[str] = [
-        say(
-            "The costliest first call, {case}, takes {times}.",
-            case=longest["label"],
-            times=", ".join(f"{duration(each * 1e6)} {state}" for state, each in times.items() if each is not None),
-        ),
-        say(
-            "Where the {total} of {count:cold first call|cold first calls} went: {parts}.",
-            total=duration(whole * 1e6),
-            count=len(calls),
-            parts=[f"{name} {duration(total * 1e6)} ({total / whole:.1%})" for name, total in totals.items()],
-        ),
+        say("The costliest first call, {case}, takes {times}.", case=longest["label"], times=took),
+        say(words, total=duration(whole * 1e6), count=len(calls), parts=parts),
     ]
     built = [row for row in module_rows(results) if row["slowest_s"] and row["compile_s"]]
     bound = sum(row["slowest_s"] >= SLOWEST_DOMINATES * row["compile_s"] for row in built)
@@ -485,11 +471,3 @@ def sentences(results: JitResults) -> list[str]:
         words = "In {bound} of {modules:module|modules} the slowest source takes {part:.0%} of the time or more."
         found.append(say(f"{words} {follows}", bound=bound, modules=len(built), part=SLOWEST_DOMINATES))
     return found
-
-
-def labels(results: JitResults) -> Labels:
-    """What tells the cases apart."""
-    found = ((call.case, *call.case.partition("[")[::2]) for call in results.calls)
-    return Labels(
-        [CaseEntry(case, name, dict(re.findall(r"(\w+)=([^,\]]*)", inside)), 0, 0, 0) for case, name, inside in found]
-    )
