@@ -33,6 +33,11 @@ PROFILED = (
 )
 LONGEST_NAME = 200
 """Cells of a range's name: PyTorch's operators can have their arguments in theirs."""
+HOW_IDLE = (
+    "launching: the call was under way, or the work on its way; on the GPU: the call had long returned. host work: the "
+    "launching thread was in no CUDA call; after waiting: a call before had waited until the GPU was done. outside "
+    "every range: nothing to do, or work that is not marked."
+)
 ABOVE = finding(
     "above", "saves ≤ above an idle share: the host then launches ahead, or less, and other idle time goes with it."
 )
@@ -50,13 +55,9 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=left_out)] if left_out else []
     notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
-    return view_of(
-        [each for each in RANKING if each.key not in unneeded],
-        rows,
-        title="What takes the program's time",
-        summary=(what.answer, what.steady, *([what.startup] if what.startup else [])),
-        notes=tuple(notes),
-    )
+    columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))
+    title = "What takes the program's time"
+    return view_of(columns, rows, title=title, summary=(what.answer, *summary), notes=tuple(notes))
 
 
 def across(found: Traces, table: str, by: str | None, kernel: str, most: int | None) -> View:
@@ -121,17 +122,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
     if what.idle:
         causes = what.idle if most is None else together(what.idle, ("rank", "device", "cause", "call"))
         others = "{count:other cause|other causes}, {share:.1%} of the GPU's time"
-        yield view(
-            IDLE,
-            causes[:most],
-            title="Why the GPU was idle",
-            notes=(
-                *rest(causes, others, len(what.activities)),
-                "launching: the call was under way, or the work on its way; on the GPU: the call had long returned. "
-                "host work: the launching thread was in no CUDA call; after waiting: a call before had waited until "
-                "the GPU was done. outside every range: nothing to do, or work that is not marked.",
-            ),
-        )
+        left_out = rest(causes, others, len(what.activities))
+        yield view(IDLE, causes[:most], title="Why the GPU was idle", notes=(*left_out, HOW_IDLE))
     if what.copies:
         yield copied(what.copies, places=len(what.activities) > 1, title=BY_COPIES)
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
@@ -150,12 +142,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         ranges = what.ranges if most is None else together(what.ranges, ("rank", "device"))
         counted = ("*: ranges that count on, as one; --all shows each",) if len(ranges) < len(what.ranges) else ()
         others = "{count:other range|other ranges}, {share:.1%} of the kernels' time"
-        yield view(
-            RANGES,
-            ranges[:most],
-            title=BY_RANGES,
-            notes=(*rest(ranges, others, _places(what.ranges)), *counted),
-        )
+        left_out = rest(ranges, others, _places(what.ranges))
+        yield view(RANGES, ranges[:most], title=BY_RANGES, notes=(*left_out, *counted))
 
 
 def _places(rows: Sequence[Row]) -> int:

@@ -84,21 +84,13 @@ def _change_columns(value: Column) -> tuple[Column, ...]:
 
 
 def _changes(line: Line) -> list[dict[str, Any]]:
-    return [
-        {
-            "when": when(line.rows[level.start]["started"]),
-            "before": before.value,
-            "after": level.value,
-            "ratio": level.ratio,
-            "p": level.p_value,
-            "what": ", ".join(
-                f"{name} {(old or '–')[:cells]} → {(new or '–')[:cells]}"
-                for name, old, new in level.updates
-                for cells in [SHORT_COMMIT if name == "commit" else None]
-            ),
-        }
-        for before, level in zip(line.levels, line.changed, strict=False)
-    ]
+    rows, digits = [], {"commit": SHORT_COMMIT}
+    for before, level in zip(line.levels, line.changed, strict=False):
+        updates = ((name, *((each or "–")[: digits.get(name)] for each in ends)) for name, *ends in level.updates)
+        what = ", ".join(f"{name} {old} → {new}" for name, old, new in updates)
+        times = {"when": when(line.rows[level.start]["started"]), "before": before.value, "after": level.value}
+        rows.append({**times, "ratio": level.ratio, "p": level.p_value, "what": what})
+    return rows
 
 
 def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:

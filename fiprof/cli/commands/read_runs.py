@@ -36,14 +36,10 @@ def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
     from fiprof.reports.verdict_tables import MOST_ROWS, MOST_STEPS, document
 
     program = program_of(run) if chosen.wanted == EVERYTHING else None
-    found = verdicts(
-        run, wanted=chosen.wanted, medians=format_ in ("table", "md") and not chosen.every, program=bool(program)
-    )
-    options.show(
-        document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS), program=program),
-        format_,
-        run=run,
-    )
+    medians = format_ in ("table", "md") and not chosen.every
+    found = verdicts(run, wanted=chosen.wanted, medians=medians, program=bool(program))
+    made = document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS), program=program)
+    options.show(made, format_, run=run)
 
 
 @click.command("show", cls=options.Command, epilog="Example: fiprof show latest --kernel decode --occupancy")
@@ -65,14 +61,8 @@ def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: 
         return {launch.launch: short_title(found) for launch, found in zip(judged, limits(run, judged), strict=True)}
 
     named = [section for section in SECTIONS if chosen.every or sections[section]]
-    made = document(
-        figures.show(run, wanted=chosen.wanted),
-        run,
-        limits=limits_of,
-        overview=chosen.every or not named,
-        sections=named,
-        most=chosen.most(MOST_ROWS),
-    )
+    found, overview = figures.show(run, wanted=chosen.wanted), chosen.every or not named
+    made = document(found, run, limits=limits_of, overview=overview, sections=named, most=chosen.most(MOST_ROWS))
     options.show(made, format_, run=run)
 
 

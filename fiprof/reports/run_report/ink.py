@@ -111,19 +111,14 @@ class Ink:
     def _view(self, view: View) -> dict[str, Any]:
         shown = [place for place, column in enumerate(view.columns) if column.title or column.bar]
         columns = [(view.columns[i], [row[i] for row in view.rows]) for i in shown]
-        return {
-            "k": "table",
-            "title": escape_control(view.title),
-            "folded": view.folded,
-            "columns": [
-                {"t": each.title, "u": each.unit, "m": each.meaning, "n": is_number(each, cells) and not each.bar}
-                for each, cells in columns
-            ],
-            "rows": [[self._cell(row[i], view.columns[i]) for i in shown] for row in view.rows],
-            "warnings": self.json(view.warnings),
-            "summary": self.json(view.summary),
-            "notes": self.json(view.notes),
-        }
+        heads = [
+            {"t": each.title, "u": each.unit, "m": each.meaning, "n": is_number(each, cells) and not each.bar}
+            for each, cells in columns
+        ]
+        rows = [[self._cell(row[i], view.columns[i]) for i in shown] for row in view.rows]
+        texts = {key: self.json(getattr(view, key)) for key in ("warnings", "summary", "notes")}
+        title = {"title": escape_control(view.title), "folded": view.folded}
+        return {"k": "table", **title, "columns": heads, "rows": rows, **texts}
 
     def _cell(self, value: Any, column: Column) -> Any:
         """As ``json``; a plain number is ``{t, o: what it is sorted by}``, a bar ``{b: share, m: place of a mark}``,
