@@ -191,16 +191,15 @@ def finite(column: pa.ChunkedArray) -> list[Any]:
     """A column's values likewise; a text that occurs often is one object."""
     if pa.types.is_dictionary(column.type):
         # to_pylist makes a text anew for each row.
-        return [value for chunk in column.chunks for value in _decoded(chunk)]
+        found = []
+        for chunk in column.chunks:
+            values = chunk.dictionary.to_pylist()
+            found += [None if index is None else values[index] for index in chunk.indices.to_pylist()]
+        return found
     if not pa.types.is_floating(column.type):
         return list(column.to_pylist())
     # pyarrow.compute, which could do this, takes longer to import than most tables to read.
     return [None if value != value or value in INFINITE else value for value in column.to_pylist()]
-
-
-def _decoded(chunk: pa.DictionaryArray) -> Iterator[Any]:
-    values = chunk.dictionary.to_pylist()
-    return (None if index is None else values[index] for index in chunk.indices.to_pylist())
 
 
 class Columns(dict[str, Sequence[Any]]):

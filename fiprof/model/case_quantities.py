@@ -202,11 +202,6 @@ def _under_ncu(run: Run, case: str) -> TracedNumber | None:
     return _together("median(parts)", median, [each for each in iterations if each is not None])
 
 
-def _busy(run: Run, case: str) -> TracedNumber | None:
-    traced = _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
-    return traced or NCU.traced(run, case)
-
-
 def _wall(run: Run, case: str) -> TracedNumber | None:
     wall_us = run.baseline[case].wall_us if case in run.baseline else float("nan")
     return TracedNumber(wall_us, Provenance("plain", "wall_us", case=case)) if wall_us == wall_us else None
@@ -225,7 +220,12 @@ NSYS = _quantity("case_nsys_us", lambda run, case: _median(*_iteration(run, case
 NSYS_SPREAD = _quantity("case_nsys_spread", lambda run, case: _spread(*_iteration(run, case)))
 NCU = _quantity("case_ncu_us", _under_ncu)
 KERNEL_TIME = _quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
-BUSY = _quantity("case_busy_us", _busy)
+BUSY = _quantity(
+    "case_busy_us",
+    lambda run, case: (
+        _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case)) or NCU.traced(run, case)
+    ),
+)
 COPYING = _quantity("case_copying_pct", _not_in(NSYS, BUSY))
 WAITING = _quantity("case_waiting_pct", _not_in(BUSY, WALL))
 

@@ -5,7 +5,7 @@ A new metric is a line of ``model/quantities.csv``, which programs get, and one 
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.occupancy import findings
@@ -278,18 +278,6 @@ def _table(
     return grouped((*NAMES, *iteration, *columns), groups, value, title=title, notes=notes)
 
 
-def _times(groups: Sequence[Group]) -> Iterator[View]:
-    yield _table(groups, TIMED, "Times", HOW_TIMED, "spread: (p90 - p10) / median under nsys.")
-
-
-def _compute(groups: Sequence[Group]) -> Iterator[View]:
-    note = (
-        "achieved: operations of the kind that uses most of its roof, as ncu counted them (of the cost model where it "
-        "did not); roof: that kind. threads: active threads an instruction, of 32."
-    )
-    yield _table(groups, WORK, "Compute", note)
-
-
 def _memory(groups: Sequence[Group]) -> Iterator[View]:
     title = "Memory: use in % of peak, and caches"
     yield _table(groups, MEMORY, title, "SM, L1, L2, DRAM: the busiest part of each (L1 while it is active).")
@@ -354,9 +342,13 @@ def _waves(groups: Sequence[Group]) -> Iterator[View]:
     yield _table(groups, WAVES, "Waves", *notes)
 
 
-SECTIONS: Mapping[str, Callable[[Sequence[Group]], Iterator[View]]] = {
-    "times": _times,
-    "compute": _compute,
+HOW_COMPUTED = (
+    "achieved: operations of the kind that uses most of its roof, as ncu counted them (of the cost model where it did "
+    "not); roof: that kind. threads: active threads an instruction, of 32."
+)
+SECTIONS: Mapping[str, Callable[[Sequence[Group]], Iterable[View]]] = {
+    "times": lambda groups: [_table(groups, TIMED, "Times", HOW_TIMED, "spread: (p90 - p10) / median under nsys.")],
+    "compute": lambda groups: [_table(groups, WORK, "Compute", HOW_COMPUTED)],
     "memory": _memory,
     "occupancy": _occupancy,
     "waves": _waves,

@@ -75,10 +75,17 @@ def document(what: Timeline, *, most: bool = False) -> Document:
 
 def strips(part: CasePhase) -> View:
     """When a case's kernels ran, and what the hardware did meanwhile, as characters."""
-    length_us = part.end_us - part.start_us
+    length_us, place = part.end_us - part.start_us, ""
+    what: str = "kernels of the program"
+    if part.phase is not None or part.label != NO_CASE:
+        what = say("{label} · {phase}", label=part.label, phase=part.phase or "outside the phases")
+    if part.rank is not None:
+        place = say(" · rank {rank}, GPU {device}", rank=part.rank, device=part.device)
+    elif part.several_devices:
+        place = say(" · GPU {device}", device=part.device)
     title = say(
         "{what}{place} · {length} from {start_ms:,.3f} ms · GPU busy {busy:.1%}{copying}{turns}",
-        what=what(part), place=place(part), length=time_words(length_us), start_ms=part.start_us / 1e3, busy=part.busy,
+        what=what, place=place, length=time_words(length_us), start_ms=part.start_us / 1e3, busy=part.busy,
         copying=say(COPIES_ALONE, share=part.copying) if part.copying >= LEAST_COPYING else "",
         turns=say(" · the longest of {turns} turns", turns=part.turns) if part.turns > 1 else "",
     )  # fmt: skip
@@ -88,20 +95,6 @@ def strips(part: CasePhase) -> View:
     header, ticks = axis(length_us, len(part.tracks[0][1]))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
     return View(columns, (("", ticks, ""), *rows), title=title)
-
-
-def what(part: CasePhase) -> str:
-    """The case and its phase; of kernels that belong to none, that they are of the program."""
-    if part.phase is None and part.label == NO_CASE:
-        return "kernels of the program"
-    return say("{label} · {phase}", label=part.label, phase=part.phase or "outside the phases")
-
-
-def place(part: CasePhase) -> str:
-    """Which of several ranks, or of several GPUs, it ran on; empty where there is one."""
-    if part.rank is not None:
-        return say(" · rank {rank}, GPU {device}", rank=part.rank, device=part.device)
-    return say(" · GPU {device}", device=part.device) if part.several_devices else ""
 
 
 def _kernels(part: CasePhase, most: int | None) -> View:
