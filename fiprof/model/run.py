@@ -150,6 +150,8 @@ class Run:
     """Where its tables lie, where that is not yet its folder ``tables``."""
     leaving: bool = field(default=False, repr=False)
     """Whether it is written elsewhere: manifest and tables of before secrets were masked are read without them."""
+    _tables: dict[str, tables.Reader] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _made: dict[Callable[[Run], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, path: Path, at: Path) -> Self:
@@ -169,10 +171,6 @@ class Run:
 
     def has(self, table: str) -> bool:
         return tables.table_path(self.tables_path, table).exists()
-
-    @functools.cached_property
-    def _tables(self) -> dict[str, tables.Reader]:
-        return {}
 
     def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:
@@ -220,10 +218,6 @@ class Run:
     ) -> Mapping[int, T]:
         """What a function makes of each launch's rows of a table; empty where the run has no such table."""
         return ByLaunch(make, self.table(table, ["launch", *columns])) if self.has(table) else {}
-
-    @functools.cached_property
-    def _made(self) -> dict[Callable[[Run], Any], Any]:
-        return {}
 
     def once(self, make: Callable[[Run], T]) -> T:
         """What a function of a module makes of this run, made when it is first asked for."""
