@@ -337,12 +337,11 @@ def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, 
 
 def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     """A program's kernels: all executions of one name in one row."""
-    busy_ns, kernel_ns = Counter[tuple[Any, Any]](), Counter[tuple[Any, Any]]()
-    for each in found.activities:
-        busy_ns[each.rank, each.device] += each.kernels_ns
+    busy_ns = {each.device: each.kernels_ns for each in found.activities}
+    kernel_ns = Counter[int]()
     alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for kernel in found.kernels:
-        kernel_ns[kernel["rank"], kernel["device"]] += kernel["total_ns"]
+        kernel_ns[kernel["device"]] += kernel["total_ns"]
         alike[kernel["kernel"], kernel["kernel_full"]].append(kernel)
     groups: dict[str, list[Group]] = defaultdict(list)
     for group in measured.longest:
@@ -353,8 +352,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     }
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
-        places = [(each["rank"], each["device"]) for each in items]
-        shares = [busy_ns[place] / (kernel_ns[place] or 1) for place in places]
+        shares = [busy_ns.get(each["device"], 0) / (kernel_ns[each["device"]] or 1) for each in items]
         wall_ns = sum(each["total_ns"] * share for each, share in zip(items, shares, strict=True))
         total_ns, count = sum(each["total_ns"] for each in items), sum(each["count"] for each in items)
         of_kernel = groups.pop(kernel_identity(name, full), [])
