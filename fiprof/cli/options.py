@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -359,12 +359,11 @@ def format_option(function: F) -> F:
     )
 
 
-class Chosen:
+class Chosen(NamedTuple):
     """The launches that the options name. every: leave nothing out for its length."""
 
-    def __init__(self, wanted: Selection, every: bool) -> None:
-        self.wanted = wanted
-        self.every = every
+    wanted: Selection
+    every: bool
 
     def most(self, default: int) -> int | None:
         """How many groups of launches people are shown; None for all."""
