@@ -229,11 +229,8 @@ def open_run(folder: Path) -> tuple[Run, int]:
     clear_run(folder)
     # Read now: a damaged manifest is no reason to make tables first.
     if read_manifest(folder).kind == "comparison":
-        raise FiprofError(
-            f"{folder} is a measured comparison: no profiler was started",
-            f"fiprof compare {folder} shows it",
-            exit_code=2,
-        )
+        what = f"{folder} is a measured comparison: no profiler was started"
+        raise FiprofError(what, f"fiprof compare {folder} shows it", exit_code=2)
     from fiprof.orchestrator.parse import with_tables
 
     def making() -> AbstractContextManager[object]:

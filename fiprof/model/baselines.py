@@ -48,11 +48,9 @@ class NamedBaseline:
 def require_name(name: str) -> None:
     """Raises FiprofError (exit status 2) for what is no name of a baseline."""
     if not _valid(name):
-        raise FiprofError(
-            f"{name!r} is no name of a baseline",
-            f"letters, digits, _, . and -, at most 64, a letter or digit first; not {' or '.join(sorted(_TAKEN))}",
-            exit_code=2,
-        )
+        taken = " or ".join(sorted(_TAKEN))
+        remedy = f"letters, digits, _, . and -, at most 64, a letter or digit first; not {taken}"
+        raise FiprofError(f"{name!r} is no name of a baseline", remedy, exit_code=2)
 
 
 def _valid(name: str) -> bool:

@@ -338,11 +338,8 @@ class Run:
         """
         if not (self.launches if there is None else there):
             why = next(iter(self.uncollected(section)), None) if section else None
-            raise FiprofError(
-                f"{self.manifest.name} has no {what}",
-                self.remedy("--set full" if why else "--tool nsys,ncu"),
-                why=why or self.missing("ncu"),
-            )
+            remedy = self.remedy("--set full" if why else "--tool nsys,ncu")
+            raise FiprofError(f"{self.manifest.name} has no {what}", remedy, why=why or self.missing("ncu"))
 
     def uncollected(self, *sections: str) -> tuple[Finding, ...]:
         """Those of ncu's sections that the run's launches have nothing of, with the option that collects them."""

@@ -153,11 +153,9 @@ def _request(
         if baseline is None:
             raise FiprofError("against what?", "--against NAME, or --base git:REF with --kernel", exit_code=2)
         if baseline.commit is None:
-            raise FiprofError(
-                f"the baseline {against} names no commit",
-                f"--base SPEC says what to measure; fiprof baseline set {against} {baseline.run} --commit REV keeps it",
-                exit_code=2,
-            )
+            keep = f"fiprof baseline set {against} {baseline.run} --commit REV keeps it"
+            remedy = f"--base SPEC says what to measure; {keep}"
+            raise FiprofError(f"the baseline {against} names no commit", remedy, exit_code=2)
         base = f"git:{baseline.commit}:{folder}" if folder else f"git:{baseline.commit}"
     sides = parse_side(base), parse_side(now)
     if baseline is None:

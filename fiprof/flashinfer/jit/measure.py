@@ -92,11 +92,8 @@ def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[
     chosen += [parse_case(text) for text in cases]
     for case in chosen:
         if "flashinfer" not in find(case.workload).imports:
-            raise FiprofError(
-                f"{case.workload} does not use flashinfer: it compiles nothing just in time",
-                "its class names flashinfer in imports where it does",
-                exit_code=2,
-            )
+            what = f"{case.workload} does not use flashinfer: it compiles nothing just in time"
+            raise FiprofError(what, "its class names flashinfer in imports where it does", exit_code=2)
     return tuple(dict.fromkeys(chosen or known))
 
 

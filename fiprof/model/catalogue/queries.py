@@ -59,11 +59,8 @@ class Condition(NamedTuple):
         except ValueError:
             pass
         if text is None or self.operator not in ("=", "==", "!="):
-            raise FiprofError(
-                f"{self.name}{self.operator}{self.text} compares no numbers",
-                "texts are compared with = and !=",
-                exit_code=2,
-            )
+            what = f"{self.name}{self.operator}{self.text} compares no numbers"
+            raise FiprofError(what, "texts are compared with = and !=", exit_code=2)
         return OPERATORS[self.operator](text, self.text)
 
 
@@ -245,11 +242,8 @@ class _Finder:
             self.of_runs.append(runs.c.environment.in_(_listed(fitting)))
         else:
             names = self.connection.scalars(sa.select(parameters.c.name).distinct().order_by(parameters.c.name)).all()
-            raise FiprofError(
-                f"no run has a parameter {name}",
-                f"--where takes {', '.join([*names, *FACTS])}, a metric, or a package with = or !=",
-                exit_code=2,
-            )
+            remedy = f"--where takes {', '.join([*names, *FACTS])}, a metric, or a package with = or !="
+            raise FiprofError(f"no run has a parameter {name}", remedy, exit_code=2)
 
     def _in_environments(self, table: sa.Table, fits: Callable[[Row], object]) -> sa.ColumnElement[bool]:
         return table.c.environment.in_(_listed([number for number, each in self.environments.items() if fits(each)]))

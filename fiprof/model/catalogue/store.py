@@ -337,11 +337,11 @@ class Catalogue:
                 raise ArgumentError("it is neither SQLite nor PostgreSQL")
             self.engine = sa.create_engine(self.url, connect_args={"timeout": BUSY_S} if self.is_sqlite else {})
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
-            raise FiprofError(
-                f"the catalogue {url} cannot be opened: {next(iter(str(error).splitlines()), '')}",
-                "a catalogue is sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')",
-                exit_code=2,
-            ) from error
+            why = next(iter(str(error).splitlines()), "")
+            remedy = (
+                "a catalogue is sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"
+            )
+            raise FiprofError(f"the catalogue {url} cannot be opened: {why}", remedy, exit_code=2) from error
         sa.event.listen(self.engine, "connect", _prepare_sqlite if self.is_sqlite else _prepare_postgresql)
         if self.is_sqlite:
             sa.event.listen(self.engine, "begin", _begin_sqlite)
