@@ -49,8 +49,11 @@ class Labels:
 @functools.lru_cache(MOST_CASES)
 def written(case_id: str) -> dict[str, str]:
     """Parameter -> its value as the id writes it; of a name that stands twice the first."""
-    items = (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(","))
-    return {name: value for name, _, value in reversed(list(items)) if name}
+    found: dict[str, str] = {}
+    for name, _, value in (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(",")):
+        if name:
+            found.setdefault(name, value)
+    return found
 
 
 WIDE = 1.25  # longest over shortest of launches that are still shown as one
