@@ -92,10 +92,8 @@ class Commands(click.Group):
         try:
             command = getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
-            raise FiprofError(
-                f"the command {cmd_name} ({value}) cannot be imported: {error}",
-                "fix or uninstall the package that brings it",
-            ) from error
+            what = f"the command {cmd_name} ({value}) cannot be imported: {error}"
+            raise FiprofError(what, "fix or uninstall the package that brings it") from error
         assert isinstance(command, click.Command)
         # For completions.
         command.short_help = OWN.get(cmd_name, command.short_help)

@@ -97,10 +97,8 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
             if (version := decode(data, _Version).get("schema_version", 0)) <= newest:
                 raise
         if version > newest:
-            raise FiprofError(
-                f"{path} is of schema {version}; this fiprof reads up to {newest}",
-                "read it with the fiprof that wrote it, or a later one",
-            )
+            what = f"{path} is of schema {version}; this fiprof reads up to {newest}"
+            raise FiprofError(what, "read it with the fiprof that wrote it, or a later one")
         for field in dataclasses.fields(content):
             if SCHEMA in field.metadata:
                 convert(getattr(content, field.name), field.metadata[SCHEMA], field.name)

@@ -167,10 +167,8 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False, *, within: s
                 for block in _decompressed_zstd(out):
                     digest.update(block)
                 if digest.hexdigest() != entry.sha256:
-                    raise FiprofError(
-                        f"{path} is not the file that its run made: the checksum in run.json differs",
-                        "it was changed after the run, and is left as it is",
-                    )
+                    what = f"{path} is not the file that its run made: the checksum in run.json differs"
+                    raise FiprofError(what, "it was changed after the run, and is left as it is")
             files.remove(folder, entry.path)
             packed.append(folder / target)
     _touch(folder, packed)

@@ -31,10 +31,8 @@ def packs() -> dict[str, ModuleType]:
         try:
             found[point.name] = point.load()
         except Exception as error:
-            raise FiprofError(
-                f"the pack {point.name} ({point.value}) cannot be imported: {error}",
-                "mend or uninstall the package that brings it",
-            ) from error
+            what = f"the pack {point.name} ({point.value}) cannot be imported: {error}"
+            raise FiprofError(what, "fix or uninstall the package that brings it") from error
     return found
 
 

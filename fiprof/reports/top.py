@@ -152,28 +152,22 @@ def _places(rows: Sequence[Row]) -> int:
 
 
 def _activity(each: Activity) -> str:
-    split = together = ""
+    split = together = rank = ""
     if each.copies_ns:
-        split = say(
+        words = (
             ": kernels {kernels:.1%}, copies without a kernel {alone:.1%}; copies take {copies}, {hidden:.0%} of that "
-            "beside kernels",
-            kernels=each.kernels_ns / each.window_ns,
-            alone=each.only_copies_ns / each.window_ns,
-            copies=time_words(each.copies_ns / 1e3),
-            hidden=1 - each.only_copies_ns / each.copies_ns,
+            "beside kernels"
         )
+        kernels, alone = (ns / each.window_ns for ns in (each.kernels_ns, each.only_copies_ns))
+        hidden = 1 - each.only_copies_ns / each.copies_ns
+        split = say(words, kernels=kernels, alone=alone, copies=time_words(each.copies_ns / 1e3), hidden=hidden)
     if each.side_by_side_ns:
         share = each.side_by_side_ns / max(each.kernels_ns, 1)
         together = f"; kernels of several streams run side by side for {share:.1%} of the kernels' time"
-    return say(
-        "{rank}GPU {device}: busy {busy:.1%} of {window}{split}{together}.",
-        rank="" if each.rank is None else f"Rank {each.rank}, ",
-        device=each.device,
-        busy=1 - each.idle_ns / each.window_ns,
-        window=time_words(each.window_ns / 1e3),
-        split=split,
-        together=together,
-    )
+    if each.rank is not None:
+        rank = f"Rank {each.rank}, "
+    busy, window = 1 - each.idle_ns / each.window_ns, time_words(each.window_ns / 1e3)
+    return f"{rank}GPU {each.device}: busy {busy:.1%} of {window}{split}{together}."
 
 
 def _profiled(parts: Sequence[Row]) -> str:

@@ -56,10 +56,8 @@ class CollectCommand(options.SettingsCommand):
         for name, uses in owners.items():
             first = uses[0][1]
             if first.option in taken:
-                raise FiprofError(
-                    f"a workload's parameter has the name of the command's own option {first.option}",
-                    "give the field of its Params another name",
-                )
+                what = f"a workload's parameter has the name of the command's own option {first.option}"
+                raise FiprofError(what, "give the field of its Params another name")
             about = f"{first.help} ({first.valid}; {format_value(first.default)})"
             words = f"{about}. For {', '.join(owner for owner, _ in uses)}."
             own.append(options.Option([first.option, name], heading=HEADING, metavar="LIST", help=words))

@@ -229,10 +229,8 @@ def _probe(
         environment |= {key: value for key, value in records["environment"].items() if key != "kind"}
     if finished.outcome == "ok" and "failure" not in records:
         if "call" not in records:
-            raise _CaseError(
-                "the case ended the process with exit status 0 before its first call was done",
-                "its output stands in the log; --keep keeps it",
-            )
+            what = "the case ended the process with exit status 0 before its first call was done"
+            raise _CaseError(what, "its output stands in the log; --keep keeps it")
         return records["call"]
     log = read_log(command.log)
     message, remedy = explain(records.get("failure"), finished, log)
