@@ -1,10 +1,12 @@
 """The runs recorded in artifacts/recorded, by name; their tables are made once a test session, whoever needs them."""
 
+import contextlib
 import fcntl
 import json
 import lzma
 import os
 import shutil
+import sqlite3
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,20 @@ def two_ranks() -> Run:
 def copied(name: str, into: Path) -> Path:
     """A copy of a parsed run in the folder ``into``, to be changed."""
     return Path(shutil.copytree(parsed(name).path, into / RUNS[name].name))
+
+
+def without_samples(recorded: Path, into: Path) -> Path:
+    """A copy for stand-ins to replay: without samples of the GPU's metrics, and of ncu's report the first bytes."""
+    shutil.copytree(recorded, into)
+    trace, report = into / "nsys/trace.sqlite.xz", into / "ncu/profile.ncu-rep.xz"
+    trace.with_suffix("").write_bytes(lzma.decompress(trace.read_bytes()))
+    with contextlib.closing(sqlite3.connect(trace.with_suffix(""), isolation_level=None)) as connection:
+        connection.execute("DELETE FROM GPU_METRICS")
+        connection.execute("VACUUM")
+    report.with_suffix("").write_bytes(lzma.decompress(report.read_bytes())[:4096])
+    trace.unlink()
+    report.unlink()
+    return into
 
 
 def counted_run(name: str, into: Path) -> Run:

@@ -29,10 +29,11 @@ from fiprof.model import packs
 from fiprof.model.results import CaseResult, read, write
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator import study as orchestrator
+from fiprof.orchestrator.batches import deal, groups, too_large
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench
-from fiprof.orchestrator.study import entries, label, make_plan, mixed, read_study, run_study
+from fiprof.orchestrator.study import entries, label, mixed, read_study, run_study
 from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
@@ -48,26 +49,32 @@ GIB = 2**30
 
 def test_what_does_not_fit_is_skipped_and_said() -> None:
     study = load_definition("flashinfer")
-    costs = entries(study)
-    plan = make_plan(study.cases, costs, done={}, free_bytes=16 * GIB, batch_cases=120)
+    costs = entries(study).values()
+    skipped = too_large(costs, {"memory_total_bytes": 20 * GIB, "memory_used_bytes": 4 * GIB})
     # 2 x 256 x 8192 tokens x 32 heads x 128 elements x 2 bytes of keys and values are 32 GiB.
     largest = (
         "decode[batch=256,kv_len=8192,q_heads=32,kv_heads=32,head_dim=128,page_size=16,"
         "tensor_cores=false,cuda_graph=false,dtype=fp16]"
     )
-    assert plan.skipped[largest] == "does not fit: it needs some 34.0 GiB of device memory, 16.0 GiB are free"
-    assert {dict(case.params)["batch"] for case in study.cases if case.id in plan.skipped} == {128, 256}
-    assert plan.cases + len(plan.skipped) == 214
-    assert not make_plan(study.cases, costs, done={}, free_bytes=139 * GIB, batch_cases=120).skipped
-    assert not make_plan(study.cases, costs, done={}, free_bytes=None, batch_cases=120).skipped
+    assert skipped[largest] == "does not fit: it needs some 34.0 GiB of device memory, 16.0 GiB are free"
+    assert {dict(case.params)["batch"] for case in study.cases if case.id in skipped} == {128, 256}
+    assert not too_large(costs, {"memory_total_bytes": 139 * GIB, "memory_used_bytes": 0})
+    assert not too_large(costs, {})
 
 
-def test_what_is_done_is_not_planned_again() -> None:
-    study = load_definition("flashinfer")
-    done = {case.id: "20261121-120000-decode" for case in study.cases[64:172]}
-    plan = make_plan(study.cases, entries(study), done=done, free_bytes=None, batch_cases=120)
-    assert label(plan.batches[0]) == "prefill (64)"
-    assert (plan.cases, len(plan.done)) == (106, 108)
+def test_on_one_gpu_a_workload_is_parted_only_where_it_must_be() -> None:
+    cases = load_definition("flashinfer").cases
+    norms = "rmsnorm (10), fused_add_rmsnorm (10), add_then_rmsnorm (10), rope (12)"
+    whole = [label(batch) for batch in deal(cases, groups(cases, 120), 1, 120)]
+    assert whole == [f"prefill (64), {norms}", "decode (108)"]
+    parted = [label(batch) for batch in deal(cases, groups(cases, 80), 1, 80)]
+    assert parted == [
+        "prefill (64), decode (6)",
+        "decode (48), rmsnorm (10), rope (12)",
+        "decode (54), fused_add_rmsnorm (10), add_then_rmsnorm (10)",
+    ]
+    (left,) = deal(cases[:64] + cases[172:], groups(cases, 120), 1, 120)
+    assert label(left) == f"prefill (64), {norms}"
 
 
 CASES = '[[cases]]\nworkload = "rope"\n'

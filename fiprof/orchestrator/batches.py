@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,23 @@ from fiprof.analysis.study import FEWEST_ON_AXIS, is_number
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file, packs
 from fiprof.model.finding import Finding, finding, worded
-from fiprof.model.manifest import BASELINE, FILE_NAME, NCU_CASES, NSYS_CASES, Manifest, case_errors, read_manifest
+from fiprof.model.manifest import (
+    BASELINE,
+    FILE_NAME,
+    NCU_CASES,
+    NSYS_CASES,
+    CaseEntry,
+    Manifest,
+    case_errors,
+    read_manifest,
+)
 from fiprof.orchestrator import collect
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.locks import waiting_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.run_folder import Archive, recover
 from fiprof.orchestrator.run_session import Bench, Silent
-from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpus
+from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu, visible_gpus
 from fiprof.workloads.base import Value
 from fiprof.workloads.case import Case
 
@@ -68,8 +77,11 @@ Sizes = tuple[tuple[str, Value], ...]
 Groups = dict[str, dict[Sizes, list[Case]]]
 
 
-def groups(cases: Sequence[Case]) -> Groups:
-    """Workload that is the problem -> its sizes -> the cases that differ in nothing else: their times are compared."""
+def groups(cases: Sequence[Case], whole: int = 0) -> Groups:
+    """Workload that is the problem -> its sizes -> the cases that differ in nothing else: their times are compared.
+
+    whole: a problem of at most so many cases is not parted by its sizes.
+    """
     by_workload: dict[str, list[Case]] = {}
     for case in cases:
         by_workload.setdefault(case.workload, []).append(case)
@@ -85,6 +97,9 @@ def groups(cases: Sequence[Case]) -> Groups:
         for case in members:
             params = case.params
             units.setdefault(tuple([params[place] for place in places]), []).append(case)
+    for problem, units in found.items():
+        if len(together := list(chain.from_iterable(units.values()))) <= whole:
+            found[problem] = {(): together}
     return found
 
 
@@ -99,22 +114,20 @@ def deal(cases: Sequence[Case], grouped: Groups, boards: int, most: int) -> list
     Cases that differ in options of solving alone share a batch, and so a board: no comparison straddles boards.
     grouped: these and others.
     """
-    found = grouped
     if len(cases) < sum(len(unit) for by_size in grouped.values() for unit in by_size.values()):
         wanted = set(cases)
-        kept = {
-            name: {axes: [case for case in unit if case in wanted] for axes, unit in by_size.items()}
+        grouped = {
+            name: {axes: left for axes, unit in by_size.items() if (left := [each for each in unit if each in wanted])}
             for name, by_size in grouped.items()
         }
-        found = {name: {axes: unit for axes, unit in by_size.items() if unit} for name, by_size in kept.items()}
-    units = sum(map(len, found.values()))
+    units = sum(map(len, grouped.values()))
     count = min(boards * -(-len(cases) // (boards * most)), units)
     while True:
         batches: list[list[list[Case]]] = [[] for _ in range(count)]
         lengths = [0] * count
-        for by_size in found.values():
+        for by_size in filter(None, grouped.values()):
             total, number = sum(map(size, by_size)), sum(map(len, by_size.values()))
-            heap = [(0.0, lengths[place], place) for place in range(count)]
+            heap = [(lengths[place] / number, lengths[place], place) for place in range(count)]
             heapq.heapify(heap)
             for axes, unit in sorted(by_size.items(), key=lambda item: -size(item[0])):
                 load, _, place = heap[0]
@@ -125,9 +138,7 @@ def deal(cases: Sequence[Case], grouped: Groups, boards: int, most: int) -> list
         if (longest := max(lengths, default=0)) <= most or count == units:
             break
         count = min(count + boards * -(-count * (longest - most) // (most * boards)), units)
-    order = {case: place for place, case in enumerate(cases)} if len(cases) <= most * boards else None
-    made = (chain.from_iterable(units) for units in batches)
-    return [tuple(sorted(batch, key=order.__getitem__) if order else batch) for batch in made]
+    return [tuple(chain.from_iterable(units)) for units in batches]
 
 
 def anchors(grouped: Groups) -> tuple[Case, ...]:
@@ -149,20 +160,13 @@ def fillers(grouped: Groups) -> tuple[Case, ...]:
     return tuple(found.values())
 
 
-def too_large(bytes_read: int, bytes_written: int, free_bytes: int | None) -> str:
-    """Why a case is not measured on a GPU with so much free memory; empty where it is. None: nobody knows."""
+def too_large(cases: Iterable[CaseEntry], state: Mapping[str, Any]) -> dict[str, str]:
+    """Case id -> why, of those that do not fit into the free memory of a GPU in this state, where that says it."""
+    free = state["memory_total_bytes"] - state["memory_used_bytes"] if state else inf
     # Roughly: inputs, outputs, the comparison with the reference, and what is always there.
-    needed = bytes_read + CHECK_COPIES * bytes_written + FIXED_BYTES
-    if free_bytes is None or needed <= free_bytes:
-        return ""
-    return (
-        f"does not fit: it needs some {needed / 2**30:.1f} GiB of device memory, {free_bytes / 2**30:.1f} GiB are free"
-    )
-
-
-def free_bytes(state: Mapping[str, Any]) -> int | None:
-    """Of a GPU's memory, by its state; None where the driver does not say."""
-    return state["memory_total_bytes"] - state["memory_used_bytes"] if state else None
+    needed = {each.id: each.bytes_read + CHECK_COPIES * each.bytes_written + FIXED_BYTES for each in cases}
+    words = "does not fit: it needs some {:.1f} GiB of device memory, {:.1f} GiB are free"
+    return {name: words.format(each / 2**30, free / 2**30) for name, each in needed.items() if each > free}
 
 
 # The worker
@@ -215,22 +219,24 @@ class Outcome:
     message: str = ""
     """What went wrong; empty for nothing."""
     remedy: str = ""
+    warnings: list[str] = field(default_factory=list)
+    """The run's."""
     schema_version: int = 1
 
 
-def measure(job: Job, stopping: threading.Event | None = None) -> Outcome:
+def measure(job: Job, bench: Bench | None = None, free: threading.Event | None = None) -> Outcome:
     """Measure a batch on a GPU that is visible and free, unless a complete run holds it already.
 
-    A GPU that is disturbed meanwhile makes the run fail. stopping: set by somebody who wants it to end.
-    Raises Interrupted.
+    A GPU that is disturbed meanwhile makes the run fail. bench: of who can stop it. free: of a session that measures
+    in its own process, on the GPU that it names: set once that has measured, and may measure the next; what disturbs
+    it is a warning there, as in any run. Raises Interrupted.
     """
-    supervisor = Supervisor(stopping=stopping)
-    bench = Bench(Archive(Path(job.folder)), Silent(), supervisor)
+    bench = bench or Bench(Archive(Path(job.folder)), Silent(), Supervisor())
     try:
         with files.file_errors(job.path(".lock")):
             job.path(".lock").parent.mkdir(parents=True, exist_ok=True)
-        with waiting_lock(job.path(".lock"), supervisor.stopping):
-            return _earlier(job) or _measure(job, bench)
+        with waiting_lock(job.path(".lock"), bench.executor.stopping):
+            return _earlier(job) or _measure(job, bench, free)
     except Interrupted:
         raise
     except FiprofError as error:
@@ -253,35 +259,38 @@ def _earlier(job: Job) -> Outcome | None:
     return None
 
 
-def _measure(job: Job, bench: Bench) -> Outcome:
+def _measure(job: Job, bench: Bench, free: threading.Event | None) -> Outcome:
     """Raises FiprofError for what is no case's fault."""
     tools = collect.require_tools(job.request)
-    with bench.holding_one(*visible_gpus()) as gpu:
-        bench = dataclasses.replace(bench, executor=Supervisor(gpu_env(gpu), bench.executor.stopping))
-        state, costs = _left_alone(gpu, bench), collect.case_entries(job.request)
-        why = {each.id: too_large(each.bytes_read, each.bytes_written, free_bytes(state)) for each in costs}
-        cases = tuple(case for case in job.request.cases if not why[case.id])
-        skipped = {case.id: why[case.id] for case in job.own if why[case.id]}
-        request = dataclasses.replace(job.request, cases=cases)
+    with bench.holding_one(*([visible_gpu(job.request.gpu)] if free else visible_gpus())) as gpu:
+        bench = dataclasses.replace(bench, progress=bench.progress.without_lines())
+        if not free:
+            bench = dataclasses.replace(bench, executor=Supervisor(gpu_env(gpu), bench.executor.stopping))
+        state = gpu_state(gpu) if free else _left_alone(gpu, bench)
+        unfit = too_large(collect.case_entries(job.request), state)
+        skipped = {case.id: unfit[case.id] for case in job.own if case.id in unfit}
         if len(skipped) == len(job.own):
             return Outcome(gpu=gpu, skipped=skipped)
-        fill_cache(job, bench, str(state.get("compute_capability", "")))
+        if job.filling:
+            fill_cache(job, bench, str(state.get("compute_capability", "")))
+        cases = tuple(case for case in job.request.cases if case.id not in unfit)
         began = time.monotonic()
-        collection = collect.start(request, tools, gpu, bench, job.key)
-        with _watching(gpu) as during:
+        collection = collect.start(dataclasses.replace(job.request, cases=cases), tools, gpu, bench, job.key)
+        with contextlib.nullcontext() if free else _undisturbed(collection, gpu):
             collection.measure()
-        with collection.collecting():
-            _require_undisturbed(collection, during)
         measuring_s = round(time.monotonic() - began, 1)
-    result = collection.conclude()
+    if free and not collection.problem:
+        free.set()
+    # Ctrl-C ends the measuring; the tables of what a session measured before take seconds, and are made.
+    result = collection.conclude(Supervisor() if free else None)
     if isinstance(result.problem, Interrupted):
         raise result.problem
-    said = Outcome(result.path.name, gpu, measuring_s, round(time.monotonic() - began - measuring_s, 1), {}, skipped)
+    manifest, tables_s = read_manifest(result.path), round(time.monotonic() - began - measuring_s, 1)
     if (problem := result.problem) is None:
-        return said
-    at_fault = culprits(result.path, read_manifest(result.path))
+        return Outcome(result.path.name, gpu, measuring_s, tables_s, skipped=skipped, warnings=list(manifest.warnings))
+    at_fault = culprits(result.path, manifest)
     set_aside(Path(job.folder), result.path.name)
-    return dataclasses.replace(said, run="", failed=at_fault, message=problem.message, remedy=problem.remedy)
+    return Outcome(gpu=gpu, failed=at_fault, skipped=skipped, message=problem.message, remedy=problem.remedy)
 
 
 def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
@@ -292,7 +301,7 @@ def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
     with files.file_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with waiting_lock(folder / "lock", bench.executor.stopping):
-        if job.filling and not (folder / "done").exists():
+        if not (folder / "done").exists():
             request = dataclasses.replace(job.request, cases=job.filling, rounds=1, iterations=1, warmup=0, check=False)
             with files.scratch(folder) as made:
                 command = CollectCommands(made, {}, request.timeout_s, request).plain()
@@ -345,23 +354,31 @@ def _left_alone(gpu: str, bench: Bench) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _watching(gpu: str) -> Iterator[list[dict[str, Any]]]:
-    """The states of a GPU during a block, which come while it lasts; of its processes only those of others."""
-    states: list[dict[str, Any]] = []
+def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
+    """Look at a GPU while a block measures, and note a look in the run, which fails where something disturbed it."""
+    during: list[dict[str, Any]] = []
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(WATCH_S):
             if state := gpu_state(gpu):
-                states.append({**state, "other_processes": _others(state["other_processes"])})
+                during.append({**state, "other_processes": _others(state["other_processes"])})
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
     try:
-        yield states
+        yield
     finally:
         ended.set()
         looking.join()
+    states = collection.folder.manifest.environment.get("gpu_state", {})
+    before, after = (states.get(when) or {} for when in ("before", "after"))
+    with collection.collecting():
+        if during:
+            collection.folder.note_environment({"gpu_state": {**states, "during": during[len(during) // 2]}})
+        if found := disturbances([before, *during, after]):
+            what = "; ".join(map(worded, found))
+            raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")
 
 
 def _others(listed: Sequence[str]) -> list[str]:
@@ -371,17 +388,6 @@ def _others(listed: Sequence[str]) -> list[str]:
     # Where none is known, the driver may count processes otherwise than this container.
     ours_known = bool(own & by_pid.keys())
     return [text for pid, text in by_pid.items() if pid not in own and (ours_known or psutil.pid_exists(pid))]
-
-
-def _require_undisturbed(collection: collect.Collection, during: Sequence[Mapping[str, Any]]) -> None:
-    """Note the states in the run. Raises FiprofError naming what disturbed it."""
-    states = collection.folder.manifest.environment.get("gpu_state", {})
-    before, after = (states.get(when) or {} for when in ("before", "after"))
-    if during:
-        collection.folder.note_environment({"gpu_state": {**states, "during": during[len(during) // 2]}})
-    if found := disturbances([before, *during, after]):
-        what = "; ".join(map(worded, found))
-        raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")
 
 
 def disturbances(states: Sequence[Mapping[str, Any]]) -> list[Finding]:
@@ -408,5 +414,6 @@ def main() -> None:
     stopping, (job, out) = threading.Event(), map(Path, sys.argv[1:])
     interrupts.ask_first(stopping.set)
     with contextlib.suppress(Interrupted, KeyboardInterrupt):
-        outcome = measure(json_file.read(job, Job, "fiprof study writes it"), stopping)
+        asked = json_file.read(job, Job, "fiprof study writes it")
+        outcome = measure(asked, Bench(Archive(Path(asked.folder)), Silent(), Supervisor(stopping=stopping)))
         files.write_whole(out, json_file.encode(outcome))

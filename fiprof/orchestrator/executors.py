@@ -1,4 +1,4 @@
-"""Who measures a study's batches: every GPU of this machine, Slurm by submitit, Dask, or any executor from Python.
+"""Who measures a study's batches: this process, every GPU of this machine, Slurm by submitit, Dask, or any executor.
 
 submitit and Dask are imported where they are named.
 """
@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file
-from fiprof.orchestrator.batches import JOBS, Job, Outcome
+from fiprof.orchestrator.batches import JOBS, Job, Outcome, measure
 from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import visible_gpus
 
 ASKING_S = 5.0
@@ -32,12 +33,12 @@ KINDS = "local, local:2, slurm:partition=NAME,gpus=1,exclusive, submitit-local o
 class Workers(NamedTuple):
     """Who measures, and what is known of them."""
 
-    submit: Callable[[Any, Any], Any]
-    """Hands a function and its argument out; gives ``done()`` and ``result()``, as ``concurrent.futures`` have them."""
+    submit: Callable[[Job], Any]
+    """Hands a batch out; gives ``done()`` and ``result()``, as ``concurrent.futures`` have them."""
     boards: int | None = None
     """GPUs that measure at the same time; None where nobody knows."""
-    most: int | None = None
-    """Batches that are handed out at a time; None for all."""
+    room: Callable[[int], bool] = lambda running: True  # noqa: ARG005
+    """Whether another batch may be handed out beside so many."""
     attach: Callable[[str], Any] | None = None
     """What an earlier session handed out, by its ``job_id``; None where nothing outlives its session."""
     here: bool = False
@@ -45,24 +46,32 @@ class Workers(NamedTuple):
 
 
 @contextlib.contextmanager
-def opened(on: Any, folder: Path, stopping: threading.Event, retries: int = 0) -> Iterator[Workers]:
-    """The workers that ``--on`` names, or an executor from Python, for the length of a block.
+def opened(on: Any, bench: Bench) -> Iterator[Workers]:
+    """The workers that ``--on`` names, an executor from Python, or for None this process, for the length of a block.
 
-    folder: the study's. stopping: set by somebody who wants this machine's to end. retries: of what Dask's lost.
-    Raises FiprofError (exit status 2) for a name that means none, or what is not installed.
+    bench: the study's. Raises FiprofError (exit status 2) for a name that means none, or what is not installed.
     """
-    if not isinstance(on, str):
-        yield Workers(on.submit, getattr(on, "_max_workers", None))
-        return
-    kind, _, words = on.partition(":")
-    if kind == "local" and (not words or words.isdigit()):
+    kind, _, words = on.partition(":") if isinstance(on, str) else ("", "", "")
+    if on is None:
+        free = threading.Event()
+
+        def measure_here(job: Job) -> Any:
+            free.clear()
+            return threads.submit(measure, job, bench, free)
+
+        # One has the GPU, the other makes tables.
+        with ThreadPoolExecutor(2) as threads:
+            yield Workers(measure_here, 1, lambda running: not running or free.is_set(), here=True)
+    elif not isinstance(on, str):
+        yield Workers(functools.partial(on.submit, measure), getattr(on, "_max_workers", None))
+    elif kind == "local" and (not words or words.isdigit()):
         every = visible_gpus()
         gpus = every[: int(words or len(every))]
         if not gpus or len(gpus) < int(words or 0):
             raise FiprofError(f"--on {on}: {len(every)} GPUs are visible here", "local takes them all", exit_code=2)
-        supervisor, number = Supervisor(stopping=stopping), itertools.count()
+        supervisor, number = Supervisor(stopping=bench.executor.stopping), itertools.count()
 
-        def hand_out(_: Any, job: Job) -> Any:
+        def hand_out(job: Job) -> Any:
             # Each looks for a free GPU from the next one on. Twice as many as there are: some make tables, or wait.
             first = next(number) % len(gpus)
             return threads.submit(_process, job, ",".join(gpus[first:] + gpus[:first]), supervisor)
@@ -70,12 +79,12 @@ def opened(on: Any, folder: Path, stopping: threading.Event, retries: int = 0) -
         with ThreadPoolExecutor(2 * len(gpus)) as threads:
             yield Workers(hand_out, len(gpus), here=True)
     elif kind in ("slurm", "submitit-local"):
-        yield _submitit(kind, words, folder)
+        yield _submitit(kind, words, bench.archive.root.resolve() / JOBS)
     elif kind == "dask":
-        distributed = _imported("distributed")
-        with distributed.Client(words or None) as client, client.get_executor(pure=False, retries=retries) as executor:
+        distributed = imported("distributed")
+        with distributed.Client(words or None) as client, client.get_executor(pure=False) as executor:
             workers = client.scheduler_info(n_workers=-1)["workers"]
-            yield Workers(executor.submit, len(workers) or None)
+            yield Workers(functools.partial(executor.submit, measure), len(workers) or None)
     else:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)
 
@@ -96,23 +105,26 @@ def _process(job: Job, gpus: str, supervisor: Supervisor) -> Outcome:
 
 
 def _submitit(kind: str, words: str, folder: Path) -> Workers:
-    """words: options of sbatch, as submitit calls them; ``gpus`` are those of a batch, ``jobs`` as many at a time."""
-    submitit = _imported("submitit")
+    """words: as submitit calls sbatch's; ``gpus`` are a batch's, ``jobs`` as many at a time. folder: for its files."""
+    submitit = imported("submitit")
     given = dict(word.partition("=")[::2] for word in words.split(",") if word)
     options: dict[str, Any] = {name: int(text) if text.isdigit() else text or True for name, text in given.items()}
     jobs = options.pop("jobs", None)
     if "gpus" in options:
         options["gpus_per_node"] = options.pop("gpus")
     try:
-        made = submitit.SlurmExecutor(folder / JOBS) if kind == "slurm" else submitit.LocalExecutor(folder / JOBS)
+        made = (submitit.SlurmExecutor if kind == "slurm" else submitit.LocalExecutor)(folder)
         made.update_parameters(**options)
     except (RuntimeError, ValueError, TypeError) as error:
         why, remedy = str(error).partition("\n")[0], "options are those of submitit, e.g. partition=NAME"
         raise FiprofError(f"--on {kind}: {why}", remedy, exit_code=2) from error
+    workers = Workers(functools.partial(made.submit, measure), jobs, lambda running: not jobs or running < jobs)
     if kind != "slurm":
-        return Workers(made.submit, jobs, jobs)
-    again = functools.partial(submitit.SlurmJob, folder / JOBS)
-    return Workers(lambda *call: SlurmBatch(made.submit(*call)), jobs, jobs, lambda number: SlurmBatch(again(number)))
+        return workers
+    return workers._replace(
+        submit=lambda job: SlurmBatch(made.submit(measure, job)),
+        attach=lambda number: SlurmBatch(submitit.SlurmJob(folder, number)),
+    )
 
 
 class SlurmBatch:
@@ -136,7 +148,8 @@ class SlurmBatch:
         return found
 
 
-def _imported(module: str) -> Any:
+def imported(module: str) -> Any:
+    """A module of an extra. Raises FiprofError (exit status 2) where it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

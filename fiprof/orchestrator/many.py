@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -24,14 +25,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import psutil
 
 from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.manifest import FILE_NAME, read_manifest
+from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.orchestrator import executors
 from fiprof.orchestrator.process import describe_exit
 from fiprof.orchestrator.run_folder import Archive
@@ -40,11 +41,8 @@ RETRIES = 2
 """Of a trace whose worker died, by Dask."""
 LOOK_S = 0.5
 """Between two looks at a process."""
-MEMORY_SHARE = 0.9
-"""Of this machine's memory, for all processes together."""
-LEAST_BYTES = 1 << 29
-"""That each may take in any case."""
-CHILD = "from fiprof.orchestrator.many import main; main()"
+MEMORY_SHARE, LEAST_BYTES = 0.9, 1 << 29
+"""Of this machine's memory all processes may take so much together, and each so much in any case."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +68,6 @@ class Outcome(NamedTuple):
     """Where it lies; empty where there is none."""
     problem: str = ""
     """What was wrong with the trace; empty where nothing was."""
-
-
-class _Imported(TypedDict, total=False):
-    """What is read of a manifest to know what was imported."""
-
-    status: str
-    imported: list[dict[str, Any]]
 
 
 def sources(patterns: Sequence[str]) -> list[str]:
@@ -105,21 +96,20 @@ def imported(root: str) -> set[str]:
         manifests = (files.read_bytes(Path(root) / name, FILE_NAME) for name in Archive(Path(root)).names())
     for manifest in manifests:
         with contextlib.suppress(MisfitError):
-            read = decode(manifest, _Imported)
-            if read.get("status") == "complete":
-                found.update(str(each.get("source")) for each in read.get("imported", ()))
+            if (read := decode(manifest, Manifest)).status == "complete":
+                found.update(each.source for each in read.imported)
     return found
 
 
 def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iterator[Outcome]:
     """Import traces, each outcome as it comes.
 
-    on: ``local``, ``local:N`` (N at a time; as many as this machine has processors), or ``dask:…``, see
-    :func:`executors.opened`. Raises FiprofError (exit status 2) for another name, Interrupted.
+    on: ``local``, ``local:N`` (N at a time; as many as this machine has processors), or ``dask:…``.
+    Raises FiprofError (exit status 2) for another name, Interrupted.
     """
     kind, _, words = on.partition(":")
+    submit: Any
     with contextlib.ExitStack() as held:
-        submit: Any
         if kind == "local" and (not words or words.isdigit()):
             count = min(int(words or len(os.sched_getaffinity(0))) or 1, len(jobs))
             share = int(psutil.virtual_memory().total * MEMORY_SHARE / count)
@@ -129,8 +119,8 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
             takes = "it takes local, local:2, dask or dask:tcp://HOST:PORT"
             raise FiprofError(f"--on {on} names nothing that imports", takes, exit_code=2)
         else:
-            workers = held.enter_context(executors.opened(on, Path(), stopping, retries=RETRIES))
-            submit = workers.submit
+            client = held.enter_context(executors.imported("distributed").Client(words or None))
+            submit = held.enter_context(client.get_executor(pure=False, retries=RETRIES)).submit
         futures = {submit(import_one, job, *([stopping] if kind == "local" else [])): job for job in jobs}
         try:
             for future in as_completed(futures):
@@ -162,7 +152,7 @@ def import_one(job: Job, stopping: threading.Event | None = None) -> Outcome:
     if child is None or child.poll() is not None:
         # It ends with its input.
         child = _CHILDREN[threading.get_ident()] = subprocess.Popen(
-            [sys.executable, "-c", CHILD],
+            [sys.executable, "-c", "from fiprof.orchestrator.many import main; main()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     assert child.stdin and child.stdout
@@ -183,30 +173,24 @@ def import_one(job: Job, stopping: threading.Event | None = None) -> Outcome:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     status = child.wait()
-    if problem == "interrupted":
+    if stopping is not None and stopping.is_set():
         raise Interrupted
     return Outcome(job.source, problem=problem or f"its process {describe_exit(status)}")
 
 
 def _taken(pid: int) -> int:
     """Bytes that a process and those that it started have in memory."""
-    total = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        for each in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                total += each.memory_info().rss
-    return total
+        return sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
+    return 0
 
 
 def _worker_bytes() -> int | None:
     """What a task may take of the memory of the Dask worker that this is; None outside of one, and without a limit."""
     with contextlib.suppress(ImportError, ValueError, AttributeError):
-        from distributed import get_worker
-
-        worker = get_worker()
-        limit = worker.memory_manager.memory_limit
-        return int(limit / worker.state.nthreads) if limit else None
+        worker = importlib.import_module("distributed").get_worker()
+        return int((worker.memory_manager.memory_limit or 0) / worker.state.nthreads) or None
     return None
 
 

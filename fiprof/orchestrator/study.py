@@ -12,7 +12,6 @@ import time
 import tomllib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,20 +30,20 @@ from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelRe
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings, settings_of, shared
 from fiprof.orchestrator import batches, collect, executors
-from fiprof.orchestrator.batches import Job, Outcome, culprits, set_aside
+from fiprof.orchestrator.batches import Job, Outcome, set_aside
 from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.parse import parse_all, whole
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive, recover
-from fiprof.orchestrator.run_session import Bench, Result, Silent
-from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
-from fiprof.text import join_words
+from fiprof.orchestrator.run_session import Bench, Silent
+from fiprof.text import count, join_words
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
 
 MOST_FAILURES = 3
-"""Batches that may fail one after the other, each by a case that took its process with it, before the study ends."""
+"""Times that a batch is measured again before it is given up; in one process, batches that may fail one after the
+other, each by a case that took its process with it, before the study ends."""
 POLL_S = 0.05
 
 
@@ -176,69 +175,7 @@ def _settings(given: Mapping[str, Any], where: str) -> StudySettings:
     return settings
 
 
-# Plan
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A session."""
-
-    batches: tuple[tuple[Case, ...], ...]
-    skipped: Mapping[str, str]
-    """Case id -> why it is not measured on this GPU."""
-    done: Mapping[str, str]
-    """Case id -> the run that holds it, or why it failed."""
-
-    @property
-    def cases(self) -> int:
-        """Still to be measured."""
-        return sum(map(len, self.batches))
-
-
-def make_plan(
-    cases: Sequence[Case],
-    entries: Mapping[str, CaseEntry],
-    *,
-    done: Mapping[str, str],
-    free_bytes: int | None,
-    batch_cases: int,
-) -> Plan:
-    """The cases that are not done and fit, in batches that share processes, each of at most ``batch_cases``.
-
-    A workload's cases stay together where they fit, and are split evenly where not; small workloads share a batch up
-    to half of that number. entries: case id -> its cost. free_bytes: of the GPU's memory; None where the driver does
-    not say.
-    """
-    skipped = {}
-    by_workload: dict[str, list[Case]] = {}
-    for case in cases:
-        if case.id in done:
-            continue
-        if why := batches.too_large(entries[case.id].bytes_read, entries[case.id].bytes_written, free_bytes):
-            skipped[case.id] = why
-        else:
-            by_workload.setdefault(case.workload, []).append(case)
-    made: list[tuple[Case, ...]] = []
-    for group in by_workload.values():
-        parts = -(-len(group) // batch_cases)
-        for part in range(parts):
-            piece = tuple(group[part * len(group) // parts : (part + 1) * len(group) // parts])
-            if made and len(made[-1]) + len(piece) <= batch_cases // 2:
-                made[-1] += piece
-            else:
-                made.append(piece)
-    return Plan(tuple(made), skipped, {case.id: done[case.id] for case in cases if case.id in done})
-
-
-def plan_session(definition: Definition, only: Sequence[str], done: Mapping[str, str], gpu: str) -> Plan:
-    """What there is to do on this GPU. gpu: its UUID or index."""
-    return make_plan(
-        definition.only(only),
-        entries(definition),
-        done=done,
-        free_bytes=batches.free_bytes(gpu_state(gpu)),
-        batch_cases=definition.settings.batch_cases,
-    )
+# Batches
 
 
 def entries(definition: Definition) -> dict[str, CaseEntry]:
@@ -269,7 +206,7 @@ class Session:
     """complete, interrupted or failed; a killed one stays interrupted."""
     batches: list[dict[str, Any]] = field(default_factory=list)
     """Where the time of each went, for people who wonder: run, cases, measuring_s (its part on the GPU), tables_s
-    (while the next one had the GPU), steps_s (plain, nsys, ncu, the exports; ncu's process waits for nsys's end)."""
+    (while the next one had the GPU)."""
 
 
 @dataclass(frozen=True)
@@ -523,7 +460,7 @@ def run_study(
     """Measure what the study's folder, the bench's archive, does not hold yet, and write its results.
 
     python, gpu: as of :class:`PackRequest`. only: workloads to measure; all without. on: who measures, as
-    :func:`executors.opened` takes it; None for this process, on one GPU.
+    :func:`executors.opened` takes it.
     Raises FiprofError before anything is made for a folder of something else, a missing tool, or a GPU that is taken;
     Interrupted when told to stop; and what ends a batch by something else than one of its cases. What was measured
     is kept, and its results are written.
@@ -531,23 +468,18 @@ def run_study(
     cases, path = definition.only(only), bench.archive.root
     request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **shared(definition.settings))
     asked = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
-    tools = collect.require_tools(request) if cases and on is None else {}
+    if cases and on is None:
+        collect.require_tools(request)
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):
         folder = open_folder(path, definition)
         folder.begin()
         try:
             here, whole = True, True
-            if cases and on is not None:
-                with executors.opened(on, path.resolve(), bench.executor.stopping) as workers:
+            if cases:
+                with executors.opened(on, bench) as workers:
                     here = workers.here
-                    whole = _Distributed(definition, folder, request, workers, bench).measure()
-            elif cases:
-                uuid = visible_gpu(gpu)
-                with bench.holding(uuid):
-                    plan = plan_session(definition, only, folder.done(), uuid)
-                    folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
-                    _Batches(folder, request, tools, uuid, bench, plan.cases).measure(plan)
+                    whole = _Batches(definition, folder, request, workers, bench, on is None).measure()
             for name in definition.extras:
                 if name in only or (here and definition.settings.extras and not only):
                     began = time.monotonic()
@@ -574,8 +506,8 @@ def run_study(
     return info
 
 
-class _Distributed:
-    """The batches of a session that several workers measure, each on a GPU of its own."""
+class _Batches:
+    """The batches of a session, which this process measures on one GPU, or workers, each on a GPU of its own."""
 
     def __init__(
         self,
@@ -584,36 +516,45 @@ class _Distributed:
         request: CollectRequest,
         workers: executors.Workers,
         bench: Bench,
+        alone: bool,
     ) -> None:
-        """request: for all cases that are asked for."""
-        self.folder, self.workers, self.bench = folder, workers, bench
-        self.request = dataclasses.replace(request, argv=definition.argv)
-        self.groups = batches.groups(definition.cases)
-        self.anchors, self.filling = batches.anchors(self.groups), batches.fillers(self.groups)
+        """request: for all cases that are asked for. alone: this process measures."""
+        self.folder, self.workers, self.bench, self.alone = folder, workers, bench, alone
+        self.request = request if alone else dataclasses.replace(request, argv=definition.argv)
         self.most = definition.settings.batch_cases
+        self.groups = batches.groups(definition.cases, self.most if alone else 0)
+        self.anchors = () if alone else batches.anchors(self.groups)
+        self.filling = () if alone else batches.fillers(self.groups)
         self.without = tuple(sorted(folder.runs().keys() - folder.pooled().keys()))
+        self.waiting: deque[Job] = deque()
         self.running: dict[Any, Job] = {}
-        self.tries: Counter[str] = Counter()
+        # How often a batch failed; alone, under no name, how many did one after the other.
+        self.tries: dict[str, int] = {}
         self.problem: FiprofError | None = None
+        # Cases to measure, and those that were, or are left out.
+        self.total = self.ended = 0
         self.begin = clock.monotonic()
 
-    def jobs(self) -> list[Job]:
+    def _plan(self) -> None:
         """What is not done yet, in batches; those that a cluster has already as they were handed to it."""
         done, submitted = self.folder.done(), self.folder.manifest.submitted
-        left = list(self.request.cases)
-        if done or submitted:
-            by_id = {case.id: case for case in left if case.id not in done}
+        left = [case for case in self.request.cases if not done or case.id not in done]
+        self.total = len(left)
+        if submitted:
+            by_id = {case.id: case for case in left}
             for number, ids in submitted.items():
-                if cases := tuple(by_id.pop(name) for name in ids if name in by_id):
-                    job, attach = self._job(cases), self.workers.attach if len(cases) == len(ids) else None
-                    self.running[attach(number) if attach else self.workers.submit(batches.measure, job)] = job
+                if by_id.keys() >= set(ids):
+                    job = self._job(tuple(map(by_id.pop, ids)))
+                    if self.workers.attach:
+                        self.running[self.workers.attach(number)] = job
+                    else:
+                        self.waiting.append(job)
             left = list(by_id.values())
         boards = self.workers.boards or max(-(-len(left) // self.most), 1)
-        self.bench.progress.say(
-            f"{len(done)} cases are done already, {len(left)} in batches for {boards} GPUs"
-            f"{f', {len(self.running)} batches handed out before' if self.running else ''}"
-        )
-        return [self._job(batch) for batch in batches.deal(left, self.groups, boards, self.most)]
+        self.waiting.extend(map(self._job, batches.deal(left, self.groups, boards, self.most)))
+        before = f", {len(self.running)} batches handed out before" if self.running else ""
+        handed = f"{len(left)} in {count(len(self.waiting), 'batch', 'batches')} for {count(boards, 'GPU')}{before}"
+        self.bench.progress.say(f"{len(done)} cases are done already, {handed}")
 
     def _job(self, cases: tuple[Case, ...]) -> Job:
         unmeasurable = {**self.folder.manifest.failed, **self.folder.manifest.skipped}
@@ -625,28 +566,33 @@ class _Distributed:
     def measure(self) -> bool:
         """Measure all, or leave it to a cluster; whether all was heard of.
 
-        Raises Interrupted, and the problem of a batch that failed too often once the others are measured.
+        Raises Interrupted, and the problem of a batch that failed too often, once what is under way is measured.
         """
-        waiting, stopping = deque(self.jobs()), self.bench.executor.stopping
-        most = self.workers.most or len(waiting) + len(self.running) + 1
+        self._plan()
+        workers, stopping = self.workers, self.bench.executor.stopping
         try:
-            while waiting or self.running:
-                while waiting and len(self.running) < most:
-                    job = waiting.popleft()
-                    self.running[self.workers.submit(batches.measure, job)] = job
+            while self.waiting or self.running:
+                if stopping.is_set():
+                    self.problem = Interrupted()
+                    if not workers.here:
+                        raise self.problem
+                    self.waiting.clear()
+                while self.waiting and workers.room(len(self.running)):
+                    job = self.waiting.popleft()
+                    self.running[workers.submit(job)] = job
                 self._note_submitted()
-                if self.workers.attach and not self.bench.wait and not waiting:
+                if workers.attach and not self.bench.wait and not self.waiting:
                     self.bench.progress.say(f"{len(self.running)} batches are left to the cluster")
                     return False
                 for pending in [each for each in self.running if each.done()]:
-                    if again := self._take(pending, self.running.pop(pending)):
-                        waiting.append(again)
-                if self.running and stopping.wait(POLL_S):
-                    raise Interrupted
+                    self._take(pending, self.running.pop(pending))
+                self.bench.progress.detail("study", self._so_far)
+                if self.running:
+                    time.sleep(POLL_S)
         finally:
             self._note_submitted()
             self.folder.note(duration_s=self._seconds)
-            for pending in self.running if not self.workers.attach else ():
+            for pending in self.running if not workers.attach else ():
                 pending.cancel()
         self.folder.tidy()
         if self.problem:
@@ -660,16 +606,23 @@ class _Distributed:
         if known != self.folder.manifest.submitted:
             self.folder.update(submitted=known)
 
-    def _take(self, pending: Any, job: Job) -> Job | None:
-        """Note what became of a batch; what is to be measured again of it."""
+    def _take(self, pending: Any, job: Job) -> None:
+        """Note what became of a batch, and put what is to be measured again of it with those that wait."""
         try:
             outcome = pending.result()
         except (Interrupted, KeyboardInterrupt):
-            raise Interrupted from None
+            if not self.workers.here:
+                raise Interrupted from None
+            return
         except Exception as error:
+            if self.alone:
+                raise
             # Each engine says in its own way that a worker is gone.
             outcome = Outcome(message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}")
         say, manifest, left_out = self.bench.progress.say, self.folder.manifest, {**outcome.failed, **outcome.skipped}
+        own, name = job.own, label(job.own)
+        cases = tuple(case for case in own if case.id not in left_out) if outcome.message else ()
+        self.ended += len(own) - len(cases)
         if left_out:
             failed, skipped = {**manifest.failed, **outcome.failed}, {**manifest.skipped, **outcome.skipped}
             self.folder.update(failed=failed, skipped=skipped)
@@ -677,135 +630,37 @@ class _Distributed:
             say(f"left out: {case}: {why}")
         if outcome.run:
             times = {"measuring_s": outcome.measuring_s, "tables_s": outcome.tables_s}
-            self.folder.note({"run": outcome.run, "cases": len(job.own), **times}, duration_s=self._seconds)
+            self.folder.note({"run": outcome.run, "cases": len(own), **times}, duration_s=self._seconds)
             seconds = f"{outcome.measuring_s:.1f} s, tables {outcome.tables_s:.1f} s"
             where = f" on GPU {outcome.gpu}: {seconds}" if outcome.gpu else ", measured before"
-            say(f"{label(job.own)}{where}; {len(self.running)} batches under way; {outcome.run}")
+            say(f"{name}{where}; {self._so_far}; {outcome.run}")
+        for warning in outcome.warnings:
+            say(f"  {warning}")
+        key = "" if self.alone else job.key
+        tries = self.tries.pop(key, 0) + 1
         if not outcome.message:
-            return None
-        cases, tries = tuple(case for case in job.own if case.id not in left_out), self.tries[job.key] + 1
+            return
+        if self.alone and (tries > MOST_FAILURES or not outcome.failed):
+            self.problem = FiprofError(outcome.message, outcome.remedy)
+            self.waiting.clear()
+            return
         if cases and tries > MOST_FAILURES:
-            problem = f"{label(job.own)} failed {tries} times, the last time so: {outcome.message}"
-            self.problem = FiprofError(problem, outcome.remedy or "the same command tries it again")
-            cases = ()
-        say(f"{label(job.own)} is measured again: {outcome.message}" if cases else f"left out: {label(job.own)}")
-        if not cases:
-            return None
+            problem = f"{name} failed {tries} times, the last time so: {outcome.message}"
+            self.problem, cases = FiprofError(problem, outcome.remedy or "the same command tries it again"), ()
+        say(f"{name} is measured again: {outcome.message}" if cases else f"left out: {name}")
         again = self._job(cases)
-        self.tries[again.key] = tries
-        return again
+        self.tries[key and again.key] = tries
+        if cases:
+            self.waiting.append(again)
+
+    @property
+    def _so_far(self) -> str:
+        """How many cases are through, and the time that is left by what they took."""
+        left = self.total - self.ended
+        seconds = self._seconds / self.ended * left if self.ended else 0.0
+        when = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+        return f"{self.ended} of {self.total} cases{f', about {when} left' if seconds else ''}"
 
     @property
     def _seconds(self) -> float:
         return round(clock.monotonic() - self.begin, 1)
-
-
-class _Batches:
-    """The batches of a session: each has the GPU while the tables of the one before are made."""
-
-    def __init__(
-        self, folder: StudyFolder, request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench, total: int
-    ) -> None:
-        """total: cases to measure."""
-        self.folder, self.bench = folder, bench
-        self.request, self.tools, self.gpu, self.total = request, tools, gpu, total
-        # Cases measured, and those whose tables are made; batches that failed one after the other.
-        self.measured = self.concluded = self.failures = 0
-        self.begin = time.monotonic()
-        # Ctrl-C ends the measuring; the tables of what was measured before take seconds, and are made.
-        self.tables = Supervisor()
-        self.concluding: list[Future[None]] = []
-
-    def measure(self, plan: Plan) -> None:
-        """Measure the batches; those at fault are left out of a batch that failed. Raises as :func:`run_study` does."""
-        if plan.done:
-            self.bench.progress.say(f"{len(plan.done)} cases are done already")
-        for case, why in plan.skipped.items():
-            self.bench.progress.say(f"skipped: {case} {why}")
-        if plan.batches:
-            self.bench.progress.say(
-                f"{plan.cases} cases in {len(plan.batches)} batches of a plain, an nsys and an ncu process each; "
-                f"{self.request.rounds} rounds, ncu --set {self.request.ncu_set}"
-            )
-        queue, number = deque(plan.batches), 0
-        try:
-            with ThreadPoolExecutor(1) as pool:
-                while queue:
-                    number, batch = number + 1, queue.popleft()
-                    self._raise_for_tables()
-                    what = f"batch {number} of {number + len(queue)}, {self.measured} of {self.total} cases"
-                    self.bench.progress.detail("study", f"{what}{self._left()}")
-                    began = time.monotonic()
-                    request = dataclasses.replace(self.request, cases=batch)
-                    quiet = dataclasses.replace(self.bench, progress=self.bench.progress.without_lines())
-                    collection = collect.start(request, self.tools, self.gpu, quiet)
-                    collection.measure()
-                    measuring_s = time.monotonic() - began
-                    if collection.problem is not None:
-                        if left := self._failed(batch, collection.conclude(self.tables)):
-                            queue.appendleft(left)
-                        continue
-                    self.failures = 0
-                    self.measured += len(batch)
-                    self.folder.note(duration_s=self._seconds)
-                    self.concluding.append(pool.submit(self._conclude, collection, batch, measuring_s))
-            self._raise_for_tables()
-        finally:
-            self.folder.note(duration_s=self._seconds)
-
-    def _raise_for_tables(self) -> None:
-        """What went wrong with the tables that are finished: with the next batch's it would again."""
-        for concluding in self.concluding:
-            if concluding.done():
-                concluding.result()
-
-    def _conclude(self, collection: collect.Collection, batch: Sequence[Case], measuring_s: float) -> None:
-        """Make a batch's tables, and say how it went. Raises what went wrong."""
-        began = time.monotonic()
-        result = collection.conclude(self.tables)
-        if result.problem is not None:
-            raise result.problem
-        manifest = read_manifest(result.path)
-        tables_s = time.monotonic() - began
-        steps_s = {action.step: round(action.duration_s, 1) for action in manifest.actions}
-        times = {"measuring_s": round(measuring_s, 1), "tables_s": round(tables_s, 1), "steps_s": steps_s}
-        self.folder.note({"run": manifest.name, "cases": len(batch), **times})
-        self.concluded += len(batch)
-        plain, nsys = (steps_s.get(step, 0.0) for step in ("plain", "nsys"))
-        # ncu's process starts beside nsys's and waits for its end.
-        ncu = measuring_s - plain - nsys
-        self.bench.progress.say(
-            f"{label(batch)}: {measuring_s:.1f} s (plain {plain:.1f}, nsys {nsys:.1f}, ncu {ncu:.1f}), "
-            f"tables {tables_s:.1f} s beside the next; {self.concluded} of {self.total} cases{self._left()}; "
-            f"{manifest.name}"
-        )
-        for warning in manifest.warnings:
-            self.bench.progress.say(f"  {warning}")
-
-    def _failed(self, batch: Sequence[Case], result: Result) -> tuple[Case, ...]:
-        """Note the cases that a batch failed by; the others. Raises its problem where none did, or too many failed."""
-        problem = result.problem
-        assert problem is not None
-        if isinstance(problem, Interrupted):
-            raise problem
-        self.failures += 1
-        at_fault = culprits(result.path, read_manifest(result.path))
-        if not at_fault or self.failures > MOST_FAILURES:
-            raise problem
-        set_aside(self.folder.path, result.path.name)
-        self.folder.update(failed={**self.folder.manifest.failed, **at_fault})
-        for case, why in at_fault.items():
-            self.bench.progress.say(f"failed: {case}: {why}; its batch is measured again without it")
-        return tuple(case for case in batch if case.id not in at_fault)
-
-    def _left(self) -> str:
-        """By the time that the cases so far took."""
-        left = self.total - self.measured
-        if not self.measured or left <= 0:
-            return ""
-        seconds = self._seconds / self.measured * left
-        return f", about {seconds / 60:.0f} min left" if seconds > 90 else f", about {seconds:.0f} s left"
-
-    @property
-    def _seconds(self) -> float:
-        return round(time.monotonic() - self.begin, 1)

@@ -52,10 +52,10 @@ def command(
     """
     from pathlib import Path
 
-    from fiprof.orchestrator import study
+    from fiprof.orchestrator import batches, study
     from fiprof.orchestrator.locks import folder_lock
     from fiprof.orchestrator.run_session import Bench
-    from fiprof.orchestrator.tools import visible_gpu
+    from fiprof.orchestrator.tools import gpu_state, visible_gpu
 
     found = study.load(name, quick=quick)
     folder = Path(out) if out else found.folder(archive.root)
@@ -64,16 +64,21 @@ def command(
         raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
     if dry_run:
         done = study.open_folder(folder, found).done() if (folder / STUDY_FILE).exists() else {}
-        plan = study.plan_session(found, split(only), done, visible_gpu(gpu))
+        asked = found.only(split(only))
+        left = [case for case in asked if case.id not in done]
+        most, costs = found.settings.batch_cases, study.entries(found)
+        skipped = batches.too_large((costs[case.id] for case in left), gpu_state(visible_gpu(gpu)))
+        dealt = batches.deal(left, batches.groups(found.cases, most), 1, most)
+        made = [fitting for batch in dealt if (fitting := [case for case in batch if case.id not in skipped])]
         output.data(
-            f"{found.title}: {plan.cases} cases to measure, {len(plan.done)} done, {len(plan.skipped)} do not fit; "
-            f"{len(plan.batches)} batches, {3 * len(plan.batches)} processes on the GPU, into {folder}"
+            f"{found.title}: {len(left) - len(skipped)} cases to measure, {len(asked) - len(left)} done, "
+            f"{len(skipped)} do not fit; {len(made)} batches, {3 * len(made)} processes on the GPU, into {folder}"
         )
-        for number, batch in enumerate(plan.batches, 1):
+        for number, batch in enumerate(made, 1):
             output.data(f"\nbatch {number}: {study.label(batch)}: one plain, one nsys, one ncu process")
             for case in batch:
                 output.data(f"  {case.id}")
-        for case_id, why in plan.skipped.items():
+        for case_id, why in skipped.items():
             output.data(f"\nskipped: {case_id}\n  {why}")
         return
     if results_only:

@@ -1,7 +1,7 @@
 """Stands in for NVIDIA's management library: GPUs that are told apart by the UUID that they are asked for.
 
-FAKE_TROUBLE: a file, and what befalls the one process that makes it, from its fifth look at a GPU on: ``process``,
-``slowdown``, ``power`` or ``ecc``. FAKE_OTHER_DRIVER: the end of the UUIDs of GPUs with another driver.
+FAKE_TROUBLE: a file, and what befalls one process each, those that make the file with it as its ending, from their
+fifth look at a GPU on: ``process,slowdown``, ``power`` or ``ecc``. FAKE_OTHER_DRIVER: the end of the UUIDs of GPUs with another driver.
 """
 
 import os
@@ -25,11 +25,12 @@ def nvmlInit() -> None:  # noqa: N802
 def nvmlDeviceGetHandleByUUID(uuid: str) -> str:  # noqa: N802
     global looks, asked, trouble
     looks, asked = looks + 1, uuid
-    file, _, kind = os.environ.get("FAKE_TROUBLE", "").partition(":")
-    if file and looks == 5:
+    file, _, kinds = os.environ.get("FAKE_TROUBLE", "").partition(":")
+    for kind in kinds.split(",") if file and looks == 5 else ():
         try:
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL))
+            os.close(os.open(f"{file}.{kind}", os.O_CREAT | os.O_EXCL))
             trouble = kind
+            break
         except FileExistsError:
             pass
     return uuid
