@@ -196,22 +196,16 @@ def workers(session: int) -> list[psutil.Process]:
     "a batch's worker dies each time", "it is tried four times; the others are measured, and the study says so"
 )
 def test_a_batch_that_never_ends_well_is_given_up(place: Path, env: Env) -> None:
+    """And tried again by the next command, for which a case takes its process with it, and is left out."""
     words = ("study", "one.toml", "--on", "local", "--out", "refused", "--no-documents")
     done = run_fiprof(*words, cwd=place, env={**env, "FAKE_WORKLOAD": "exit3"})
     assert done.returncode == 1
     assert done.stderr.count("is measured again: the plain run ended with exit status 3") == 3
     assert "failed 4 times, the last time so: the plain run ended with exit status 3" in done.stderr
-    done = run_fiprof(*words, cwd=place, env=env)
-    assert done.returncode == 0, done.stderr
-    assert set(cells(place / "refused").values()) == {1}
-
-
-def test_a_case_that_takes_its_process_with_it_is_left_out(place: Path, env: Env) -> None:
-    words = ("study", "one.toml", "--on", "local", "--out", "dies", "--no-documents")
     done = run_fiprof(*words, cwd=place, env={**env, "FAKE_DIES": "tensor_cores=true"})
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("left out: decode[batch=8,") == 1
-    assert list(cells(place / "dies").values()) == [1]
+    assert list(cells(place / "refused").values()) == [1]
 
 
 @pytest.mark.parametrize(
