@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Env, Fiprof, fake_programs, run_fiprof
-from tests.recorded_runs import RUNS
-
-RECORDED = RUNS["decode"]
+from tests.recorded_runs import RUNS, without_samples
 
 STUDY = """
 name = "small"
@@ -32,20 +30,26 @@ tensor_cores = [false, true]
 DECODE_8_TENSOR = "batch=8,kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cores=true"
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that stands for the GPU."""
+    return without_samples(RUNS["decode"], tmp_path_factory.mktemp("recorded") / "run")
+
+
 @pytest.fixture
 def study(tmp_path: Path, fakes: Env) -> dict[str, str]:
-    """Environment in which ``fiprof study small.toml`` finds its tools; the GPU is that of a recorded run."""
+    """Environment in which ``fiprof study small.toml`` finds its tools."""
     (tmp_path / "small.toml").write_text(STUDY)
-    return {**fakes, "FAKE_RUN": str(RECORDED)}
+    return fakes
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
     """A complete study, to be copied."""
     folder = tmp_path_factory.mktemp("study")
     (folder / "small.toml").write_text(STUDY)
     words = ("study", "small.toml", "--out", "whole", "--no-documents")
-    done = run_fiprof(*words, cwd=folder, env=fake_programs(folder, RECORDED))
+    done = run_fiprof(*words, cwd=folder, env=fake_programs(folder, recorded))
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
     return folder / "whole"
 
