@@ -298,8 +298,7 @@ class _Host:
         named = zip(kinds, self.calls.names, strict=True)
         self.why = [Why(cause, None if cause is Cause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
-        of_threads = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
-        self.ranges = {number: between(found) for number, found in of_threads.items()}
+        self.ranges = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
 
     def explain(self, begins: Ints, stops: Ints, rows: Ints, further: Ints, part: Activity) -> None:
         """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began.
@@ -325,7 +324,8 @@ class _Host:
     def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: Activity) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
         host, width = len(self.calls.names), len(self.phases) + 1
-        in_calls, ranges = self.calls.nested[thread].during(int(begins[0]), int(stops[-1])), self.ranges[thread]
+        meanwhile = int(begins[0]), int(stops[-1])
+        in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         at_begin = in_calls.at(begins)
         waiting = self.drains[at_begin] | self.blocks[at_begin] & (from_ > begins)
@@ -336,7 +336,7 @@ class _Host:
         # Before the launching call, in no call.
         of, starts, ends, _ = between(in_calls, only=True).overlaps(begins, called)
         long = ends - starts >= OWN_WORK_NS
-        within, starts, ends, places = ranges.overlaps(starts, ends)
+        within, starts, ends, places = between(ranges.during(*meanwhile)).overlaps(starts, ends)
         found.append((of[within], host + long[within], places, ends - starts))
         if (kept := long[within]).any():
             part.host.append((self.threads[thread], starts[kept], ends[kept], places[kept]))

@@ -184,7 +184,8 @@ def percentiles(of: Any, **names: int) -> Row:
 
 
 def _number(said: Said, words: Sequence[str]) -> int:
-    return next((value for word in words if isinstance(value := said.get(word), int)), 0)
+    known = () if said.keys().isdisjoint(words) else words
+    return next((value for word in known if isinstance(value := said.get(word), int)), 0)
 
 
 def says(text: str) -> Said:

@@ -317,10 +317,14 @@ def repeated(names: Sequence[str] | Ints) -> tuple[int, int, int] | None:
     it and comes FEWEST_STEPS times or more; None where nothing does, or too long. One kernel alone is no layer."""
     if len(names) > LONGEST_STEP:
         return None
-    codes = np.unique(names, return_inverse=True)[1]
+    distinct, codes = np.unique(names, return_inverse=True)
     best: tuple[int, int, int] | None = None
-    for period in range(2, min(len(codes) // FEWEST_STEPS, LONGEST_PERIOD) + 1):
+    for period in range(2, min(len(codes) // FEWEST_STEPS, LONGEST_PERIOD) + 1) if len(distinct) > 1 else ():
+        if best and len(codes) <= 1.1 * best[1] * best[2]:
+            break
         same = codes[period:] == codes[:-period]
+        if np.count_nonzero(same) + period < COVERED * len(codes):
+            continue
         edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
         if not len(edges):
             continue

@@ -17,7 +17,6 @@ from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.ranks import COLLECTIVE
-from fiprof.model.spans import Stretches
 
 NEIGHBOURS = 15
 """Steps whose median a step is held against: what is usual may change as a sequence grows."""
@@ -69,12 +68,10 @@ def explained(
     lengths = moments.length[rows].astype(float)
     others = np.setdiff1d(np.arange(len(rows)), [*slow])
     usual = np.interp(np.arange(len(rows)), others, usual_length(lengths[others])) if slow else lengths
-    calling = calls(moments.run).nested.get(moments.thread)
-    outside = between(calling, only=True) if slow and calling else None
     for number, other in slow.items():
         place, like, excess = int(rows[number]), int(rows[other]), float(lengths[number] - usual[number])
         where = _where(moments, place)
-        done, less = (_work(moments, each, kernels[each], outside) for each in (place, like))
+        done, less = (_work(moments, each, kernels[each]) for each in (place, like))
         more = {part: work - less.get(part, 0) for part, work in done.items()}
         cause = _cause(more, excess, (moments.name(place), moments.name(like), where["of"]))
         late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
@@ -94,9 +91,8 @@ def explained(
         yield finding("slow_step", words, **where, number=number, place=place, **values)
 
 
-def _work(moments: Moments, place: int, kernels: Launched, outside: Stretches | None) -> dict[Part, Floats]:
-    """What a moment is made of: ns, and how often. outside: when the launching thread, if there is one, is in no CUDA
-    call."""
+def _work(moments: Moments, place: int, kernels: Launched) -> dict[Part, Floats]:
+    """What a moment is made of: ns, and how often."""
     found: dict[Part, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def add(part: str, names: Iterable[str], ns: Iterable[float]) -> None:
@@ -105,10 +101,11 @@ def _work(moments: Moments, place: int, kernels: Launched, outside: Stretches | 
             total[:] = total[0] + each, total[1] + 1
 
     add("kernel", kernels.names, kernels.ns.tolist())
-    if outside:
-        run, begin, end = moments.run, moments.begins[[place]], moments.edges[[place + 1]]
-        _, starts, stops, called = calls(run).nested[moments.thread].overlaps(begin, end)
+    run, begin, end = moments.run, moments.begins[[place]], moments.edges[[place + 1]]
+    if calling := calls(run).nested.get(moments.thread):
+        _, starts, stops, called = calling.overlaps(begin, end)
         add("call", [calls(run).names[name] for name in called], (stops - starts).tolist())
+        outside = between(calling.during(int(begin[0]), int(end[0])), only=True)
         _, starts, stops, _ = outside.overlaps(begin, end)
         work = host_times(run).during(moments.key, starts, stops)
         add("host", (each.label for each in work), work.values())

@@ -141,17 +141,20 @@ class Marks:
         often = chosen & (np.bincount(self.series[chosen], minlength=len(chosen) + 1)[self.series] >= FEWEST_STEPS)
         return often & ~self.inside(often)
 
-    def around(self, chosen: Any) -> Ints:
-        """How many of the chosen ranges, of its thread and domain, each lies in. chosen: a flag of each range."""
-        found = np.zeros(len(self.starts), np.int32)
-        for level in range(1, int(self.depths.max(initial=0)) + 1):
-            here = np.flatnonzero((self.depths == level) & (self.parents != NOTHING))
-            found[here] = found[self.parents[here]] + chosen[self.parents[here]]
+    def around(self, chosen: Any, kind: Any = np.int32) -> Ints:
+        """How many of the chosen ranges, of its thread and domain, each lies in; with ``bool`` whether in one. chosen:
+        a flag of each range."""
+        found = np.zeros(len(self.starts), kind)
+        for _ in range(int(self.depths.max(initial=0))):  # one level more each time; nothing lies around the outermost
+            more = np.append(found + chosen, False)[self.parents]
+            if np.array_equal(more, found):
+                break
+            found = more
         return found
 
     def inside(self, chosen: Any) -> Any:
         """Whether each lies in one of the chosen ranges."""
-        return self.around(chosen) > 0
+        return self.around(chosen, bool)
 
 
 def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:

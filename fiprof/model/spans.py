@@ -139,20 +139,21 @@ def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
             found = [innermost(starts[piece], ends[piece], labels[piece]) for piece in pieces]
             columns = zip(*((each.starts, each.ends, each.labels) for each in found), strict=True)
             return Stretches(*map(np.concatenate, columns))
-    times, begins = np.concatenate([ends, starts]), np.repeat([0, 1], count)
-    # At one moment ends come before beginnings, of these the longest first.
-    order = np.lexsort((np.concatenate([starts, -ends]), begins, times))
-    times, begins = times[order], begins[order]
-    depth = np.cumsum(2 * begins - 1)
-    # Of each depth the last beginning so far is what holds: depths one after the other, a running maximum.
-    by_depth = np.argsort(depth, kind="stable")
-    width = 2 * count + 1
-    began = np.empty(2 * count, np.int64)
-    latest = np.maximum.accumulate(depth[by_depth] * width + np.where(begins == 1, np.arange(1, width), 0)[by_depth])
-    began[by_depth] = latest % width - 1
-    owner = np.append(labels, labels)[order]
-    held = np.flatnonzero((depth[:-1] > 0) & (began[:-1] >= 0) & (times[1:] > times[:-1]))
-    return Stretches(times[held], times[held + 1], owner[began[held]])
+    if ((starts[1:] == starts[:-1]) & (ends[1:] > ends[:-1])).any():  # Of those that begin at once the longest first.
+        order = np.lexsort((-ends, starts))
+        starts, ends, labels = starts[order], ends[order], labels[order]
+    # At one moment ends come before beginnings. A stable sort of what is nearly in order is fast.
+    times = np.concatenate([ends, starts])
+    order = np.argsort(times, kind="stable").astype(np.int32)
+    times, begins = times[order], order >= count
+    depth = np.cumsum(np.where(begins, np.int32(1), np.int32(-1)), dtype=np.int32)
+    # Of each depth the last beginning so far is what holds, and a beginning is the first to reach it.
+    by_depth = np.argsort(depth.astype(np.min_scalar_type(int(depth.max()))), kind="stable")
+    latest = np.maximum.accumulate(np.where(begins[by_depth], np.arange(2 * count, dtype=np.int32), 0))
+    owner = np.empty(2 * count, np.int32)
+    owner[by_depth] = order[by_depth][latest] - count
+    held = np.flatnonzero((depth[:-1] > 0) & (times[1:] > times[:-1]))
+    return Stretches(times[held], times[held + 1], labels[owner[held]])
 
 
 def by_thread(threads: Ints, *columns: Ints) -> dict[int, Stretches]:
