@@ -149,10 +149,8 @@ def check_workloads(expectations: Expectations, workloads: Collection[str]) -> N
     for family in expectations.family:
         for name in set(family.workloads) - {*workloads}:
             close = get_close_matches(name, workloads, 1)
-            raise FiprofError(
-                f"the family {family.name} is for the workload {name!r}, which is not known",
-                f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(workloads))}",
-            )
+            remedy = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(workloads))}"
+            raise FiprofError(f"the family {family.name} is for the workload {name!r}, which is not known", remedy)
 
 
 # Compared with what was measured
@@ -259,10 +257,8 @@ def expected(
             compared.append(CaseExpected(at, tuple(rows), notes, failed_by_launch.get(at.launch, ())))
     without = tuple(run.labels(case.id) for case in cases if case.workload not in by_workload)
     if not compared and not others:
-        raise FiprofError(
-            f"nothing is expected of {', '.join(without) or 'launches that belong to no case'}",
-            f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others",
-        )
+        remedy = f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others"
+        raise FiprofError(f"nothing is expected of {', '.join(without) or 'launches that belong to no case'}", remedy)
     if compared:
         outcomes = [row["outcome"] for each in compared for row in each.rows if row["measured"] is not None]
         words, held = "{held} of {measured} expectations hold.", outcomes.count("as expected")

@@ -33,10 +33,8 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
     if manifest.status != "complete":
         raise FiprofError(f"{folder.name} is no baseline: the run {manifest.status}", "collect it again")
     if not cases:
-        raise FiprofError(
-            f"{folder.name} is no baseline: it names no case that could be measured again",
-            "fiprof collect and fiprof compare --measure make runs with cases",
-        )
+        what = f"{folder.name} is no baseline: it names no case that could be measured again"
+        raise FiprofError(what, "fiprof collect and fiprof compare --measure make runs with cases")
     if commit is not None:
         stands_for = full_commit(Path.cwd(), commit)
         if stands_for is None:
@@ -83,10 +81,8 @@ def pairs_against(
         # The archive may be a stranger's: a file that it names has to be of this checkout.
         file = Path(entry.workload.rpartition(":")[0])
         if entry.workload not in vouched and file.suffix == ".py" and file.exists() and not is_tracked(file):
-            raise FiprofError(
-                f"the baseline {baseline.name} names the workload {entry.workload}, whose file git does not track",
-                f"look at it; --workload {entry.workload} measures it",
-            )
+            what = f"the baseline {baseline.name} names the workload {entry.workload}, whose file git does not track"
+            raise FiprofError(what, f"look at it; --workload {entry.workload} measures it")
         try:
             (now,) = make_cases(entry.workload, words)
         except FiprofError as error:
@@ -97,8 +93,6 @@ def pairs_against(
     others += [GatedCase(case.id, Decision.NEW) for case in wanted if case not in pairs]
     kept = tuple(dict.fromkeys(pair for now, pair in pairs.items() if not wanted or now in wanted))
     if not kept:
-        raise FiprofError(
-            f"no case of the baseline {baseline.name} can be measured here",
-            f"fiprof baseline show {baseline.name} lists them; a workload's file is looked for from this folder",
-        )
+        remedy = f"fiprof baseline show {baseline.name} lists them; a workload's file is looked for from this folder"
+        raise FiprofError(f"no case of the baseline {baseline.name} can be measured here", remedy)
     return kept, others

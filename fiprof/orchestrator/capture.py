@@ -91,11 +91,8 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
     served = _alive(name)
     if served is None:
         others = sorted(path.stem for path in _record(name).parent.glob("*.json") if _alive(path.stem))
-        raise FiprofError(
-            f"there is no session {name}",
-            f"running: {', '.join(others)}" if others else "fiprof profile --session NAME -- COMMAND … begins one",
-            exit_code=2,
-        )
+        remedy = f"running: {', '.join(others)}" if others else "fiprof profile --session NAME -- COMMAND … begins one"
+        raise FiprofError(f"there is no session {name}", remedy, exit_code=2)
     asked = request or ProfileRequest(program=served["program"])
     asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
     tool = find_tools(asked)["nsys"]

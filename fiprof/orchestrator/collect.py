@@ -58,10 +58,8 @@ def require_tools(request: CollectRequest) -> dict[str, Tool]:
     except FiprofError as error:
         if count_gpus() or counters_permitted() is not None:
             raise
-        raise FiprofError(
-            f"no NVIDIA GPU on this machine, and {error.message}",
-            "collect on a machine with one; fiprof collect --replay RUN re-reads an archived run here",
-        ) from error
+        remedy = "collect on a machine with one; fiprof collect --replay RUN re-reads an archived run here"
+        raise FiprofError(f"no NVIDIA GPU on this machine, and {error.message}", remedy) from error
 
 
 def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench, label: str = "") -> Collection:
@@ -108,18 +106,13 @@ def case_entries(request: CollectRequest) -> list[CaseEntry]:
     entries = []
     for case in request.cases:
         if (without := mask(case.id)) != case.id:
-            raise FiprofError(
-                f"a parameter of {without} is a secret, or looks like one",
-                "let the workload read it from an environment variable; a word that is none needs another name",
-                exit_code=2,
-            )
+            remedy = "let the workload read it from an environment variable; a word that is none needs another name"
+            raise FiprofError(f"a parameter of {without} is a secret, or looks like one", remedy, exit_code=2)
         try:
             cost = case.build().cost()
         except Exception as error:
-            raise FiprofError(
-                f"the cost of {case.id} cannot be computed: {error!r}",
-                "cost() uses the parameters alone: no torch, no GPU",
-            ) from error
+            what = f"the cost of {case.id} cannot be computed: {error!r}"
+            raise FiprofError(what, "cost() uses the parameters alone: no torch, no GPU") from error
         entry = CaseEntry(case.id, case.workload, dict(case.params), **dataclasses.asdict(cost))
         entries.append(dataclasses.replace(entry, anchor=entry.id in request.anchors))
     return entries
@@ -298,9 +291,7 @@ def check_trace(tables_folder: Path, summary: NsysSummary, nsys_version: str, nv
             "run the plain step's command by hand and look at its log; a driver newer than nsys knows is a known cause",
         )
     if open_ranges := ours.filter(ours["end_ns"].is_null())["name"].to_pylist():
-        raise FiprofError(
-            f"the workload under nsys ended inside {' > '.join(open_ranges)}: the trace has nothing after that",
-            "logs/nsys.log has its output",
-        )
+        what = f"the workload under nsys ended inside {' > '.join(open_ranges)}: the trace has nothing after that"
+        raise FiprofError(what, "logs/nsys.log has its output")
     first = pc.and_(pc.equal(kernels["phase"].cast("string"), MEASURE), pc.equal(kernels["iteration"], 0))
     return pc.sum(first).as_py() or 0

@@ -570,10 +570,8 @@ def _require_one(what: str, values: Iterable[str]) -> None:
     """Raise FiprofError where the processes do not have this in common. what: gpu (boards of a kind differ by about
     1%), or clocks (of the multiprocessors of the idle GPU)."""
     if len(unique := list(dict.fromkeys(values))) > 1:
-        raise FiprofError(
-            f"the processes have different {what}: {', '.join(unique)}",
-            "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
-        )
+        remedy = "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it"
+        raise FiprofError(f"the processes have different {what}: {', '.join(unique)}", remedy)
 
 
 # Explaining

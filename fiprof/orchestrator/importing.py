@@ -103,10 +103,8 @@ def recognized(files: Sequence[Path]) -> list[Incoming]:
         found.append(Incoming(path, kind, sum(each.kind in alike for each in found)))
     for each in found:
         if each.kind == "ncu-source" and len(_with(found, each)) == 1:
-            raise FiprofError(
-                f"{each.source} is ncu's source page, which does not say what its launches measured",
-                "import it together with the raw or the details page of the same report",
-            )
+            what = f"{each.source} is ncu's source page, which does not say what its launches measured"
+            raise FiprofError(what, "import it together with the raw or the details page of the same report")
     return found
 
 

@@ -42,10 +42,8 @@ def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: t
         while (free := next((gpu for gpu in gpus if _bound(held, gpu)), None)) is None:
             named, listener = " and ".join(gpus), _listener(_address(gpus[0]))
             if not wait:
-                raise FiprofError(
-                    f"GPU {named} is being profiled by {listener}",
-                    "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu",
-                )
+                remedy = "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu"
+                raise FiprofError(f"GPU {named} is being profiled by {listener}", remedy)
             if not told:
                 waiting(f"waiting for GPU {named}: {listener} is profiling on it")
                 told = True

@@ -126,18 +126,14 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
     application = re.search(r"==ERROR== The application returned an error code \((\d+)\)", log)
     if application:
         own = "\n".join(line for line in log.splitlines() if not line.startswith("=="))
-        raise FiprofError(
-            f"the workload failed under ncu with status {application.group(1)}: {last_line(own)}",
-            "what was profiled before is kept",
-        )
+        what = f"the workload failed under ncu with status {application.group(1)}: {last_line(own)}"
+        raise FiprofError(what, "what was profiled before is kept")
     if errors := re.findall(r"==ERROR== (.*)", log):
         told = (remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, errors[-1], re.IGNORECASE))
         raise FiprofError(f"ncu: {errors[-1].strip()}", next(told, "ncu's whole output stands in the log"))
     if "No metrics to collect found in sections" in log:
-        raise FiprofError(
-            "ncu found no metrics in the sections that it was asked for",
-            "ncu --list-sections shows those it has; this fiprof was tested with 2025.3",
-        )
+        what = "ncu found no metrics in the sections that it was asked for"
+        raise FiprofError(what, "ncu --list-sections shows those it has; this fiprof was tested with 2025.3")
     if "No kernels were profiled" in log:
         raise FiprofError(
             f"ncu profiled no kernel: none was launched inside the NVTX range {MEASURE_RANGE}",

@@ -208,14 +208,10 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         manifest = read_manifest(folder)
     if not has_raw_files(folder):
         if manifest and manifest.pruned:
-            raise FiprofError(
-                f"the raw files of {folder} were pruned on {manifest.pruned[0].when[:10]}",
-                "its tables stay as they are, and every command reads them",
-            )
-        raise FiprofError(
-            f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}",
-            "its run.json says how far the run came",
-        )
+            what = f"the raw files of {folder} were pruned on {manifest.pruned[0].when[:10]}"
+            raise FiprofError(what, "its tables stay as they are, and every command reads them")
+        what = f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}"
+        raise FiprofError(what, "its run.json says how far the run came")
     missing = list(_changed(folder, manifest)) if manifest else []
     problems: list[FiprofError] = []
     there = folder / TABLES

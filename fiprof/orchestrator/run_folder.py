@@ -120,11 +120,8 @@ class Archive:
         study = next((each for each in (path, self.root / text) if (each / STUDY_FILE).exists()), None)
         if study is not None:
             runs = ", ".join(Archive(study).names()) or "none yet"
-            raise FiprofError(
-                f"{study} is a study, not a run; its runs: {runs}",
-                f"its documents begin with {study / 'reports/INDEX.md'}; a run is named {study}/NAME",
-                exit_code=2,
-            )
+            remedy = f"its documents begin with {study / 'reports/INDEX.md'}; a run is named {study}/NAME"
+            raise FiprofError(f"{study} is a study, not a run; its runs: {runs}", remedy, exit_code=2)
         if path.is_dir():
             raise FiprofError(
                 f"{path} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists them", exit_code=2

@@ -156,16 +156,12 @@ class Replay:
                 pruned = next(
                     (f": it was pruned on {p.when[:10]}" for p in self.manifest.pruned if p.path == entry.path), ""
                 )
-                raise FiprofError(
-                    f"{self.source} has no {entry.path}, which its run made{pruned}",
-                    "a replay needs all raw files; fiprof show, stalls and report read what is there",
-                )
+                remedy = "a replay needs all raw files; fiprof show, stalls and report read what is there"
+                raise FiprofError(f"{self.source} has no {entry.path}, which its run made{pruned}", remedy)
             copied = self.target / entry.path
             if copied.exists() and file_entry(self.target, copied).sha256 != entry.sha256:
-                raise FiprofError(
-                    f"{self.source / entry.path} is not the file that its run made: the checksum in run.json differs",
-                    "it was changed or damaged after the run; fiprof parse reads it as it is",
-                )
+                what = f"{self.source / entry.path} is not the file that its run made: the checksum in run.json differs"
+                raise FiprofError(what, "it was changed or damaged after the run; fiprof parse reads it as it is")
         outcome = (
             action.outcome if action.outcome in ("timeout", "interrupted") else "failed" if action.exit_status else "ok"
         )

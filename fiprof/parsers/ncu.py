@@ -250,16 +250,12 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
     # The package raises different errors in different versions.
     except Exception as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise FiprofError(
-            f"{report} is damaged, no report of ncu, or newer than the package ncu-report: {reason}",
-            "pip install --upgrade ncu-report",
-        ) from error
+        what = f"{report} is damaged, no report of ncu, or newer than the package ncu-report: {reason}"
+        raise FiprofError(what, "pip install --upgrade ncu-report") from error
     actions = [one.action_by_idx(i) for one in ranges for i in range(one.num_actions())]
     if not actions:
-        raise FiprofError(
-            f"{report} holds no launch that can be read: it is no report of ncu, a damaged or an empty one",
-            "ncu --import FILE says what ncu makes of it",
-        )
+        what = f"{report} holds no launch that can be read: it is no report of ncu, a damaged or an empty one"
+        raise FiprofError(what, "ncu --import FILE says what ncu makes of it")
     rules = [rule for launch, action in enumerate(actions) for rule in _rules(launch, action)]
     hotspots = {launch: _instructions(action) for launch, action in enumerate(actions)}
     return _profile(actions), rules_table(rules), hotspots_table(hotspots)

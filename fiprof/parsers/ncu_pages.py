@@ -102,10 +102,8 @@ class Page:
         """Raise FiprofError where a number among cells is written as ``LC_ALL=C`` does not: ``1.234.567``, ``0,25``."""
         found = next((cell for cell in cells if cell and FOREIGN.fullmatch(cell)), None)
         if found is not None:
-            raise FiprofError(
-                f"{self.path} has numbers in another locale's format: {found[:40]}",
-                self.remedy.replace("again: ", "again: LC_ALL=C "),
-            )
+            what = f"{self.path} has numbers in another locale's format: {found[:40]}"
+            raise FiprofError(what, self.remedy.replace("again: ", "again: LC_ALL=C "))
 
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[list[str]]:
         """The cells of each row between two places of the page."""
@@ -193,10 +191,8 @@ def _read_transposed(page: Page) -> Profile:
     rows = [row for row in page.records() if len(row) > 1]
     if not any(METRIC_ROW.fullmatch(row[0]) for row in rows):
         if b"No kernels were profiled" in page.data:
-            raise FiprofError(
-                f"{page.path}: ncu profiled no kernels",
-                "its filters matched nothing, or the workload launched nothing",
-            )
+            what = f"{page.path}: ncu profiled no kernels"
+            raise FiprofError(what, "its filters matched nothing, or the workload launched nothing")
         raise page.error("is not a raw page of ncu: it has no header with ID and Kernel Name")
     page.check_end()
     if len({len(row) for row in rows}) > 1:
@@ -279,10 +275,8 @@ def _raw_profile(page: Page, header: Sequence[str], units: Sequence[str], column
         elif not kept[name].equals(column):
             raise page.error(f"has the column {name} twice, with different values")
     if not metrics:
-        raise FiprofError(
-            f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist",
-            "ncu --list-sections and --query-metrics name what there is",
-        )
+        what = f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist"
+        raise FiprofError(what, "ncu --list-sections and --query-metrics name what there is")
     launches = _launches(page, {name: column.to_pylist() for name, column in identity.items()}, len(columns[0]))
     for name, unit in zip(metrics, found, strict=True):
         if unit or name in NUMBERS:

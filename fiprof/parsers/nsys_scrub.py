@@ -39,10 +39,8 @@ def scrub(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             _scrub(connection, path)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
-        raise FiprofError(
-            f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}",
-            "is the disk full? fiprof keeps no export that it has not looked through",
-        ) from error
+        what = f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}"
+        raise FiprofError(what, "is the disk full? fiprof keeps no export that it has not looked through") from error
 
 
 def _scrub(connection: sqlite3.Connection, path: Path) -> None:

@@ -191,11 +191,8 @@ class AttentionWorkload(Workload[P]):
     def check_params(cls, params: Any) -> None:
         q_heads, kv_heads = params.q_heads, params.kv_heads
         if q_heads % kv_heads:
-            raise FiprofError(
-                f"{cls.name}: {q_heads} query heads do not divide over {kv_heads} KV heads",
-                f"--kv-heads takes a divisor of --q-heads, for example {q_heads}",
-                exit_code=2,
-            )
+            what = f"{cls.name}: {q_heads} query heads do not divide over {kv_heads} KV heads"
+            raise FiprofError(what, f"--kv-heads takes a divisor of --q-heads, for example {q_heads}", exit_code=2)
 
     def facts(self) -> Mapping[str, Value]:
         """FlashInfer's plan: see :func:`plan_facts` and :func:`plan_times`."""

@@ -207,10 +207,8 @@ def parameters(workload: type[Workload[Any]]) -> tuple[Parameter, ...]:
             for field in dataclasses.fields(workload.Params)
         )
     except (TypeError, AttributeError) as error:
-        raise FiprofError(
-            f"workload {workload.name!r}: its Params cannot be read: {error}",
-            "Params is a frozen dataclass, each field of it made by param(default, help, …)",
-        ) from error
+        remedy = "Params is a frozen dataclass, each field of it made by param(default, help, …)"
+        raise FiprofError(f"workload {workload.name!r}: its Params cannot be read: {error}", remedy) from error
 
 
 def format_value(value: Value) -> str:

@@ -53,11 +53,8 @@ def parse_case(text: str) -> Case:
     for item in filter(None, rest.removesuffix("]").split(",")):
         key, equals, value = item.partition("=")
         if not equals or key in given:
-            raise FiprofError(
-                f"case {text!r}: {item!r} is not one key=value",
-                "write it as prefill[batch=4,seq_len=2048]",
-                exit_code=2,
-            )
+            what = f"case {text!r}: {item!r} is not one key=value"
+            raise FiprofError(what, "write it as prefill[batch=4,seq_len=2048]", exit_code=2)
         given[key] = [value]
     return make_cases(canonical(name), given)[0]
 
@@ -71,11 +68,8 @@ def make_cases(workload: str, given: Mapping[str, Sequence[str]]) -> list[Case]:
     declared = parameters(find(workload))
     unknown = set(given) - {p.name for p in declared}
     if unknown:
-        raise FiprofError(
-            f"{workload} has no parameter {', '.join(sorted(unknown))}",
-            f"it has {', '.join(p.name for p in declared)}; see fiprof kernels",
-            exit_code=2,
-        )
+        what = f"{workload} has no parameter {', '.join(sorted(unknown))}"
+        raise FiprofError(what, f"it has {', '.join(p.name for p in declared)}; see fiprof kernels", exit_code=2)
     axes = [
         dict.fromkeys((p.name, p.parse(word)) for word in given[p.name]) if p.name in given else [(p.name, p.default)]
         for p in declared

@@ -67,11 +67,8 @@ def find(name: str) -> type[Workload[Any]]:
     if name not in everything:
         everything = available()
     if name not in everything:
-        raise FiprofError(
-            f"there is no workload {name!r}",
-            f"there are {', '.join(everything)}; one from a file is --workload path/to/file.py",
-            exit_code=2,
-        )
+        remedy = f"there are {', '.join(everything)}; one from a file is --workload path/to/file.py"
+        raise FiprofError(f"there is no workload {name!r}", remedy, exit_code=2)
     return everything[name]
 
 

@@ -102,10 +102,8 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     failed = session.failed
     if failed and not (request.keep_going and len(failed) < len(request.cases)):
         first = next(iter(failed))
-        raise FiprofError(
-            f"{len(failed)} of {len(request.cases)} cases failed, the first {first}: {failed[first]}",
-            "the reason of each stands in its line of the results",
-        )
+        what = f"{len(failed)} of {len(request.cases)} cases failed, the first {first}: {failed[first]}"
+        raise FiprofError(what, "the reason of each stands in its line of the results")
 
 
 class _Session:
@@ -173,10 +171,8 @@ class _Session:
             self.failed[case.id] = one_line(error)
             self.emit({"kind": "error", "case": case.id, "error": self.failed[case.id]})
             if not cuda_works():
-                raise FiprofError(
-                    f"{case.id}: {self.failed[case.id]}",
-                    "CUDA is unusable after it, so the cases that follow were not run",
-                ) from error
+                what = f"{case.id}: {self.failed[case.id]}"
+                raise FiprofError(what, "CUDA is unusable after it, so the cases that follow were not run") from error
         gc.collect()
         if not self.request.keep_memory:
             torch.cuda.empty_cache()
@@ -364,10 +360,8 @@ def require_cuda() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        raise FiprofError(
-            "no CUDA device: kernels can only be run on a machine with an NVIDIA GPU",
-            "collect --replay RUN re-reads an archived run without one",
-        )
+        what = "no CUDA device: kernels can only be run on a machine with an NVIDIA GPU"
+        raise FiprofError(what, "collect --replay RUN re-reads an archived run without one")
 
 
 def one_line(error: Exception) -> str:

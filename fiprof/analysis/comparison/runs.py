@@ -278,10 +278,8 @@ def compare(
     differing = conditions(a.run, b.run)
     refused = next((each.values for each in differing if each.kind == Weight.REFUSED), None)
     if refused and not anyway:
-        raise FiprofError(
-            f"{names[0]} ran on {refused['a']}, {names[1]} on {refused['b']}: their times cannot be compared",
-            "--anyway shows them all the same",
-        )
+        what = f"{names[0]} ran on {refused['a']}, {names[1]} on {refused['b']}: their times cannot be compared"
+        raise FiprofError(what, "--anyway shows them all the same")
     counters = anyway or not any(each.kind == Weight.COUNTERS for each in differing)
     if pairs is None:
         paired, only_a, only_b = pair_cases(a.cases(), b.cases())
@@ -309,10 +307,8 @@ def compare(
             changes = kernel_changes(*(kernels_of_program(side.run) for side in (a, b)))
             launches = explained(changes, a.run, b.run, MOST_EXPLAINED)
     if not cases and all(each.match in (Match.NEW, Match.GONE) for each in (program.kernels if program else launches)):
-        raise FiprofError(
-            f"{names[0]} and {names[1]} have no case and no kernel in common",
-            "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases",
-        )
+        what = f"{names[0]} and {names[1]} have no case and no kernel in common"
+        raise FiprofError(what, "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases")
     return RunComparison(
         a,
         b,
