@@ -5,8 +5,9 @@ The runs are small recorded ones with other names and moments, their tables made
 5 %; two of them are damaged. Bars, in processor time: ``fiprof runs`` 8 s the first time, 0.5 s again; ``publish`` of
 2,000 runs 180 s, again after one more 5 s.
 
-The traces have 163,000 kernels in 20 MB and are of four hosts, of which one is slower; one is corrupt, one an nsys-rep
-whose export hangs. Bars: imported in 0.9 of the sum of single imports, kernels by host in 5 s.
+The traces have 163,000 kernels in 20 MB and are of four hosts, of which one is slower: 32 files under many names. One
+is corrupt, one an nsys-rep whose export hangs, one whose export takes more memory than an import may. Bars: imported in
+0.9 of the sum of single imports, of which some are measured, half before and half after; kernels by host in 5 s.
 
     python benchmarks/archive.py [--runs 10000] [--published 2000] [--traces 100] [--all] [--url postgresql+psycopg://…]
 """
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -35,9 +37,17 @@ FIRST = datetime(2026, 1, 1).astimezone()
 APART = timedelta(minutes=7)
 SCATTER = 0.05
 DAMAGED = 2
-KERNELS, HOSTS, SLOWER, SINGLE = 163_000, 4, 1.2, 3
-"""Of a trace; of all traces; of the last host; traces that are imported one by one."""
-HANGS_S = 20
+KERNELS, HOSTS, SLOWER = 163_000, 4, 1.2
+"""Of a trace; of all traces; of the last host."""
+DISTINCT, SINGLE = 8, 50
+"""Files of a host; of so many traces one is imported by itself too."""
+EACH_BYTES = 1 << 30
+"""What an import may take: twice what the largest does, a third of what the huge one would."""
+LIMITED = f"""import os, psutil
+from fiprof import __main__
+from fiprof.orchestrator import many
+many.MEMORY_SHARE = {EACH_BYTES} * len(os.sched_getaffinity(0)) / psutil.virtual_memory().total
+__main__.main()"""
 ASKED = 2000
 """Traces that are asked across."""
 
@@ -86,33 +96,41 @@ def make(archive: Path, sources: list[Path], count: int) -> None:
 
 
 def make_traces(folder: Path, count: int) -> None:
-    """So many traces, those of a host as other names of one file, a corrupt one and one whose export hangs."""
-    for host in range(HOSTS):
-        parse_nsys.fan_out(parse_nsys.RECORDED, first := folder / f"host{host}" / "trace0.sqlite", KERNELS)
-        connection = sqlite3.connect(first)
+    """So many traces, the files of a host under several names, and a corrupt, a hanging and a huge one."""
+    for number in range(count):
+        host, place = number % HOSTS, number // HOSTS
+        trace = folder / f"host{host}/trace{place}.sqlite"
+        if place >= DISTINCT:
+            os.link(trace.with_name(f"trace{place % DISTINCT}.sqlite"), trace)
+            continue
+        parse_nsys.fan_out(parse_nsys.RECORDED, trace, KERNELS)
+        connection = sqlite3.connect(trace)
         connection.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
         connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', ?)", (f"host{host}",))
-        if host == HOSTS - 1:
-            longer = f'"end" = start + CAST(("end" - start) * {SLOWER} AS INT)'
-            connection.execute(f"UPDATE {parse_nsys.KERNEL} SET {longer}")
+        times = (SLOWER if host == HOSTS - 1 else 1) * (1 - place / 10_000)
+        longer = f'"end" = start + CAST(("end" - start) * {times} AS INT)'
+        connection.execute(f"UPDATE {parse_nsys.KERNEL} SET {longer}")
         connection.commit()
         connection.close()
-        for number in range(1, (count - host + HOSTS - 1) // HOSTS):
-            os.link(first, first.with_name(f"trace{number}.sqlite"))
-    (folder / "host0/corrupt.sqlite").write_bytes(first.read_bytes()[: 1 << 20])
-    (folder / "host0/hangs.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report")
-    hanging = folder / "nsys"
-    hanging.write_text('#!/bin/sh\ncase "$1" in --version) echo "NVIDIA Nsight Systems version 2026.1.1";;')
-    with hanging.open("a") as file:
-        file.write(" *) sleep 3600;; esac\n")
-    hanging.chmod(0o755)
-    os.environ["FIPROF_NSYS"] = str(hanging)
+    (folder / "host0/corrupt.sqlite").write_bytes(trace.read_bytes()[: 1 << 20])
+    for name in ("hangs", "huge"):
+        (folder / f"host0/{name}.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report")
+    nsys = folder / "nsys"
+    nsys.write_text(f"""#!/bin/sh
+case "$*" in
+*--version*) echo "NVIDIA Nsight Systems version 2026.1.1" ;;
+*huge*) head -c {3 * EACH_BYTES} /dev/zero | tail ;;
+*) sleep 3600 ;;
+esac
+""")
+    nsys.chmod(0o755)
+    os.environ["FIPROF_NSYS"] = str(nsys)
 
 
-def measure(what: str, bar: str, *words: str) -> tuple[float, float]:
+def measure(what: str, bar: str, *words: str, program: Sequence[str] = ("-m", "fiprof")) -> tuple[float, float]:
     """Run fiprof, and print what it took. Returns the seconds by the clock and of processor time."""
     begin = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "fiprof", *words], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, *program, *words], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     lines = process.stdout.read().splitlines()
     _, status, used = os.wait4(process.pid, 0)
@@ -128,6 +146,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--published", type=int, default=2_000)
     parser.add_argument("--traces", type=int, default=100)
+    parser.add_argument("--timeout", default="60", help="seconds after which an import hangs; more on a loaded machine")
     parser.add_argument("--all", action="store_true", help="of every recorded run, large ones too")
     parser.add_argument("--url", help="a database of its own, e.g. postgresql+psycopg://…; else SQLite")
     options = parser.parse_args()
@@ -162,16 +181,18 @@ def main() -> None:
                 (Path(folder) / f"traces/host{host}").mkdir(parents=True)
             make_traces(Path(folder) / "traces", options.traces)
             one, many = ("--artifacts", f"{folder}/one"), ("--artifacts", f"{folder}/many")
-            files = [f"{folder}/traces/host{number}/trace0.sqlite" for number in range(SINGLE)]
+            files = sorted(str(path) for path in Path(folder).glob("traces/*/trace*"))[::SINGLE]
             measure("import one trace, the first", "none", "import", files[0], *one)
-            alone = [measure("import one trace", "none", "import", file, *one) for file in files]
-            asked = ("import", f"{folder}/traces/**/*.*", "--timeout", str(HANGS_S), *many)
-            together = measure(f"import {options.traces:,} and two bad ones", "0.9", *asked)
+            alone = [measure("import one trace", "none", "import", file, *one) for file in files[::2]]
+            asked = ("import", f"{folder}/traces/**/*.*", "--timeout", options.timeout, *many)
+            what = f"import {options.traces:,} and three bad ones"
+            together = measure(what, "0.9", *asked, program=("-c", LIMITED))
+            alone += [measure("import one trace", "none", "import", file, *one) for file in files[1::2]]
             wall, cpu = (
-                ours / (sum(single) / SINGLE * options.traces)
+                ours / (sum(single) / len(alone) * options.traces)
                 for ours, single in zip(together, zip(*alone, strict=True), strict=True)
             )
-            print(f"{wall:.2f} of the sum of single imports, {cpu:.2f} of its processor time")
+            print(f"{wall:.2f} of the sum of single imports, {cpu:.2f} of its processor time, by {len(alone)} of them")
             # Asked of 2,000: copies of what is asked.
             runs = list((Path(folder) / "many").glob("[!.]*/digest.parquet"))
             for number in range(max(ASKED - len(runs), 0)):
