@@ -226,6 +226,7 @@ class Listing:
 
 COLUMNS = (
     "launch", "address", "sass", "samples", "samples_not_issued", "top_reason", "executed", "sectors", "ideal_sectors",
+    "source_file", "source_line",
 )  # fmt: skip
 
 

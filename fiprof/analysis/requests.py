@@ -7,7 +7,7 @@ ranges (``request 3``) say when a request came and went. Between, its tokens fol
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -188,6 +188,7 @@ def _number(said: Said, words: Sequence[str]) -> int:
     return next((value for word in known if isinstance(value := said.get(word), int)), 0)
 
 
+@lru_cache(1 << 14)
 def says(text: str) -> Said:
     """What a range's or a mark's text says in numbers, by word.
 

@@ -168,7 +168,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
             lengths[name] += (one.prompt or 0) + number
     came_to = served(asked, server_steps, lengths, kv_bytes, dram_rate(run, device))
     steps = [every[at].row | {"number": n} for rows in repeating.values() for n, at in enumerate(rows.tolist())]
-    said = dict.fromkeys(word for row in steps for word in row if word.startswith(SAYS))
+    said = dict.fromkeys(f"{SAYS}{word}" for rows in repeating.values() for at in rows for word in every[at].said)
     steps = [said | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
     says_columns = (Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in said)
     rank_of = ranks_of(run).on(device)

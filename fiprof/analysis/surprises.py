@@ -104,7 +104,8 @@ def _work(moments: Moments, place: int, kernels: Launched) -> dict[Part, Floats]
     run, begin, end = moments.run, moments.begins[[place]], moments.edges[[place + 1]]
     if calling := calls(run).nested.get(moments.thread):
         _, starts, stops, called = calling.overlaps(begin, end)
-        add("call", [calls(run).names[name] for name in called], (stops - starts).tolist())
+        names = calls(run).names
+        add("call", [names[name] for name in called], (stops - starts).tolist())
         outside = between(calling.during(int(begin[0]), int(end[0])), only=True)
         _, starts, stops, _ = outside.overlaps(begin, end)
         work = host_times(run).during(moments.key, starts, stops)

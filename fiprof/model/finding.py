@@ -11,11 +11,12 @@ how many more there are. Nothing reads a sentence back.
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from fiprof.text import Worded as Worded
 from fiprof.text import join_words
@@ -27,8 +28,7 @@ NAMES = "abcdefgh"
 Origin = Literal["ncu", "nsys", "plain", "run.json", "facts"]
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(NamedTuple):
     """Where a number comes from.
 
     The formula is arithmetic (``+ - * /``, parentheses) and the functions ``median``, ``spread``, ``mean``, ``sum``,
@@ -56,7 +56,7 @@ class Provenance:
 
     def of(self, formula: str) -> Provenance:
         """The same place with another formula."""
-        return replace(self, formula=formula)
+        return self._replace(formula=formula)
 
     def __str__(self) -> str:
         """``ncu, launch 3: gpu__time_duration.sum / 1000``."""
@@ -174,10 +174,26 @@ class Phrase(str):
 
 def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
     """The template with these parts or values in it; the traced numbers in them are kept."""
-    formatter = _Formatter()
-    text = TracedText(formatter.vformat(template, parts, values))
-    text.facts = tuple(formatter.numbers)
+    facts: list[TracedNumber] = []
+    pieces, left = [], iter(parts)
+    for before, name, spec in _fields(template):
+        pieces.append(before)
+        if name is not None:
+            value = next(left) if not name else values[name] if name in values else _AT.get_field(name, (), values)[0]
+            pieces.append(_filled(value, spec or "", facts))
+    text = TracedText("".join(pieces))
+    text.facts = tuple(facts)
     return text
+
+
+_AT = string.Formatter()
+"""Finds ``limits[0]``."""
+
+
+@functools.lru_cache(1 << 12)
+def _fields(template: str) -> tuple[tuple[str, str | None, str | None], ...]:
+    """What stands before each field, its name and its format."""
+    return tuple(each[:3] for each in _AT.parse(template))
 
 
 def worded(what: Finding | StrEnum | str) -> str:
@@ -190,30 +206,27 @@ def worded(what: Finding | StrEnum | str) -> str:
     return what
 
 
-class _Formatter(string.Formatter):
-    """Formats a template and collects the traced numbers that were put into it."""
-
-    def __init__(self) -> None:
-        self.numbers: list[TracedNumber] = []
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, Finding | StrEnum | Phrase):
-            value = worded(value)
-        elif isinstance(value, tuple | list):
-            head = ""
-            if "|" in format_spec:
-                head, format_spec = f"{format_spec.split('|')[len(value) != 1]} ", ""
-            parts = [self.format_field(item, format_spec) for item in value]
-            if len(parts) > MOST_VALUES:
-                return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
-            return head + join_words(parts)
-        if isinstance(value, bool):
-            value = str(value).lower()
-        self.numbers += numbers_of(value)
-        if "|" in format_spec:
-            one, many = format_spec.split("|")
-            count = value.value if isinstance(value, TracedNumber) else value
-            return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
-        if isinstance(value, TracedNumber):
-            return f"{value.value:{format_spec}}" if format_spec else str(value)
-        return str(super().format_field(value, format_spec))
+def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
+    """A value as a template has it. facts: takes the traced numbers in it."""
+    if type(value) in (str, int, float) and "|" not in spec:
+        return format(value, spec)
+    if isinstance(value, Finding | StrEnum | Phrase):
+        value = worded(value)
+    elif isinstance(value, tuple | list):
+        head = ""
+        if "|" in spec:
+            head, spec = f"{spec.split('|')[len(value) != 1]} ", ""
+        parts = [_filled(item, spec, facts) for item in value]
+        if len(parts) > MOST_VALUES:
+            return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
+        return head + join_words(parts)
+    if isinstance(value, bool):
+        value = str(value).lower()
+    facts += numbers_of(value)
+    if "|" in spec:
+        one, many = spec.split("|")
+        count = value.value if isinstance(value, TracedNumber) else value
+        return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
+    if isinstance(value, TracedNumber):
+        return f"{value.value:{spec}}" if spec else str(value)
+    return format(value, spec)

@@ -63,7 +63,7 @@ def encode(content: DataclassInstance) -> bytes:
 
     from fiprof.model.redaction import masked
 
-    plain, names = masked(dataclasses.asdict(content))
+    plain, names = masked(msgspec.to_builtins(content))
     if "masked" in plain:
         plain["masked"] = sorted(names.union(plain["masked"] or ()))
     try:

@@ -32,6 +32,9 @@ Names = Callable[[str], str]  # column of ``launches`` -> the tool's name for it
 
 Value = Callable[[Row], float | None]  # a formula ready to be evaluated
 
+Text = Callable[[Row, Names], tuple[str, int]]
+"""A formula ready to be written, and how tightly its outermost operation binds."""
+
 OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float | None]]] = {
     ast.Add: ("+", operator.add),
     ast.Sub: ("-", operator.sub),
@@ -62,7 +65,7 @@ class Formula(str):
 
     def written(self, row: Row, names: Names) -> str:
         """The arithmetic in the tools' names, of the way that gives this launch's value."""
-        return _text(_parsed(str(self)), row, names)[0]
+        return _writer(_parsed(str(self)))(row, names)[0]
 
 
 @functools.cache
@@ -84,7 +87,12 @@ def _compiled(node: ast.expr) -> Value:
         case ast.Name(id=name) if name in table():
             return _compiled(_parsed(table()[name]["formula"]))
         case ast.Name(id=name):
-            return lambda row: number(row, name)
+
+            def column(row: Row) -> float | None:
+                value = row.get(name)
+                return None if value is None or value != value else float(value)
+
+            return column
         case ast.BinOp():
             left, right, operate = _compiled(node.left), _compiled(node.right), OPERATORS[type(node.op)][1]
 
@@ -105,9 +113,15 @@ def _called(name: str, parts: tuple[Value, ...]) -> Value:
     def collected(row: Row) -> list[float]:
         return [value for part in parts if (value := part(row)) is not None]
 
+    def first(row: Row) -> float | None:
+        for part in parts:
+            if (value := part(row)) is not None:
+                return value
+        return None
+
     match name:
         case "first":
-            return lambda row: next((value for part in parts if (value := part(row)) is not None), None)
+            return first
         case "largest":
             return lambda row: max(collected(row), default=None)
         case "total":
@@ -129,37 +143,48 @@ def _branch(node: ast.IfExp, row: Row) -> ast.expr:
     return node.body if low is not None and high is not None and high > low else node.orelse
 
 
-def _text(node: ast.expr, row: Row, names: Names) -> tuple[str, int]:
-    """A formula in the tools' names, and how tightly its outermost operation binds."""
+@functools.cache
+def _writer(node: ast.expr) -> Text:
     match node:
         case ast.Constant(value=float() | int() as constant):
-            return f"{constant:g}", ATOM
+            said = f"{constant:g}", ATOM
+            return lambda *_: said
+        case ast.Name(id=name) if name in table():
+            return _writer(_parsed(table()[name]["formula"]))
         case ast.Name(id=name):
-            return _text(_parsed(table()[name]["formula"]), row, names) if name in table() else (names(name), ATOM)
+            return lambda _, names: (names(name), ATOM)
         case ast.BinOp():
-            sign = OPERATORS[type(node.op)][0]
+            left, right, sign = _writer(node.left), _writer(node.right), OPERATORS[type(node.op)][0]
             binds = SUM if sign in "+-" else PRODUCT
-            (left, of_left), (right, of_right) = _text(node.left, row, names), _text(node.right, row, names)
-            left = f"({left})" if of_left < binds else left
-            right = f"({right})" if of_right < binds or (of_right == binds and sign in "-/") else right
-            return f"{left} {sign} {right}", binds
+
+            def operation(row: Row, names: Names) -> tuple[str, int]:
+                (one, of_one), (other, of_other) = left(row, names), right(row, names)
+                one = f"({one})" if of_one < binds else one
+                other = f"({other})" if of_other < binds or (of_other == binds and sign in "-/") else other
+                return f"{one} {sign} {other}", binds
+
+            return operation
         case ast.IfExp():
-            return _text(_branch(node, row), row, names)
+            return lambda row, names: _writer(_branch(node, row))(row, names)
         case ast.Call(func=ast.Name(id=function), args=args):
-            values = [_compiled(each)(row) for each in args]
-            collected = [each for each, value in zip(args, values, strict=True) if value is not None] or args
-            if function == "total":
-                texts = [_text(each, row, names) for each in collected]
-                return texts[0] if len(texts) == 1 else (" + ".join(text for text, _ in texts), SUM)
-            if function == "largest":
-                return _text(max(collected, key=lambda each: _compiled(each)(row) or -math.inf), row, names)
-            if function == "first" or (function == "at_most" and values[0] is not None and not values[1]):
-                return _text(collected[0], row, names)
-            inner, *others = (_text(each, row, names)[0] for each in args)
-            if function == "bounded":
-                return f"min(max({inner}, {others[0]}), {others[1]})", ATOM
-            return f"{'min' if function == 'at_most' else function}({', '.join([inner, *others])})", ATOM
+            return functools.partial(_call, function, tuple((_compiled(each), _writer(each)) for each in args))
     raise ValueError(ast.unparse(node))
+
+
+def _call(function: str, parts: tuple[tuple[Value, Text], ...], row: Row, names: Names) -> tuple[str, int]:
+    values = [value(row) for value, _ in parts]
+    there = [place for place, value in enumerate(values) if value is not None] or range(len(parts))
+    if function == "total":
+        texts = [parts[place][1](row, names) for place in there]
+        return texts[0] if len(texts) == 1 else (" + ".join(text for text, _ in texts), SUM)
+    if function == "largest":
+        return parts[max(there, key=lambda place: values[place] or -math.inf)][1](row, names)
+    if function == "first" or (function == "at_most" and values[0] is not None and not values[1]):
+        return parts[there[0]][1](row, names)
+    inner, *others = (text(row, names)[0] for _, text in parts)
+    if function == "bounded":
+        return f"min(max({inner}, {others[0]}), {others[1]})", ATOM
+    return f"{'min' if function == 'at_most' else function}({', '.join([inner, *others])})", ATOM
 
 
 class Metric(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,12 @@ class Launch(Mapping[str, Any]):
     def __getitem__(self, column: str) -> Any:
         return self._columns[column][self._place]
 
+    def get(self, column: str, default: Any = None) -> Any:
+        try:
+            return self._columns[column][self._place]
+        except KeyError:
+            return default
+
     def __iter__(self) -> Iterator[str]:
         return iter((*IDENTITY, *COLUMNS))
 
@@ -170,7 +177,7 @@ class Run:
     # Tables
 
     def has(self, table: str) -> bool:
-        return tables.table_path(self.tables_path, table).exists()
+        return os.path.exists(tables.table_path(self.tables_path, table))
 
     def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:
@@ -384,10 +391,8 @@ class Run:
     @functools.cached_property
     def _metric_names(self) -> dict[str, str]:
         """Column of ``launches`` -> ncu's name of it in this run."""
-        import pyarrow.compute as pc
-
-        metrics = self.table("metrics", ["metric"])["metric"].combine_chunks() if self.has("metrics") else []
-        collected = set(pc.unique(metrics).to_pylist()) if len(metrics) else set()
+        chunks = self.table("metrics", ["metric"])["metric"].chunks if self.has("metrics") else ()
+        collected = {name for chunk in chunks for name in chunk.dictionary.to_pylist()}
         return {
             column: next((name for name in names if name in collected), names[0]) for column, names in _NAMES.items()
         }

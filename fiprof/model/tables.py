@@ -164,7 +164,9 @@ class Reader:
         import pyarrow.parquet as pq
 
         self.folder = folder
-        self._leaving, self._hid = leaving, False
+        from fiprof.model.redaction import masking
+
+        self._hide, self._hid = masking() if leaving else None, False
         self.path = table_path(folder, name)
         if not files.exists(folder.parent, f"{folder.name}/{self.path.name}"):
             raise FiprofError(
@@ -240,11 +242,8 @@ class Reader:
         import pyarrow as pa
         import pyarrow.types as pt
 
-        if not self._leaving:
+        if (hide := self._hide) is None:
             return found
-        from fiprof.model.redaction import masking
-
-        hide = masking()
 
         def masked(chunk: pa.Array) -> pa.Array:
             of_dictionary = pt.is_dictionary(chunk.type)
@@ -266,11 +265,12 @@ class Reader:
         """With nulls for columns that the file lacks. Raises ValueError for one that may have none and has some."""
         import pyarrow as pa
 
+        asked = frozenset(wanted)
         for column in TABLES[self.path.stem].columns:
-            if column.name in wanted and column.name not in self.columns:
+            if column.name in asked and column.name not in self.columns:
                 kind = schema(self.path.stem).field(column.name).type
                 found = found.append_column(column.name, pa.nulls(rows, kind))
-            if column.name in wanted and column.required and (nulls := found[column.name].null_count):
+            if column.required and column.name in asked and (nulls := found[column.name].null_count):
                 raise ValueError(f"its column {column.name} has no value in {nulls:,} rows")
         return found
 
@@ -294,8 +294,9 @@ def _require_possible(found: pa.Table) -> None:
     from fiprof.model.arrays import floats, numbers
 
     largest: dict[str, Any] = {"parent": range(-1, found.num_rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
+    there = frozenset(found.column_names)
     for name, most in largest.items():
-        if name in found.column_names:
+        if name in there:
             whole = name != "share"
             values = (numbers if whole else floats)(found[name])
             if rows := int(((values < 0) | (values > most)).sum()) - found[name].null_count * whole:

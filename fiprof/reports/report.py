@@ -218,6 +218,7 @@ def environment() -> jinja2.Environment:
     import jinja2
     from markupsafe import Markup
 
+    @functools.cache
     def file(*names: str) -> Markup:
         folder = importlib.resources.files("fiprof.reports").joinpath("templates")
         return Markup("".join(folder.joinpath(name).read_text("utf-8") for name in names))

@@ -1,7 +1,5 @@
 """The verdicts of a run as tables."""
 
-from dataclasses import replace
-
 from fiprof.analysis.program import Program
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
@@ -142,8 +140,8 @@ def _launch_view(group: Alike[LaunchVerdict]) -> View:
     rows = []
     for of in (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence)):
         # The heading names launch and case.
-        parts = tuple(replace(part, launch=None, case=None) for part in of.number.source.parts)
-        source = replace(of.number.source, parts=parts)
+        parts = tuple(part._replace(launch=None, case=None) for part in of.number.source.parts)
+        source = of.number.source._replace(parts=parts)
         provenance = str(source) if source.origin == "facts" else source.formula
         rows.append((words.what(of), str(of.number), ", ".join(words.limits(of)), provenance))
     return View(_EVIDENCE, tuple(rows), title=heading(item, group), summary=tuple(summary), notes=(*notes, *item.notes))

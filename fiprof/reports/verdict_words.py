@@ -26,10 +26,12 @@ def distance(of: Verdict) -> TracedText:
     return say("{left} ({part} at {use})", left=left, part=top.part, use=used)
 
 
+_PARTS = {str(part): part for part in Part}
+
+
 def what(of: Comparison) -> TracedText:
     """What was compared: ``use of DRAM``."""
-    part = next((part for part in Part if part == of.of), None)
-    return say(of.quantity.title or "use of {of}", of=part or of.of)
+    return say(of.quantity.title or "use of {of}", of=_PARTS.get(str(of.of), of.of))
 
 
 def limits(of: Comparison) -> list[str]:

@@ -84,8 +84,9 @@ def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) 
 
     texts: the view's title, warnings, summary and notes.
     """
+    keys = [column.key for column in columns]
     rows = tuple(
-        tuple(item[column.key] if isinstance(item, Mapping) else getattr(item, column.key) for column in columns)
+        tuple([item[key] for key in keys] if isinstance(item, Mapping) else [getattr(item, key) for key in keys])
         for item in objects
     )
     return View(tuple(columns), rows, **texts)

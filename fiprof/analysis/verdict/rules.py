@@ -22,6 +22,7 @@ A cause is a pattern that a use of hardware alone does not name. Each of these w
 tensor cores are saturated.
 """
 
+import bisect
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -224,7 +225,8 @@ class _Limits(NamedTuple):
             for at in {BUSY, SATURATED, *itertools.chain.from_iterable(near)}:
                 for value in (at - _LITTLE, at + _LITTLE):
                     if 0 <= value <= 100:
-                        ranked = sorted([*rest, item._replace(value=value)], key=lambda each: -each.value)
+                        ranked = rest.copy()
+                        bisect.insort(ranked, item._replace(value=value), key=lambda each: -each.value)
                         changed(self._replace(resources=tuple(ranked)), abs(item.value - at))
         return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])
 

@@ -80,10 +80,10 @@ class Ink:
             return self._text(value)
         if isinstance(value, float):
             return significant(value)
-        if isinstance(value, Mapping):
-            return {key: self.json(each) for key, each in value.items()}
         if isinstance(value, tuple | list):
             return list(map(self.json, value))
+        if isinstance(value, Mapping):
+            return {key: self.json(each) for key, each in value.items()}
         if isinstance(value, View):
             return self._view(value)
         if isinstance(value, Section):

@@ -1,10 +1,12 @@
 """What the page shows of a launch: why, source, roofline, stalls, occupancy, counters."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,7 +21,7 @@ from fiprof.analysis.stalls import LaunchStalls, disagreements, state
 from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
-from fiprof.model.arrays import Columns, finite
+from fiprof.model.arrays import Columns, Kinds, coded, floats, numbers
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.finding import Finding, join, say, worded
 from fiprof.model.quantities import QUANTITIES, metric
@@ -199,19 +201,25 @@ def _occupancy(group: Group) -> dict[str, Any] | None:
 # Counters and source
 
 
-def _raw(run: Run, launches: Sequence[int]) -> tuple[list[tuple[str, str]], dict[int, list[list[Any]]]]:
+def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, list[tuple[int, Any]]]]:
     """ncu's own metrics of some launches: their names and units once, and of each launch place and value."""
-    names: dict[tuple[str, str], int] = {}
-    values: dict[int, list[list[Any]]] = defaultdict(list)
     if not run.has("metrics") or not launches:
-        return [], values
+        return [], {}
     table = run.table("metrics", ["launch", "metric", "unit", "value", "text"])
-    kept = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
-    for launch, name, unit, value, text in zip(*map(finite, kept.columns), strict=True):
-        if value is not None or text is not None:
-            shown = escape_control(text[:200]) if value is None else significant(value)
-            values[launch].append([names.setdefault((name or "", unit or ""), len(names)), shown])
-    return [(escape_control(name), escape_control(unit)) for name, unit in names], values
+    table = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
+    value, (texts, text) = floats(table["value"]), coded(table["text"])
+    there, kinds = np.flatnonzero(np.isfinite(value) | (text < len(texts) - 1)), Kinds()
+    place = kinds.of(table.select(["metric", "unit"]), there).tolist()
+    launch, value = numbers(table["launch"])[there], value[there]
+    whole = (np.abs(value) < 1e7) & (value == np.trunc(value))
+    shown: list[Any] = np.where(whole, value, 0).astype(np.int64).tolist()
+    for at, each in zip(np.flatnonzero(~whole).tolist(), value[~whole].tolist(), strict=True):
+        shown[at] = significant(each) if math.isfinite(each) else escape_control(texts[text[there[at]]][:200])
+    values = {}
+    for each in launches:
+        mine = np.flatnonzero(launch == each).tolist()
+        values[each] = [(place[at], shown[at]) for at in mine]
+    return [[escape_control(each or "") for each in key] for key in kinds.numbers], values
 
 
 def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
@@ -220,13 +228,12 @@ def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
     if not run.has("hotspots"):
         return found
     try:
-        table = run.table("hotspots", [*instructions.COLUMNS, "source_file", "source_line"])
-        listed = dict(instructions.listings(table, set(launches[:MOST_SOURCES])))
+        listed = instructions.by_launch(run)
     except FiprofError:
         return found
     places: dict[tuple[str, ...], int] = {}
     left = MOST_INSTRUCTIONS
-    for launch in launches:
+    for launch in launches[:MOST_SOURCES]:
         listing = listed.get(launch)
         if listing is None or not listing.total or len(listing.code.lines) > left:
             continue

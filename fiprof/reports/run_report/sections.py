@@ -588,12 +588,12 @@ def actions(runs: Sequence[Run]) -> Section:
     if rows:
         note = "run.json has every command in full. ncu imports while nsys has the GPU: durations overlap."
         blocks.append(View(columns[start:], tuple(rows), notes=(note,)))
-    raw = [(run, file) for run in runs for file in run.manifest.files.values()]
-    if there := tuple((file.path, file.bytes, file.sha256) for run, file in raw if file.path in _stored(run)):
+    raw = [(file, file.path in run.once(_stored)) for run in runs for file in run.manifest.files.values()]
+    if there := tuple((file.path, file.bytes, file.sha256) for file, stored in raw if stored):
         of_files = (Column("path", "file"), Column("bytes", "bytes", spec=",d"), Column("sha256", "sha256", least=64))
         note = "As the tools wrote them; a packed one (.zst, .xz) has this sum when it is unpacked."
         blocks.append(View(of_files, there, title="Raw files", notes=(note,)))
-    if left_out := [file.path for run, file in raw if file.path not in _stored(run)]:
+    if left_out := [file.path for file, stored in raw if not stored]:
         blocks.append(said(say("Left out of the run folder: {files}.", files=left_out)))
     return Section("actions", "Actions and files", tuple(blocks), folded=True)
 
@@ -623,7 +623,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
         name = escape_control(manifest.name)
         commands = "\n".join(map(shell, reproduce(run)))
         packages = run.environment("packages")
-        made = _stored(run)
+        made = run.once(_stored)
         if len(runs) > 1:
             blocks.append(said(f"Run {name}:"))
         if manifest.imported:

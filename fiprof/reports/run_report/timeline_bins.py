@@ -1,5 +1,6 @@
 """The page's timeline: what ran when, exact where that is little, else in bins, so that any trace takes little room."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -154,11 +155,12 @@ class _Track:
         """The flat list of :func:`timeline`."""
         if self.count > MOST_EXACT:
             self._fold()
-        scale, found = TICKS / (self.end - self.start), []
+        scale = TICKS / (self.end - self.start)
+        found: list[tuple[int, int, int, int]] = []
         for starts, ends, who in self.parts:
-            for one, other, label in zip(starts.tolist(), ends.tolist(), who.tolist(), strict=True):
-                at = round((one - self.start) * scale)
-                found.append((at, max(round((other - self.start) * scale) - at, 1), label, LEVELS))
+            begin, end = (np.rint((each - self.start) * scale).astype(np.int64) for each in (starts, ends))
+            lengths = np.maximum(end - begin, 1).tolist()
+            found += zip(begin.tolist(), lengths, who.tolist(), itertools.repeat(LEVELS), strict=False)
         if self.bins:
             width = max((self.end - self.start) / BINS, 1.0)
             shares = np.stack(list(self.bins.values()))
