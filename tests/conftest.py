@@ -24,7 +24,7 @@ from tests import postgres
 from tests.browser import Show, launched, showing
 from tests.fakes.recorded import UNPACKED
 from tests.forks import Forks
-from tests.recorded_runs import RUNS, session_folder
+from tests.recorded_runs import RUNS, session_folder, without_samples
 from tests.reports_fixture import record_run
 
 # Machines are noisy: no test fails for being slow.
@@ -139,10 +139,16 @@ def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
         yield show
 
 
+@pytest.fixture(scope="session")
+def light(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same to be replayed, without what takes long to read and pack."""
+    return without_samples(recorded, tmp_path_factory.mktemp("light") / recorded.name)
+
+
 @pytest.fixture
-def fakes(tmp_path: Path, recorded: Path) -> dict[str, str]:
+def fakes(tmp_path: Path, light: Path) -> dict[str, str]:
     """Environment in which fiprof finds the fakes for nsys, ncu and the workload's interpreter."""
-    return fake_programs(tmp_path, recorded)
+    return fake_programs(tmp_path, light)
 
 
 def fake_programs(folder: Path, recorded: Path) -> dict[str, str]:

@@ -238,7 +238,7 @@ def other_column(table: pa.Table, random: random.Random) -> pa.Table:
     return table.remove_column(place) if column is None else table.set_column(place, name, column)
 
 
-TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "12:0").split(":"))
+TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "6:0").split(":"))
 """How many, and which: as many others with each seed."""
 
 DAMAGED = ("decode", "vectors", "graph", "tworanks", "batching", "ranks")
@@ -423,7 +423,7 @@ KEPT = {
     "read, or one line and its status",
 )
 def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
-    """FIPROF_TEST_DAMAGES as above, a twelfth of the turns for each file."""
+    """FIPROF_TEST_DAMAGES as above, a sixth of the turns for each file."""
     forks, wrong, whole, folder = Forks(), [], tmp_path / "whole", tmp_path / "now"
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
     shutil.copytree(parsed("decode").path, whole / "artifacts/run")
@@ -433,7 +433,7 @@ def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
     next((whole / "measured").glob("2*")).rename(whole / "measured/run")
     for line in ("tag run x", "note run y", "baseline set main run --artifacts artifacts", "index", "publish site"):
         assert forks.run(line.split(), whole, env).status == 0, line
-    for turn in range(TURNS // 12 or 1):
+    for turn in range(TURNS // 6 or 1):
         for name, lines in KEPT.items():
             seed = random.Random(f"{SEED} {turn} {name}")
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ FIPROF_SOAK_SEED repeats a failure's moments.
 """
 
 import contextlib
+import functools
 import json
 import lzma
 import os
@@ -14,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -33,7 +35,7 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled
+from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, session_folder, without_samples
 from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -58,6 +60,13 @@ class Scenario:
 
 
 def nothing(_: Path) -> None: ...
+
+
+@functools.cache
+def light() -> Path:
+    """What the stand-ins replay."""
+    session_folder().mkdir(parents=True, exist_ok=True)
+    return without_samples(RECORDED, Path(tempfile.mkdtemp(dir=session_folder())) / RECORDED.name)
 
 
 def packed(folder: Path) -> None:
@@ -172,7 +181,7 @@ class Kill:
 @pytest.mark.parametrize(("name", "number"), KILLS)
 def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     scenario = SCENARIOS[name]
-    env = {**fake_programs(tmp_path, RECORDED), "XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_COLOR": "1"}
+    env = {**fake_programs(tmp_path, light()), "XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_COLOR": "1"}
     if scenario.real_nsys:
         env["FIPROF_NSYS"] = str(request.getfixturevalue("nsys_path"))
     scenario.prepare(tmp_path)
@@ -200,7 +209,7 @@ def left_by_nsys(folder: Path) -> list[Path]:
 def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.sh"
     program.write_text("echo $$ > pid\nexec sleep 60\n")
-    env = {**os.environ, **fake_programs(tmp_path, RECORDED), "FIPROF_NSYS": str(nsys_path)}
+    env = {**os.environ, **fake_programs(tmp_path, light()), "FIPROF_NSYS": str(nsys_path)}
     words = ("profile", "--tool", "nsys", "--", "sh", "program.sh")
     with subprocess.Popen(
         [sys.executable, "-m", "fiprof", *words], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL

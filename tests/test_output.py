@@ -25,7 +25,7 @@ import pytest
 from fiprof import interrupts
 from fiprof.cli.main import cli, main
 from fiprof.text import cell_width, csv_cell
-from tests.conftest import Fiprof, python_path, ran
+from tests.conftest import python_path, ran
 from tests.recorded_runs import PROGRAMS, RUNS, copied, invoke, parsed, profiled, session_folder
 
 # What is printed: a run full of escapes, formulas and markup is text on the terminal and in CSV, whatever the command.
@@ -183,8 +183,9 @@ def test_cells_that_a_spreadsheet_would_compute(text: str, cell: str) -> None:
 
 
 @pytest.mark.fault("stdout that knows Latin-1 alone", "what it lacks is replaced")
-def test_an_encoding_without_the_characters(fiprof: Fiprof) -> None:
-    done = fiprof("verdict", str(parsed("all").path), env={"PYTHONIOENCODING": "latin-1"})
+def test_an_encoding_without_the_characters() -> None:
+    env = {**os.environ, "PYTHONPATH": python_path(), "PYTHONIOENCODING": "latin-1"}
+    done = ran(sys.executable, "-m", "fiprof", "verdict", str(parsed("all").path), env=env, encoding="latin-1")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert "overlap wgmma with the rest, ? 47%" in done.stdout
 

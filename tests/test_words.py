@@ -180,7 +180,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.fault("standard input, output or error closed by the shell", "the exit status is the same")
 @pytest.mark.fault("archives, runs and files whose names are not UTF-8", "read and written like any other")
 @settings(
-    max_examples=int(os.environ.get("FIPROF_TEST_WORDS", "100")),
+    max_examples=int(os.environ.get("FIPROF_TEST_WORDS", "50")),
     derandomize="FIPROF_TEST_WORDS" not in os.environ,
     suppress_health_check=list(HealthCheck),
     database=None,

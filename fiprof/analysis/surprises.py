@@ -258,7 +258,7 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
         return
     words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: "
-    words += "{grown:+.0%}  from the first to the last."
+    words += "{grown:+.0%} from the first to the last."
     values = {"first_ms": float(first) / 1e6, "slope_us": float(slope) / 1e3, "error_us": float(2 * error) / 1e3}
     what = moments.names[moments.group[rows[0]]].text
     yield finding("law", words, what=what, **values, count=len(kept), grown=grown)
