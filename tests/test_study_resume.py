@@ -31,7 +31,7 @@ DECODE_8_TENSOR = "batch=8,kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_s
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run that stands for the GPU."""
     return without_samples(RUNS["decode"], tmp_path_factory.mktemp("recorded") / "run")
 
@@ -44,12 +44,12 @@ def study(tmp_path: Path, fakes: Env) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, light: Path) -> Path:
     """A complete study, to be copied."""
     folder = tmp_path_factory.mktemp("study")
     (folder / "small.toml").write_text(STUDY)
     words = ("study", "small.toml", "--out", "whole", "--no-documents")
-    done = run_fiprof(*words, cwd=folder, env=fake_programs(folder, recorded))
+    done = run_fiprof(*words, cwd=folder, env=fake_programs(folder, light))
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
     return folder / "whole"
 
