@@ -144,9 +144,8 @@ def test_dask_with_a_killed_worker_tells_the_same(here: Path, local: Path) -> No
         on = on_page("dask")[1].replace("tcp://HOST:8786", cluster.scheduler_address)
         measuring = pool.submit(study.run, on=on, out="dask")
         until(lambda: list((here / "dask").glob(".partial-*/logs/nsys.log")))
-        worker = next(iter(cluster.workers.values())).pid
-        for process in psutil.Process(worker).children() or [psutil.Process(worker)]:
-            process.kill()
+        # The process that measures, not a tool of its, whose end a case could be blamed for; its nanny starts another.
+        psutil.Process(next(iter(cluster.workers.values())).pid).kill()
         assert len(measuring.result(120).measured) == CASES
     assert told(here / "dask") == told(local)
 
