@@ -39,8 +39,9 @@ def typical_steps(moments: Moments, rows: Ints) -> Ints:
     """Some steps from the middle of those that run the same kernels as most; none where layers are not looked for."""
     values, counts = np.unique(moments.signature[rows], return_counts=True)
     alike: Ints = rows[moments.signature[rows] == values[np.argmax(counts)]]
-    looked_for = 2 * FEWEST_STEPS <= moments.kernels[alike[0]] <= LONGEST_STEP
-    return alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][: LAYER_STEPS * looked_for]
+    if not 2 * FEWEST_STEPS <= moments.kernels[alike[0]] <= LONGEST_STEP:
+        return alike[:0]
+    return alike[max(len(alike) // 2 - LAYER_STEPS // 2, 0) :][:LAYER_STEPS]
 
 
 def layers(run: Run, of: str, steps: Sequence[Launched]) -> tuple[Finding, list[Row], list[Finding]] | None:

@@ -2,7 +2,6 @@
 it and why. What is said of a threshold (``ncu's rule SOLBottleneck``) is the wording of its origin.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -31,37 +30,10 @@ class Threshold(float):
         return threshold
 
 
-_ROWS = csv_rows(Path(__file__).with_name("thresholds.csv"))
+for _name, _row in csv_rows(Path(__file__).with_name("thresholds.csv")).items():
+    globals()[_name] = Threshold(float(_row["value"]), _row["unit"], ThresholdOrigin(_row["origin"] or "fiprof"))
 
 
-def _of(names: str) -> Iterator[Threshold]:
-    for row in map(_ROWS.__getitem__, names.split()):
-        yield Threshold(float(row["value"]), row["unit"], ThresholdOrigin(row["origin"] or "fiprof"))
-
-
-# What binds a launch
-
-BUSY, SATURATED, CLOSE, NOISE, ELSEWHERE, IDLE, WAITING = _of("BUSY SATURATED CLOSE NOISE ELSEWHERE IDLE WAITING")
-DOMINANT_STALL, NEGLIGIBLE_STALL, BUSY_ISSUE, SHORT = _of("DOMINANT_STALL NEGLIGIBLE_STALL BUSY_ISSUE SHORT")
-
-# Why it is slow
-
-CONFLICTED, CONTENDED, CONTENDED_UNIT, MOSTLY = _of("CONFLICTED CONTENDED CONTENDED_UNIT MOSTLY")
-SHARED_ATOMICS, LOCAL_TRAFFIC, HOST_TRAFFIC, SCATTERED = _of("SHARED_ATOMICS LOCAL_TRAFFIC HOST_TRAFFIC SCATTERED")
-QUEUED, QUEUED_LOADS, FILLS, FULL_REQUEST, FEW_LANES = _of("QUEUED QUEUED_LOADS FILLS FULL_REQUEST FEW_LANES")
-WARP, BESIDE = _of("WARP BESIDE")
-
-# What is worth a step
-
-SOME_WAITING, OVERHEAD, LEAST_GAIN, UNINFORMATIVE = _of("SOME_WAITING OVERHEAD LEAST_GAIN UNINFORMATIVE")
-PROCESSES_DIFFER, BOARDS_DIFFER, PROCESSES_DRIFT = _of("PROCESSES_DIFFER BOARDS_DIFFER PROCESSES_DRIFT")
-WORTH_CHANGING, SINGLE_ROUND, CONFLICTS, UNUSED, EXCESS = _of("WORTH_CHANGING SINGLE_ROUND CONFLICTS UNUSED EXCESS")
-KEPT, FMA_OF_ISSUE, FREQUENT, OPERANDS, FUSED, EMPTY = _of("KEPT FMA_OF_ISSUE FREQUENT OPERANDS FUSED EMPTY")
-
-# Fits
-
-FIT_POINTS, OFF_FIT = _of("FIT_POINTS OFF_FIT")
-
-# Comparisons of two sides
-
-FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN, PROCESS_SPREAD = _of("FALSE_ALARMS LEAST_CHANGE SAME_WITHIN PROCESS_SPREAD")
+def __getattr__(name: str) -> Threshold:
+    """What a type checker sees of the rows. Raises AttributeError for a name that has none."""
+    raise AttributeError(f"thresholds.csv has no {name}")

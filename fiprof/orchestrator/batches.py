@@ -262,7 +262,9 @@ def _earlier(job: Job) -> Outcome | None:
 def _measure(job: Job, bench: Bench, free: threading.Event | None) -> Outcome:
     """Raises FiprofError for what is no case's fault."""
     tools = collect.require_tools(job.request)
-    with bench.holding_one(*([visible_gpu(job.request.gpu)] if free else visible_gpus())) as gpu:
+    # Who measures in its own process holds the GPU for all its batches.
+    own = contextlib.nullcontext(visible_gpu(job.request.gpu)) if free else bench.holding_one(*visible_gpus())
+    with own as gpu:
         bench = dataclasses.replace(bench, progress=bench.progress.without_lines())
         if not free:
             bench = dataclasses.replace(bench, executor=Supervisor(gpu_env(gpu), bench.executor.stopping))

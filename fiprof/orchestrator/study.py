@@ -37,6 +37,7 @@ from fiprof.orchestrator.parse import parse_all, whole
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive, recover
 from fiprof.orchestrator.run_session import Bench, Silent
+from fiprof.orchestrator.tools import visible_gpu
 from fiprof.text import count, join_words
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
@@ -477,7 +478,8 @@ def run_study(
         try:
             here, whole = True, True
             if cases:
-                with executors.opened(on, bench) as workers:
+                own = (visible_gpu(gpu),) if on is None else ()
+                with bench.holding(*own), executors.opened(on, bench) as workers:
                     here = workers.here
                     whole = _Batches(definition, folder, request, workers, bench, on is None).measure()
             for name in definition.extras:

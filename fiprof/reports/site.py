@@ -15,6 +15,7 @@ from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.analysis.trend import Line
 from fiprof.errors import FiprofError
 from fiprof.model import json_file
+from fiprof.model.baselines import SHORT_COMMIT
 from fiprof.model.finding import say
 from fiprof.model.keeping import read_annotations
 from fiprof.model.run import Run
@@ -31,7 +32,6 @@ LIBRARY = "vega.js"
 TRENDS = {"trend-cases": "case_plain_us", "trend-kernels": "nsys_duration_us"}
 """Page -> the quantity that it follows over the runs."""
 ELSEWHERE = "publish into another folder"
-SHORT_COMMIT = 12
 
 
 @dataclass(frozen=True)
