@@ -3,9 +3,8 @@
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fiprof.analysis import alternatives
-from fiprof.analysis import study as scaling
 from fiprof.analysis.claims import Claim, Result
 from fiprof.analysis.comparison import statistics
 from fiprof.analysis.comparison.statistics import Outcome, differences, processes_for, relabellings
@@ -29,9 +27,8 @@ from tests import study_fixture as fixture
 # Intervals of medians, against scipy's and against their own promise.
 
 
-@pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61, 1026, 5000])
+@pytest.mark.parametrize("count", [6, 7, 20, 61, 5000])
 def test_the_interval_is_that_of_scipys_quantile_test(count: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
     values = random.Random(count).sample(range(10_000), count)
     low, high, confidence = interval([float(value) for value in values])
     theirs = stats.quantile_test(values, p=0.5).confidence_interval(confidence_level=0.95)
@@ -41,7 +38,6 @@ def test_the_interval_is_that_of_scipys_quantile_test(count: int) -> None:
 
 def test_too_few_observations_say_how_sure_their_range_is() -> None:
     assert interval([3.0, 1.0, 2.0]) == (1.0, 3.0, 0.75)
-    assert interval([1.0, 2.0, 3.0, 4.0, 5.0])[2] == 0.9375
     assert interval([7.0]) == (7.0, 7.0, 0.0)
     assert interval([1, 2, 3, 4, 5, 6]) == (1, 6, 0.96875)
 
@@ -68,41 +64,8 @@ def test_rounds_are_the_observations() -> None:
 
 def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
     found = times([1.0, 2.0, 3.0, 4.0, 5.0], rounds=2)
-    assert found is not None
-    assert (found.rounds, found.median_us) == (1, median([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert found is not None and (found.rounds, found.median_us) == (1, 3.0)
     assert times([], rounds=3) is None
-
-
-# Fits of made-up lines; those of the recorded study: test_reports_study_recorded.py.
-
-
-def made(points: list[tuple[int, float]]) -> Study:
-    cases: list[CaseResult] = []
-    for kv_len, us in points:
-        case = fixture.decode(8, kv_len, 8, tensor_cores=False, cuda_graph=False)
-        cases.append(fixture.scaled(case, us / (case.plain.median_us if case.plain else 1)))
-    return Study(Path("nowhere"), fixture.INFO, (KernelResults("decode", "mine", cases),))
-
-
-def only(points: list[tuple[int, float]]) -> scaling.Fit:
-    (item,) = scaling.fits(made(points), "decode")
-    return item
-
-
-@pytest.mark.parametrize(
-    ("times_us", "intercept"),
-    [
-        ([10.0, 40.0, 100.0, 500.0], 0.0),  # -21 µs without bounds, -26 µs without weights
-        ([10.0, 40.0, 60.0, 80.0], 6.33),  # 26.9 µs without weights, where the smallest time is 10
-        ([10.0, 9.5, 9.0, 6.0], 6.0),  # 10.1 µs without bounds
-    ],
-)
-def test_what_does_not_grow_is_possible(times_us: list[float], intercept: float) -> None:
-    line = only(list(zip((512, 1024, 2048, 8192), times_us, strict=True))).line
-    assert line is not None and not line.holds
-    found = line.intercept_us
-    assert found.value == pytest.approx(intercept, abs=0.01)
-    assert found.low >= 0 and found.high <= min(times_us)
 
 
 # fiprof/analysis/claims.py with FlashInfer's claims: each verdict is a test on the recorded numbers.
@@ -178,27 +141,6 @@ def test_a_pair_holds_or_lies_wholly_beyond_or_is_unclear(value: float, width: f
     assert claim.outcome(low, high) == expected
 
 
-# Claims about times
-
-PAIRS: dict[str, tuple[Callable[[], CaseResult], Callable[[], CaseResult], float]] = {
-    "gqa-faster": (lambda: decode(32), lambda: decode(8), 1.5),
-    "cos-sin-cache-faster": (lambda: fixture.rope(4096, "inplace"), lambda: fixture.rope(4096, "cos_sin_cache"), 1.075),
-    "fa3-beats-fa2": (lambda: fixture.prefill(4, 2048, 8, "fa2"), lambda: fixture.prefill(4, 2048, 8, "fa3"), 1.4),
-    "four-times-the-kv": (lambda: decode(kv_len=2048), lambda: decode(kv_len=512), 3.8),
-}
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_claimed_ratio_is_confirmed_by_that_ratio_and_overstated_by_none(name: str) -> None:
-    one, other, claimed = PAIRS[name]
-    assert result(name, timed(one(), 100 * claimed), timed(other(), 100)).verdict == "confirmed"
-    assert result(name, timed(one(), 90), timed(other(), 100)).verdict == "overstated"
-    wide = result(name, timed(one(), 100 * claimed, 0.6), timed(other(), 100, 0.6))
-    assert wide.verdict == "not_testable"
-    assert wide.absence is not None and (wide.absence.kind, wide.absence.values["count"]) == ("too_wide", 1)
-    assert result(name, one()).verdict == "not_testable"
-
-
 SIZES = (1, 8, 32, 64, 128, 256)
 
 
@@ -226,39 +168,9 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
     assert len(found.tested) == 6
 
 
-# Claims about traffic and bounds
-
-
-def counted(workload: str, bytes_: float | None) -> CaseResult:
-    case = fixture.norm(workload, 4096, 8192)
-    first, *rest = case.kernels
-    others = (dataclasses.replace(kernel, dram_bytes=0.0) for kernel in rest)
-    return dataclasses.replace(case, kernels=[dataclasses.replace(first, dram_bytes=bytes_), *others])
-
-
-@given(st.floats(0.0, 0.9))
-def test_saved_traffic_is_counted_bytes_against_counted_bytes(saving: float) -> None:
-    found = result(
-        "fusing-saves-traffic", counted("fused_add_rmsnorm", 1e8 * (1 - saving)), counted("add_then_rmsnorm", 1e8)
-    )
-    if not 0.349 < saving < 0.351 and not 0.449 < saving < 0.451:
-        assert found.verdict == ("overstated" if saving < 0.35 else "understated" if saving > 0.45 else "confirmed")
-    assert [item.saving for item in found.tested] == [pytest.approx(saving)]
-
-
-def judged(case: CaseResult, kind: str) -> CaseResult:
-    verdict = fixture.verdict(kind) if kind else None
-    return dataclasses.replace(case, kernels=[dataclasses.replace(k, verdict=verdict) for k in case.kernels])
-
-
-def test_a_bound_is_confirmed_by_all_cases_and_depends_where_some_have_another() -> None:
-    memory = [judged(decode(batch=batch), "memory") for batch in (32, 64, 128, 256)]
-    latency = [judged(decode(batch=batch), "latency") for batch in (1, 8)]
-    assert result("decode-memory-bound", *memory).verdict == "confirmed"
-    found = result("decode-memory-bound", *latency, *memory)
-    assert found.verdict == "depends"
-    assert found.where.startswith("batch 1: 1 below; batch 8: 1 below; batch 32: 1 hold")
-    assert result("decode-memory-bound", *latency).verdict == "overstated"
+def test_intervals_that_are_too_wide_test_nothing() -> None:
+    wide = result("gqa-faster", timed(decode(32), 150, 0.6), timed(decode(8), 100, 0.6))
+    assert wide.absence is not None and (wide.verdict, wide.absence.kind) == ("not_testable", "too_wide")
 
 
 # The test of two sides: exact, the interval agrees with it, and it says what it does not know.
@@ -355,7 +267,7 @@ def test_processes_that_a_smaller_difference_needs() -> None:
     assert processes_for(0.5, 1.0, 5) == 20
 
 
-@pytest.mark.parametrize(("slower", "wider"), [(0, 1), (5, 1), (0, 4), (0, 20)])
+@pytest.mark.parametrize(("slower", "wider"), [(0, 1), (5, 1), (0, 4)])
 def test_alarms_and_intervals_are_as_often_wrong_as_they_say(slower: int, wider: int) -> None:
     """Ten cases whose processes have something in common, of which so many are 3% slower on side B, and whose spread is
     so many times as wide there: found as such, and no alarm. 8 of 400 are 2%; 14 allow for chance."""
@@ -373,7 +285,7 @@ def test_alarms_and_intervals_are_as_often_wrong_as_they_say(slower: int, wider:
         grew += any(each.spread_grew for each, _ in found)
     assert alarms <= 14
     assert wrong <= 14
-    assert grew <= 14 if wider == 1 else grew >= {4: 60, 20: 320}[wider]
+    assert grew <= 14 if wider == 1 else grew >= 60
 
 
 def test_processes_in_another_state_are_no_spread_that_grew() -> None:
@@ -422,18 +334,12 @@ SLOW, FAST = (100, 101, 99, 100, 102, 100), (80, 81, 79, 80, 82, 80)
     ("one", "other", "factor"),
     [
         pytest.param(solved(SLOW), solved(FAST, tensor_cores=True), 1.25, id="an option"),
-        pytest.param(solved(SLOW), solved(FAST, page_size=64), 1.25, id="page size"),
         pytest.param(solved(SLOW), solved(FAST, dtype="bf16"), None, id="another type"),
-        pytest.param(solved(SLOW), solved(FAST, kv_heads=4), None, id="another model"),
         pytest.param(solved(SLOW), solved(FAST, tensor_cores=True, run="b"), None, id="another process"),
         pytest.param(
             solved(SLOW, "rope", variant="inplace"), solved(FAST, "rope", variant="cos_sin_cache"), 1.25, id="angles"
         ),
-        pytest.param(
-            solved(SLOW, "rope", variant="inplace"), solved(FAST, "rope", variant="llama31"), None, id="other angles"
-        ),
         pytest.param(solved(SLOW, "add_then_rmsnorm"), solved(FAST, "fused_add_rmsnorm"), 1.25, id="fused"),
-        pytest.param(solved(SLOW, "rmsnorm"), solved(FAST, "fused_add_rmsnorm"), None, id="another sum"),
         pytest.param(solved(SLOW, "mine"), solved(FAST, "mine", tensor_cores=True), None, id="nobody declared it"),
         # Rounds from 90 to 110 hold a difference of 5 %.
         pytest.param(
