@@ -10,7 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -21,16 +21,12 @@ from fiprof.model import tables
 from fiprof.model.quantities import Formula
 from fiprof.parsers import ncu
 from fiprof.parsers.names import NO_NAME, printable, short_name
-from fiprof.parsers.ncu_profile import ranges_of, to_base
-from tests.recorded_runs import RUNS
+from tests.recorded_runs import parsed
 
 # The ncu parser on what ncu 2025.3.1 recorded on an H200 (``--set full``; and 17 launches with fewer sections).
 
 
 DATA = Path(__file__).parent / "data" / "ncu"
-
-
-SINGLE_PURPOSE = RUNS["single-purpose"]
 
 
 def unpack(name: str, folder: Path) -> Path:
@@ -84,26 +80,17 @@ def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
     assert found[0, "device__attribute_display_name"] == ("", None, "NVIDIA H200")
 
 
-def test_alike_launches_keep_listings_of_their_own(tmp_path: Path) -> None:
-    """50 launches of a kernel in a row, one sample or none each, their listings printed twice: 109 for 59 launches."""
-    pages = {}
-    for name in ("raw", "source"):
-        pages[name] = tmp_path / f"{name}.csv"
-        pages[name].write_bytes(lzma.decompress((SINGLE_PURPOSE / f"ncu/{name}.csv.xz").read_bytes()))
-    ncu.parse(pages["raw"], tmp_path, source=pages["source"])
-    samples: Counter[int] = Counter()
-    for row in rows(tmp_path, "hotspots"):
+def test_each_launch_has_the_samples_of_its_listing() -> None:
+    """Alike launches in a row have listings of their own, which ncu prints twice."""
+    run, samples = parsed("single-purpose"), Counter[int]()
+    for row in run.table("hotspots").to_pylist():
         samples[row["launch"]] += row["samples"]
-    assert [samples[launch] for launch in range(7, 17)] == [1, 1, 1, 1, 1, 0, 1, 1, 0, 1]
-    assert dict(samples) == {row["launch"]: row["stall_samples"] for row in rows(tmp_path, "launches")}
+    assert samples and samples == {row["launch"]: row["stall_samples"] for row in run.table("launches").to_pylist()}
 
 
 def test_what_was_not_collected_is_named(tmp_path: Path) -> None:
     missing = ncu.parse(unpack("quick.raw.csv", tmp_path), tmp_path)
-    assert missing[:2] == (
-        "rules: ncu's details page was not exported",
-        "hotspots: ncu's source page was not exported",
-    )
+    assert missing[:2] == ("rules: ncu's details page was not exported", "hotspots: ncu's source page was not exported")
     assert missing[2].startswith("launches: not collected: sm_cycles, dram_read_bytes, dram_write_bytes, ")
     assert "fadd_thread_insts," not in missing[2]
     launch = rows(tmp_path, "launches")[0]
@@ -119,10 +106,6 @@ def test_shares_come_from_samples_where_there_are_no_ratios(tmp_path: Path) -> N
     stalls = {row["reason"]: row for row in read(tmp_path, "stalls") if row["launch"] == 0}
     assert stalls["wait"]["share"] == pytest.approx(7348 / 31694)
     assert stalls["wait"]["warps_per_issue"] is None
-
-
-def decimals(cell: str) -> int:
-    return len(cell.partition(".")[2])
 
 
 def test_the_report_has_the_numbers_of_the_raw_page(from_report: Path) -> None:
@@ -142,7 +125,9 @@ def test_the_report_has_the_numbers_of_the_raw_page(from_report: Path) -> None:
             else:
                 printed = float(cell.replace(",", ""))
                 # The page rounds to its digits; doubles above 2**53 have fewer.
-                assert abs(own["value"] - printed) <= 0.5 * 10 ** -decimals(cell) + 4e-16 * abs(printed), name
+                assert abs(own["value"] - printed) <= 0.5 * 10 ** -len(cell.partition(".")[2]) + 4e-16 * abs(printed), (
+                    name
+                )
     assert compared == len(found) == 13272
 
 
@@ -171,38 +156,6 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
     assert findings[0] == findings[1]
 
 
-@pytest.mark.parametrize(
-    ("cell", "ranges"),
-    [
-        ("", ()),
-        ('7  "NCCL:a:none:none:RGB:0xff:REGISTERED:a"  "fiprof:iter 3:none:none:RGB:0xff:REGISTERED:iter 3" ',
-         (("NCCL", "a"), ("fiprof", "iter 3"))),
-        ('7  "fiprof:a:b[x=1:2]:none:none:RGB:0xff:REGISTERED:a:b[x=1:2]"', (("fiprof", "a:b[x=1:2]"),)),
-        ('7  "<default domain>:step 1:none:none:none:none:REGISTERED:step 1"', (("", "step 1"),)),
-        ('4103  "<default domain>:a:b:none:none:none:none:none:none"  "app:x:none:none:none:none:none:none" ',
-         (("", "a:b"), ("app", "x"))),
-        ('7  "fiprof:cut off', ()),
-    ],
-)  # fmt: skip
-def test_ranges_are_read_from_the_nvtx_column(cell: str, ranges: tuple[tuple[str, str], ...]) -> None:
-    assert ranges_of(cell) == ranges
-
-
-UNITS: dict[str, tuple[str, float] | None] = {
-    "": ("", 1), "%": ("%", 1), "inst/cycle": ("inst/cycle", 1), "%/register": ("%/register", 1),
-    "ns": ("ns", 1), "us": ("ns", 1e3), "msecond": ("ns", 1e6), "s": ("ns", 1e9),
-    "Mbyte": ("byte", 1e6), "Kbyte/block": ("byte/block", 1e3), "Gbyte/s": ("byte/s", 1e9),
-    "Gbyte/second": ("byte/s", 1e9), "byte/us": ("byte/s", 1e6), "Ghz": ("hz", 1e9), "cycle/nsecond": ("hz", 1e9),
-    "Kfurlong": None, "furlong": None, "byte/furlong": None,
-}  # fmt: skip
-
-
-def test_units_come_to_their_base() -> None:
-    assert {unit: to_base(unit) for unit in UNITS} == UNITS
-    on_the_page = raw_cells()[1]
-    assert {unit: to_base(unit) for unit in on_the_page} == {unit: (unit, 1.0) for unit in on_the_page}
-
-
 # The ncu parser on pages of another shape, and on what is no page at all.
 
 
@@ -226,9 +179,9 @@ def recorded() -> Rows:
     return [[row[i] for i in keep] for row in (header, *rest)]
 
 
-def text(rows: Sequence[Sequence[str]]) -> str:
+def text(rows: Sequence[Sequence[str]], quoting: Literal[0, 1] = csv.QUOTE_ALL) -> str:
     page = io.StringIO()
-    csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    csv.writer(page, quoting=quoting, lineterminator="\n").writerows(rows)
     return page.getvalue()
 
 
@@ -267,13 +220,13 @@ AROUND = '==PROF== Connected to process 1 (/bin/x)\nfiprof: setup 1/1 rmsnorm[ro
         pytest.param(AROUND + text(recorded()) + "==PROF== Disconnected\n==WARNING== bye\n", id="between other lines"),
         pytest.param(text([recorded()[0], *recorded()[2:]]), id="without units"),
         pytest.param(text(recorded()).encode().replace(b"void", b"caf\xe9"), id="not UTF-8"),
-        pytest.param(text(recorded())[:-1], id="without its last line end"),
         pytest.param(text(recorded()).replace("\n", "\r\n"), id="with the line ends of Windows"),
         pytest.param(
             OUTPUT + text(recorded()).replace("\n", "\n\n", 1) + "==PROF== Disconnected\nloss, 0.1\ndone\n",
             id="output of the program",
         ),
         pytest.param("\ufeff".encode("utf-16-le") + text(recorded()).encode("utf-16-le"), id="UTF-16"),
+        pytest.param(text([[*row[:12], *row[13:], row[12]] for row in recorded()], csv.QUOTE_MINIMAL), id="few quotes"),
     ],
 )
 def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str | bytes) -> None:
@@ -290,32 +243,28 @@ def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str
         ('void a::f<1, 2, 3>(int, "x,y", float)', "f"),
         ('say("a","b")', "say"),
         ("two\nlines(int)", "lines"),
-        ("<script>alert(1)</script>", None),
+        ("<script>alert(1)</script>", "alert"),
         ("void " + "n::" * 3000 + "deep<" + "int, " * 200 + "4>(float *)", "deep"),
         ("naïve_κernel", "naïve_κernel"),
+        ("void <unnamed>::with_index<int, f(int)::[lambda(long) (instance 1)]>(T1, T2)", "with_index"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int, (int)2>(char *)", "CatArrayBatchedCopy"),
+        ("at::copy(at::Iter &)::[lambda() (instance 3)]::operator ()() const", "operator()"),
+        ("ns::foo(int)::{lambda(ns::T<int>, int)#1}", "{lambda(ns::T<int>, int)#1}"),
+        ("std::vector<int, std::allocator<int> > *make(int)", "make"),
+        ("void less<(a < b), (c->d > 1), &ns::operator<< >(int)", "less"),
+        ("_ZN10flashinfer13RMSNormKernelEv", "_ZN10flashinfer13RMSNormKernelEv"),
+        ("void cut::off<at::native::Functor<float, ns::", "off"),
         ("", NO_NAME),
     ],
 )
-def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short: str | None) -> None:
+def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short: str) -> None:
     parse(text(replaced("Kernel Name", "first", kernel)), tmp_path)
     launches = read(tmp_path, "launches")
-    assert launches[1]["kernel_full"] == kernel
-    assert short is None or launches[1]["kernel"] == short
+    assert (launches[1]["kernel_full"], launches[1]["kernel"]) == (kernel, short)
     assert [row["duration_ns"] for row in launches] == [312832.0, 92864.0, 5536.0]
 
 
-def test_launches_outside_the_ranges_have_no_case(tmp_path: Path) -> None:
-    stack = next(name for name in recorded()[0] if "Push/Pop" in name)
-    warmup = (
-        '7  "fiprof:warmup:none:none:RGB:0xff:REGISTERED:warmup"  "fiprof:iter 1:none:none:RGB:0xff:REGISTERED:iter 1"'
-    )
-    parse(text(replaced(stack, "", warmup)), tmp_path)
-    assert [(row["case"], row["iteration"]) for row in read(tmp_path, "launches")][:2] == [(None, None), (None, None)]
-
-
-@pytest.mark.parametrize(
-    "cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", "κ", '","', "PolicySpread", "no idea"]
-)
+@pytest.mark.parametrize("cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", '","'])
 def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
     parse(text(replaced("launch__registers_per_thread", "1,024", cell, "-0.5")), tmp_path)
     found = {row["launch"]: row for row in read(tmp_path, "metrics") if row["metric"] == "launch__registers_per_thread"}
@@ -325,25 +274,38 @@ def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
     assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
 
 
-def test_a_page_without_quotes_gives_the_same_tables(tmp_path: Path) -> None:
-    """Also with a column of the launch behind those of the metrics, and with the line ends of Windows."""
-    recorded_page = (DATA / "full.raw.csv").read_text()
-    page = io.StringIO(newline="")
-    csv.writer(page, lineterminator="\r\n").writerows(
-        [*row[:12], *row[13:], row[12]] for row in csv.reader(io.StringIO(recorded_page))
+@pytest.mark.parametrize(
+    ("ranges", "case", "iteration"),
+    [
+        ("iter 3|fiprof:measure|fiprof:a:b[x=1:2]|fiprof:iter 3", "a:b[x=1:2]", 3),
+        ("NCCL:a|fiprof:measure|fiprof:a[x=1]", "a[x=1]", None),
+        ("fiprof:warmup|fiprof:iter 1", None, None),
+    ],
+)
+def test_a_launch_is_of_the_case_around_it(
+    tmp_path: Path, ranges: str, case: str | None, iteration: int | None
+) -> None:
+    stack = next(name for name in recorded()[0] if "Push/Pop" in name)
+    cell = "  ".join(f'"{each}:none:none:RGB:0xff:REGISTERED:{each.partition(":")[2]}"' for each in ranges.split("|"))
+    parse(text(replaced(stack, "", f"7  {cell}", '7  "fiprof:cut off')), tmp_path)
+    found = [(row["case"], row["iteration"]) for row in read(tmp_path, "launches")]
+    assert found == [(None, None), (case, iteration), (None, None)]
+
+
+UNITS = {
+    "": ("", 1), "%/register": ("%/register", 1), "us": ("ns", 1e3), "msecond": ("ns", 1e6), "s": ("ns", 1e9),
+    "Mbyte": ("byte", 1e6), "Kbyte/block": ("byte/block", 1e3), "Gbyte/second": ("byte/s", 1e9),
+    "byte/us": ("byte/s", 1e6), "Ghz": ("hz", 1e9), "cycle/nsecond": ("hz", 1e9), "furlong": ("furlong", 1),
+}  # fmt: skip
+
+
+def test_units_come_to_their_base(tmp_path: Path) -> None:
+    names = [f"metric__{number}" for number in range(len(UNITS))]
+    parse(
+        text([[*row, *more] for row, more in zip(recorded(), (names, UNITS, *[["1"] * 12] * 3), strict=True)]), tmp_path
     )
-    for name, content in (("quoted", recorded_page), ("plain", page.getvalue())):
-        (tmp_path / name).mkdir()
-        parse(content, tmp_path / name)
-    for table in ("launches", "metrics", "stalls"):
-        one, other = (tables.read(tmp_path / name / "tables", table) for name in ("quoted", "plain"))
-        assert one.equals(other)
-
-
-def test_scaled_units_come_to_the_base(tmp_path: Path) -> None:
-    parse(text(replaced("gpu__time_duration.sum", "312.83", "92.86", "5.54", unit="us")), tmp_path)
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == pytest.approx([312830.0, 92860.0, 5540.0])
-    assert {row["unit"] for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"} == {"ns"}
+    found = {row["metric"]: (row["unit"], row["value"]) for row in read(tmp_path, "metrics")}
+    assert [found[name] for name in names] == [*UNITS.values()]
 
 
 def test_a_unit_that_is_not_known_is_kept_and_never_becomes_nanoseconds(tmp_path: Path) -> None:
@@ -355,34 +317,23 @@ def test_a_unit_that_is_not_known_is_kept_and_never_becomes_nanoseconds(tmp_path
 
 
 def test_the_viewers_export_has_a_row_a_metric(tmp_path: Path) -> None:
-    page = [
-        ["Function Name", "f(int)", "g"],
-        ["Grid Size", "(132, 1, 1)", "(1, 2, 3)"],
-        ["gpu__time_duration.sum [us]", "312.83", "1,000.50"],
-        ["launch__cluster_scheduling_policy", "PolicySpread", "PolicySpread"],
-        ["smsp__pcsamp_sample_count", "30 {10; 20}", "7"],
-    ]
-    parse("\ufeff" + text(page), tmp_path)
-    names = ("launch", "kernel", "grid", "duration_ns", "stall_samples")
-    assert [[row[name] for name in names] for row in read(tmp_path, "launches")] == [
-        [0, "f", "132x1x1", pytest.approx(312830.0), 30.0], [1, "g", "1x2x3", pytest.approx(1000500.0), 7.0],
-    ]  # fmt: skip
-
-
-def test_what_the_viewer_calls_otherwise_is_the_launchs(tmp_path: Path) -> None:
-    """Rows of an export of ncu-ui 2025.4 of a launch on an H800; thousands of cells are per kilobyte there."""
+    """Rows of an export of ncu-ui 2025.4 of launches on an H800; thousands of cells are per kilobyte there."""
     page = {
-        "Demangled Name": "kernel_cutlass", "Process": "[1355440] python3.12", "Grid Size": "16384,    2,    1",
-        "Block Size [block]": "  256,    1,    1", "launch__device_id": "1", "launch__stream_id": "7",
-        "device__attribute_compute_capability_major": "9", "device__attribute_compute_capability_minor": "0",
-        "derived__pct_occupancy_per_shared_mem_size [%/Kbyte]": "7.19 {456}",
-        "smsp__pcsamp_buffer_size_bytes [Mbyte]": "33.55",
+        "Demangled Name": ("kernel_cutlass", "g(int)"), "Process": ("[1355440] python3.12",) * 2,
+        "Grid Size": ("16384,    2,    1", "(1, 2, 3)"), "Block Size [block]": ("  256,    1,    1",) * 2,
+        "gpu__time_duration.sum [us]": ("312.83", "1,000.50"), "smsp__pcsamp_sample_count": ("30 {10; 20}", "7"),
+        "launch__device_id": ("1", "1"), "device__attribute_compute_capability_major": ("9", "9"),
+        "device__attribute_compute_capability_minor": ("0", "0"),
+        "derived__pct_occupancy_per_shared_mem_size [%/Kbyte]": ("7.19 {456}", "7"),
+        "smsp__pcsamp_buffer_size_bytes [Mbyte]": ("33.55", "33.55"),
     }  # fmt: skip
-    parse("\ufeff" + text([[*row] for row in page.items()]).replace("\n", "\r\n"), tmp_path)
-    (launch,) = read(tmp_path, "launches")
-    found = tuple(launch[name] for name in ("grid", "block", "pid", "device", "stream", "cc", "kernel"))
-    assert found == ("16384x2x1", "256x1x1", 1355440, 1, 7, "9.0", "kernel_cutlass")
-    metrics = {row["metric"]: (row["value"], row["unit"]) for row in read(tmp_path, "metrics")}
+    parse("\ufeff" + text([[name, *cells] for name, cells in page.items()]).replace("\n", "\r\n"), tmp_path)
+    names = ("kernel", "pid", "grid", "block", "device", "cc", "duration_ns", "stall_samples")
+    assert [[row[name] for name in names] for row in read(tmp_path, "launches")] == [
+        ["kernel_cutlass", 1355440, "16384x2x1", "256x1x1", 1, "9.0", pytest.approx(312_830), 30],
+        ["g", 1355440, "1x2x3", "256x1x1", 1, "9.0", pytest.approx(1_000_500), 7],
+    ]
+    metrics = {row["metric"]: (row["value"], row["unit"]) for row in read(tmp_path, "metrics") if not row["launch"]}
     assert metrics["derived__pct_occupancy_per_shared_mem_size"] == (7190.0, "%/byte")
     assert metrics["smsp__pcsamp_buffer_size_bytes"] == (pytest.approx(33_550_000), "byte")
 
@@ -437,7 +388,6 @@ def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
         pytest.param(text(DETAILS_PAGE[:6])[:-4] + ",", id="ends with a metric's row, without a line's end"),
         pytest.param(OUTPUT + text(DETAILS_PAGE[:6]) + "loss, 0.1\ndone\n", id="output before and after"),
         pytest.param(text(DETAILS_PAGE[:3]) + OUTPUT + text(DETAILS_PAGE[3:6]), id="output among the rows"),
-        pytest.param(text(DETAILS_PAGE[:6]).replace("\n", "\r\r\n"), id="line ends written twice"),
     ],
 )
 def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) -> None:
@@ -474,11 +424,6 @@ def twice(cells: Sequence[str]) -> Rows:
     return [[*row, cell] for row, cell in zip(rows, extra, strict=True)]
 
 
-def test_a_column_that_stands_twice_and_says_the_same_counts_once(tmp_path: Path) -> None:
-    parse(text(twice(["312,832", "92,864", "5,536"])), tmp_path)
-    assert len([row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]) == 3
-
-
 AMONG = " is cut short, or other output stands among its rows: "
 NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
 
@@ -491,25 +436,18 @@ NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profi
     ("content", "problem", "remedy"),
     [
         ("", " is empty", RAW_AGAIN),
-        (" \n\n", " is empty", RAW_AGAIN),
         ("a,b\n1,2\n", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
-        ("\x00\xff\x00", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
         (NO_KERNELS, ": ncu profiled no kernels", "its filters matched nothing, or the workload launched nothing"),
         (text(recorded()[:2]), " has a header and no launches", RAW_AGAIN),
-        (text(recorded()[:1]), " has a header and no launches", RAW_AGAIN),
         (text(recorded()[:1])[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
         (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete", RAW_AGAIN),
-        ("ID,Kernel\rName,Kernel Name\n,,\n", " is cut short: its row of units is not complete", RAW_AGAIN),
         (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
         (text([*recorded()[:-1], recorded()[-1][:-3]]), f"{AMONG}row 3 has 20 of 23 cells", RAW_AGAIN),
-        (text([*recorded()[:-1], [*recorded()[-1], ""]]), f"{AMONG}row 3 has 24 of 23 cells", RAW_AGAIN),
-        (text(recorded()) + "3", " is cut short: its last row is not complete", RAW_AGAIN),
         (2 * text(recorded()), " holds several pages, each with launches of its own; import them one by one", RAW_AGAIN),
         (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
          "do not exist", "ncu --list-sections and --query-metrics name what there is"),
         (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
         (text(replaced("ID", "0", "x")), " has no launch ID in row 2: 'x'", RAW_AGAIN),
-        (text(replaced("ID", "0", "-1")), " has no launch ID in row 2: '-1'", RAW_AGAIN),
         (text(replaced("ID", "9" * 20)), " has no launch ID in row 1: '99999999999999999999'", RAW_AGAIN),
         (text(twice(["1", "2", "3"])), " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
     ],
@@ -523,24 +461,19 @@ def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: st
 
 
 @pytest.mark.fault("ncu's raw page is a folder, or has 10 GB", "one line")
-def test_what_is_no_file_or_too_large_a_one(tmp_path: Path) -> None:
+def test_a_page_of_10_gb(tmp_path: Path) -> None:
     with (tmp_path / "raw.csv").open("wb") as file:
         file.truncate(10 * 10**9)
-    for name, problem in (
-        ("none.csv", "cannot be read: No such file or directory"),
-        (".", "cannot be read: Is a directory"),
-        ("raw.csv", "has 10.0 GB; 2 GB is the limit"),
-    ):
-        with pytest.raises(FiprofError) as caught:
-            ncu.parse(tmp_path / name, tmp_path)
-        assert caught.value.message == f"{tmp_path / name} {problem}"
+    for path, problem in ((tmp_path / "raw.csv", "has 10.0 GB; 2 GB is the limit"), (tmp_path, "Is a directory")):
+        with pytest.raises(FiprofError, match=problem):
+            ncu.parse(path, tmp_path)
 
 
 PAGE = text(recorded())
 
 
 @pytest.mark.fault("ncu's raw page cut off at any byte", "whole launches, or one line")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50)
 @given(cut=st.integers(0, len(PAGE)))
 def test_a_page_cut_anywhere_gives_whole_launches_or_an_error(cut: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -564,16 +497,6 @@ def whole_page() -> dict[tuple[int, str], dict[str, Any]]:
         return {(row["launch"], row["metric"]): row for row in read(Path(name), "metrics")}
 
 
-@pytest.mark.fault("any bytes in place of ncu's raw page", "one line")
-@settings(max_examples=100, deadline=None)
-@given(content=st.binary(max_size=200))
-def test_any_bytes_are_refused_in_one_line(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        with pytest.raises(FiprofError) as caught:
-            parse(content, Path(name))
-        assert "\n" not in caught.value.message
-
-
 # The other pages: the launches are there without them, and what is wrong is named.
 
 DETAILS_HEADER = ["ID", "Kernel Name", "Section Name", "Metric Name", "Rule Name", "Rule Type", "Rule Description"]
@@ -581,12 +504,6 @@ DETAILS_HEADER = ["ID", "Kernel Name", "Section Name", "Metric Name", "Rule Name
 
 def details(*rows: Sequence[str]) -> str:
     return text([DETAILS_HEADER, *rows])
-
-
-def test_rows_of_metrics_end_before_the_columns_of_rules(tmp_path: Path) -> None:
-    rule = ["1", "f", "Occupancy", "", "Rule", "WRN", "a, b"]
-    parse(PAGE, tmp_path, details=details(["0", "f", "s", "Duration"], rule))
-    assert [list(row.values()) for row in read(tmp_path, "rules")] == [[1, *rule[2:3], *rule[4:], None, None]]
 
 
 SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"]
@@ -613,17 +530,6 @@ PREFILL, DECODE, MERGE = (
 
 
 SOURCE = text([*PREFILL, *DECODE, *MERGE])
-
-
-def test_listings_go_to_the_launches_in_order_and_repetitions_count_once(tmp_path: Path) -> None:
-    missing = parse(PAGE, tmp_path, source=text([*PREFILL, *DECODE, *DECODE, *MERGE, *MERGE]))
-    assert not [sentence for sentence in missing if sentence.startswith("hotspots")]
-    hotspots = read(tmp_path, "hotspots")
-    assert [(row["launch"], row["address"], row["sass"], row["samples"], row["top_reason"]) for row in hotspots] == [
-        (0, 0, "MOV R1, R2", 31694, "lg_throttle"), (0, 16, "EXIT", 0, None),
-        (1, 0, "MOV R1, R2", 10281, "lg_throttle"), (1, 16, "EXIT", 0, None),
-        (2, 0, "MOV R1, R2", 436, "lg_throttle"), (2, 16, "EXIT", 0, None),
-    ]  # fmt: skip
 
 
 RULE = details(["0", "f", "s", "", "r", "OPT", "m"])
@@ -705,46 +611,6 @@ def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
 
 
 # From recorded traces of an H200 and from reports of ncu, c++filt and clang.
-REAL = [
-    (
-        "void flashinfer::PrefillWithKVCacheKernel<flashinfer::SparseCollectiveMainloop<PagedParams::AdditionalParams,"
-        " flashinfer::AttentionKernelTraits<(bool)0, (int)128, cutlass::bfloat16_t>, (bool)1>>(T1::Params, T2 *)",
-        "PrefillWithKVCacheKernel",
-    ),
-    (
-        "void at::native::<unnamed>::distribution_elementwise_grid_stride_kernel<float, (int)4, void at::native"
-        "::templates::cuda::normal_kernel<at::CUDAGeneratorImpl *>(const at::TensorBase &, double, T1)::[lambda()"
-        " (instance 1)]::operator ()() const::[lambda(float) (instance 1)]>(int, at::PhiloxCudaState, T3)",
-        "distribution_elementwise_grid_stride_kernel",
-    ),
-    ("void <unnamed>::with_index<int, f(int)::[lambda(long) (instance 1)]>(T1, T2)", "with_index"),
-    ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int, (int)2>(char *)", "CatArrayBatchedCopy"),
-    ("void ns::foo(int)::{lambda(int)#1}::operator()(float) const", "operator()"),
-    ("at::copy(at::Iter &)::[lambda() (instance 3)]::operator ()() const", "operator()"),
-    ("ns::foo(int)::{lambda(ns::T<int>, int)#1}", "{lambda(ns::T<int>, int)#1}"),
-    ("ncclDevKernel_AllReduce_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "ncclDevKernel_AllReduce_LL"),
-    ("std::vector<int, std::allocator<int> > *make(int)", "make"),
-    ("void less<(a < b), (c->d > 1), &ns::operator<< >(int)", "less"),
-    ("bool ns::T::operator<=(ns::T const&) const", "operator<="),
-    ("triton_poi_fused_0", "triton_poi_fused_0"),
-    ("_ZN10flashinfer13RMSNormKernelEv", "_ZN10flashinfer13RMSNormKernelEv"),
-    ("void cut::off<at::native::Functor<float, ns::", "off"),
-    ("[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]"),
-    ("graph", "graph"),
-    ("", NO_NAME),
-]
-
-
-@pytest.mark.parametrize(("demangled", "expected"), REAL, ids=[expected for _, expected in REAL])
-def test_short_name_of_what_tools_print(demangled: str, expected: str) -> None:
-    assert short_name(demangled) == expected
-
-
-def test_short_name_of_hostile_text_is_printable() -> None:
-    assert short_name("void\nk\x07<int>(int)\n") == "k"
-    assert short_name("<script>alert(1)</script>") == "alert"
-    assert short_name("\x00\n\t") == NO_NAME
-    assert printable("a\udcff\x1bb\u202ec") == "a  b c"
 
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,12}", fullmatch=True).filter(lambda name: name != "operator")

@@ -1,10 +1,7 @@
 """The nsys parser: against plain SQLite, over other versions' exports, over damaged ones."""
 
 import contextlib
-import re
 import sqlite3
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,12 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.model import tables
 from fiprof.model.spans import NOTHING
 from fiprof.parsers import nsys, nsys_export
 from fiprof.parsers.nsys import Range, Scope, Scopes, nested
 from fiprof.parsers.nsys_scrub import scrub
-from fiprof.parsers.sqlite_pages import NotPlainError, Pages
+from fiprof.parsers.sqlite_pages import Pages
 from tests.nsys_exports import (
     CUDA_GRAPHS,
     FIVE_KERNELS,
@@ -28,7 +24,6 @@ from tests.nsys_exports import (
     NAMES,
     RUNTIME,
     SCHEMA_3_0,
-    Row,
     altered,
     changed,
     parsed,
@@ -37,11 +32,6 @@ from tests.nsys_exports import (
 )
 
 # The nsys parser over recorded exports of an H200, held to what plain SQLite says about them.
-
-
-@pytest.fixture
-def five() -> dict[str, list[Row]]:
-    return recorded(FIVE_KERNELS)[1]
 
 
 def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
@@ -86,15 +76,15 @@ def test_every_kernel_is_where_plain_sql_says(export: Path) -> None:
     assert got == expected
 
 
-def test_device_memory_adds_up_and_pinned_host_memory_is_left_out(five: dict[str, list[Row]]) -> None:
+def test_device_memory_adds_up_and_pinned_host_memory_is_left_out() -> None:
+    memory = recorded(FIVE_KERNELS)[1]["memory"]
     on_device = query(
         FIVE_KERNELS,
         """SELECT start, bytes, sum(CASE memoryOperationType WHEN 0 THEN bytes ELSE -bytes END)
            OVER (ORDER BY start, rowid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memKind != 1 ORDER BY start, rowid""",
     )
-    assert [(row["time_ns"], row["bytes"], row["total_bytes"]) for row in five["memory"]] == on_device
-    assert max(row["total_bytes"] for row in five["memory"]) == 426597311
-    assert five["memory"][-1] == {
+    assert [(row["time_ns"], row["bytes"], row["total_bytes"]) for row in memory] == on_device
+    assert memory[-1] == {
         "time_ns": 3857645227, "kind": "Deallocation", "bytes": 134217728, "device": 0, "pid": 2063,
         "total_bytes": 3192213, "address": 139952828448768,
     }  # fmt: skip
@@ -116,30 +106,6 @@ def test_an_export_of_schema_3_0_with_ranges_only() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.nsys
-def test_a_trace_by_the_real_nsys(nsys_path: Path, tmp_path: Path) -> None:
-    pytest.importorskip("nvtx")
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import nvtx\n"
-        "for name in ('measure', 'case[a=1]', 'iter 0'): nvtx.push_range(name, domain='fiprof')\n"
-        "for _ in range(3): nvtx.pop_range(domain='fiprof')\n"
-    )
-    report = tmp_path / "trace"
-    trace = ("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--output", report, sys.executable, program)
-    export = ("export", "--type=sqlite", "--output", f"{report}.sqlite", f"{report}.nsys-rep")
-    for command in (trace, export):
-        subprocess.run([nsys_path, *command], check=True, capture_output=True, cwd=tmp_path, timeout=120)
-    summary, found = parsed(report.with_suffix(".sqlite"), tmp_path / "tables")
-    if summary.nvtx_incompatible:
-        pytest.skip("this nsys cannot read the ranges of the installed nvtx")
-    assert [(row["domain"], row["name"], row["depth"], row["parent"]) for row in found["ranges"]] == [
-        ("fiprof", "measure", 0, None),
-        ("fiprof", "case[a=1]", 1, 0),
-        ("fiprof", "iter 0", 2, 1),
-    ]
-
-
 # The nsys parser over what other versions write: recorded exports with tables and columns renamed, dropped, refilled.
 
 
@@ -155,42 +121,18 @@ def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, 
 @pytest.mark.parametrize(
     "statements",
     [
-        pytest.param(
-            (f"ALTER TABLE {KERNEL} DROP COLUMN greenContextId", f"ALTER TABLE {KERNEL} DROP COLUMN sharedMemoryLimitConfig"),
-            id="later columns absent",
-        ),
-        pytest.param(
-            (f"ALTER TABLE {KERNEL} RENAME TO {KERNEL}_V3", f"ALTER TABLE {RUNTIME} RENAME TO {RUNTIME}_V2",
-             "ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2", "ALTER TABLE StringIds RENAME TO StringIds_V2"),
-            id="tables with a version",
-        ),
-        pytest.param(
-            ("UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId) WHERE textId IS NOT NULL",
-             "ALTER TABLE NVTX_EVENTS DROP COLUMN textId"),
-            id="range texts in place",
-        ),
-        pytest.param(
-            ("INSERT INTO StringIds VALUES (1000000, 'fiprof')",
-             "UPDATE NVTX_EVENTS SET text = NULL, textId = 1000000 WHERE eventType = 75 AND text = 'fiprof'"),
-            id="domain name by id",
-        ),
-        pytest.param(
-            (*rebuilt(KERNEL, order="start DESC"), *rebuilt(RUNTIME, order="start % 7, start"),
-             *rebuilt("NVTX_EVENTS", order='"end" DESC'), *rebuilt("GPU_METRICS", order="metricId, timestamp DESC")),
-            id="kernels, calls, ranges and samples in no order",
-        ),
-        pytest.param(
-            (*rebuilt("CUDA_GPU_MEMORY_USAGE_EVENTS", order="bytes, start"), *rebuilt("DIAGNOSTIC_EVENT", order="text")),
-            id="memory and diagnostics in no order",
-        ),
-        pytest.param(
-            (f"UPDATE {KERNEL} SET rowid = rowid * 1000000007", f"UPDATE {RUNTIME} SET rowid = rowid - 300"),
-            id="row ids with gaps",
-        ),
-        pytest.param(
-            ("DROP TABLE ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "UPDATE DIAGNOSTIC_EVENT SET severity = 1 WHERE severity = 2"),
-            id="no severities",
-        ),
+        (f"ALTER TABLE {KERNEL} DROP COLUMN greenContextId", f"ALTER TABLE {KERNEL} DROP COLUMN sharedMemoryLimitConfig"),
+        (f"ALTER TABLE {KERNEL} RENAME TO {KERNEL}_V3", f"ALTER TABLE {RUNTIME} RENAME TO {RUNTIME}_V2",
+         "ALTER TABLE NVTX_EVENTS RENAME TO NVTX_EVENTS_V2", "ALTER TABLE StringIds RENAME TO StringIds_V2"),
+        ("UPDATE NVTX_EVENTS SET text = (SELECT value FROM StringIds WHERE id = textId) WHERE textId IS NOT NULL",
+         "ALTER TABLE NVTX_EVENTS DROP COLUMN textId"),
+        ("INSERT INTO StringIds VALUES (1000000, 'fiprof')",
+         "UPDATE NVTX_EVENTS SET text = NULL, textId = 1000000 WHERE eventType = 75 AND text = 'fiprof'"),
+        (*rebuilt(KERNEL, order="start DESC"), *rebuilt(RUNTIME, order="start % 7, start"),
+         *rebuilt("NVTX_EVENTS", order='"end" DESC'), *rebuilt("GPU_METRICS", order="metricId, timestamp DESC")),
+        (*rebuilt("CUDA_GPU_MEMORY_USAGE_EVENTS", order="bytes, start"), *rebuilt("DIAGNOSTIC_EVENT", order="text")),
+        (f"UPDATE {KERNEL} SET rowid = rowid * 1000000007", f"UPDATE {RUNTIME} SET rowid = rowid - 300"),
+        ("DROP TABLE ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "UPDATE DIAGNOSTIC_EVENT SET severity = 1 WHERE severity = 2"),
     ],
 )  # fmt: skip
 def test_another_way_of_writing_the_same(statements: tuple[str, ...], tmp_path: Path) -> None:
@@ -213,13 +155,6 @@ def test_reading_in_many_pieces_gives_the_same(tmp_path: Path, monkeypatch: pyte
     _, in_order = changed(tmp_path, *rebuilt(KERNEL, order="start DESC"), source=CUDA_GRAPHS)
     assert lying == original
     assert in_order["kernels"] == original["kernels"]
-
-
-def test_rows_out_of_order_between_pieces_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsys_export, "PIECE_BYTES", 1)
-    of_a_page = 53
-    _, found = changed(tmp_path, *rebuilt(KERNEL, order=f"rowid > {184 - of_a_page} DESC, rowid"))
-    assert found["kernels"] == recorded(FIVE_KERNELS)[1]["kernels"]
 
 
 @pytest.mark.fault("columns added to nsys's tables later, a log of SQLite beside the export", "the same tables")
@@ -251,15 +186,16 @@ def test_a_column_that_is_absent_is_null_and_named(column: str, ours: str, tmp_p
 NEEDED = {KERNEL: ("start", "end"), RUNTIME: ("start", "end", "globalTid")}
 
 
-@pytest.mark.fault("any column of nsys's export renamed, `end` too", "named; every other table is read")
+@pytest.mark.fault("any columns of nsys's export renamed, `end` too", "named; every other table is read")
 @pytest.mark.parametrize("table", [KERNEL, RUNTIME, "GPU_METRICS", "NVTX_EVENTS", "DIAGNOSTIC_EVENT"])
-def test_any_column_may_be_absent(table: str, tmp_path: Path) -> None:
-    columns = [row[1] for row in sqlite3.connect(FIVE_KERNELS).execute(f"PRAGMA table_info({table})")]
-    for column in columns:
-        kept = ", ".join(f'"{name}"' for name in columns if name != column)
-        summary, _ = changed(tmp_path, *rebuilt(table, kept))
-        left_out = f"{table} has no {column}: its rows are left out" in summary.missing
-        assert left_out == (column in NEEDED.get(table, ()))
+def test_any_columns_may_be_absent(table: str, tmp_path: Path) -> None:
+    columns = [row[1] for row in query(FIVE_KERNELS, f"PRAGMA table_info({table})")]
+    for first in range(0, len(columns), 3):
+        absent = columns[first : first + 3]
+        kept = ", ".join(f'"{name}"' for name in columns if name not in absent)
+        summary = nsys.parse(altered(tmp_path, *rebuilt(table, kept)), tmp_path / "tables")
+        left_out = any(f"{table} has no {column}: its rows are left out" in summary.missing for column in absent)
+        assert left_out == bool({*absent} & {*NEEDED.get(table, ())})
         assert summary.rows["kernels"] == (0 if left_out and table == KERNEL else 184)
         assert summary.rows["api"] == (0 if left_out and table == RUNTIME else 443)
 
@@ -306,37 +242,6 @@ def test_of_several_calls_with_one_correlation_id_the_first_counts_and_zero_is_n
     assert [row["launch_call_ns"] for row in found["kernels"] if row["correlation"] == 0] == [None]
 
 
-def test_another_process_with_the_same_correlation_ids_and_domain_number(tmp_path: Path) -> None:
-    """The second rank of a run: same ids, later by 1 s, its domain 1 is not fiprof's, its device 0 is the second GPU."""
-    process = 281474976710656 + (9999 << 24)
-    thread = process + 9999
-    _, found = changed(
-        tmp_path,
-        *(
-            statement
-            for table, owner in ((KERNEL, f"globalPid = {process}"), (RUNTIME, f"globalTid = {thread}"))
-            for statement in (
-                f"CREATE TABLE twin AS SELECT * FROM {table}",
-                f'UPDATE twin SET start = start + 1000000000, "end" = "end" + 1000000007, {owner}',
-                f"INSERT INTO {table} SELECT * FROM twin",
-                "DROP TABLE twin",
-            )
-        ),
-        "CREATE TABLE twin AS SELECT * FROM NVTX_EVENTS",
-        f'UPDATE twin SET start = start + 1000000000, "end" = "end" + 1000000000, globalTid = {thread}',
-        "UPDATE twin SET text = 'other' WHERE text = 'fiprof'",
-        "INSERT INTO NVTX_EVENTS SELECT * FROM twin",
-        "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 9999)",
-    )
-    _, original = recorded(FIVE_KERNELS)
-    first = [row for row in found["kernels"] if row["pid"] == 2063]
-    second = [row for row in found["kernels"] if row["pid"] == 9999]
-    assert first == original["kernels"]
-    assert [row["launch_call_ns"] for row in second] == [row["launch_call_ns"] + 7 for row in original["kernels"]]
-    assert {(row["phase"], row["device"]) for row in second} == {(None, 1)}
-    assert {row["domain"] for row in found["ranges"] if row["pid"] == 9999} == {"other", "CCCL"}
-
-
 @pytest.mark.parametrize(
     ("version", "warning"),
     [
@@ -367,13 +272,6 @@ def test_an_nsys_that_cannot_read_the_ranges_of_this_nvtx_is_named(tmp_path: Pat
     assert {"time_ns": 5, "severity": "Error", "text": said} in found["diagnostics"]
 
 
-def test_without_processes_kernels_stay_and_belong_to_none(tmp_path: Path) -> None:
-    summary, found = changed(tmp_path, f"ALTER TABLE {KERNEL} DROP COLUMN globalPid")
-    assert f"{KERNEL} has no globalPid: process is unknown" in summary.missing
-    assert {(row["pid"], row["launch_call_ns"]) for row in found["kernels"]} == {(0, None)}
-    assert summary.rows["kernels"] == 184
-
-
 def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
     """Two executions of graph 7 by one call each, as nsys 2025.5 exports them: before and after a kernel."""
     _, recorded = changed(tmp_path)
@@ -402,34 +300,17 @@ def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
     )
 
 
-def test_hostile_names_come_out_printable(tmp_path: Path) -> None:
+def test_odd_names_and_a_stream_of_32_bits(tmp_path: Path) -> None:
+    of = f"(SELECT demangledName FROM {KERNEL} WHERE correlationId ="
     _, found = changed(
         tmp_path,
-        "UPDATE StringIds SET value = CAST(x'766f6964206e733a3a6bff1b5b33316d3c696e743e28696e7429' AS TEXT)"
-        f" WHERE id = (SELECT demangledName FROM {KERNEL} WHERE correlationId = 614)",
-        f"UPDATE StringIds SET value = '<script>' || replace(hex(zeroblob(5000)), '0', 'x')"
-        f" WHERE id = (SELECT demangledName FROM {KERNEL} WHERE correlationId = 163)",
+        f"UPDATE StringIds SET value = CAST(x'766f6964206e733a3a6bff1b5b33316d3c696e743e' AS TEXT) WHERE id = {of} 614)",
+        f"UPDATE StringIds SET value = '<script>' || replace(hex(zeroblob(5000)), '0', 'x') WHERE id = {of} 163)",
+        f"UPDATE {KERNEL} SET streamId = 4294967295, demangledName = iif(correlationId = 187, 123456789, demangledName)",
     )
-    by_correlation = {row["correlation"]: row for row in found["kernels"]}
-    assert by_correlation[614]["kernel_full"] == "void ns::k\ufffd [31m<int>(int)"
-    assert by_correlation[163]["kernel"] == "x" * 10_000
-
-
-def test_a_kernel_without_a_name_and_a_stream_of_32_bits(tmp_path: Path) -> None:
-    _, found = changed(
-        tmp_path,
-        f"UPDATE {KERNEL} SET demangledName = 123456789 WHERE correlationId = {THE_FIRST_MEASURED}",
-        f"UPDATE {KERNEL} SET streamId = 4294967295",
-    )
-    assert [row["correlation"] for row in found["kernels"] if row["kernel"] == "(no name)"] == [THE_FIRST_MEASURED]
+    names = {row["correlation"]: (row["kernel"], row["kernel_full"]) for row in found["kernels"]}
+    assert (names[614][1], names[163][0], names[187][0]) == ("void ns::k\ufffd [31m<int>", "x" * 10_000, "(no name)")
     assert {row["stream"] for row in found["kernels"]} == {-1}
-
-
-def test_parsing_again_replaces_all_tables(tmp_path: Path) -> None:
-    nsys.parse(CUDA_GRAPHS, tmp_path / "tables")
-    parsed(FIVE_KERNELS, tmp_path / "tables")
-    assert tables.read(tmp_path / "tables", "kernels").num_rows == 184
-    assert not [path for path in (tmp_path / "tables").iterdir() if path.suffix != ".parquet"]
 
 
 # The nsys parser over files that are no whole nsys exports: a clean parse or one FiprofError, and nothing left behind.
@@ -565,7 +446,7 @@ def test_tables_of_an_earlier_parse_survive_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("nsys's export cut off at any byte", "one line")
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_cut_off_anywhere(data: st.DataObject) -> None:
     whole = EXPORTS[data.draw(st.sampled_from(sorted(EXPORTS)))]
@@ -573,7 +454,7 @@ def test_cut_off_anywhere(data: st.DataObject) -> None:
 
 
 @pytest.mark.fault("the export copied while nsys wrote it", "read, or one line: damaged")
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_cut_off_anywhere_with_a_header_that_says_so(data: st.DataObject) -> None:
     """As if the file had been copied while nsys wrote it: only SQLite can notice, where it meets a missing page."""
@@ -586,7 +467,7 @@ def test_cut_off_anywhere_with_a_header_that_says_so(data: st.DataObject) -> Non
 
 
 @pytest.mark.fault("up to 20 random bytes of nsys's export changed", "read, or one line")
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_bytes_changed_anywhere(data: st.DataObject) -> None:
     changed = bytearray(EXPORTS[data.draw(st.sampled_from(sorted(EXPORTS)))])
@@ -658,41 +539,6 @@ def test_depth_and_parent_are_the_ranges_around(forest: list[tuple[Tree, int, st
         assert (None if found.parent is None else ranges[found.parent]) == (enclosing[-1] if enclosing else None)
 
 
-def expected_scope(names: list[str]) -> Scope | None:
-    """By the runner's rule: phase > case > iteration."""
-    if not names or names[0] not in ("setup", "warmup", "measure"):
-        return None
-    phase, case = names[0], names[1] if len(names) > 1 else None
-    numbers = [re.fullmatch(r"iter (\d+)", name) for name in names[2:]]
-    iteration = next((int(number[1]) for number in numbers if number), None) if phase == "measure" else None
-    return Scope(phase, case, iteration)
-
-
-@given(trees, trees, st.booleans())
-def test_the_scope_of_every_moment(tree: Tree, elsewhere: Tree, endless: bool) -> None:
-    ranges = lay_out(tree, 5, "fiprof") + lay_out(elsewhere, 6, "fiprof") + lay_out(tree, 5, "other")
-    if endless and tree:
-        last = max((found for found in ranges if found.thread == 5), key=lambda found: found.last_ns)
-        ranges = [
-            Range(found.domain, found.name, found.start_ns, None if found == last else found.end_ns, 5, "push_pop")
-            if found.thread == 5
-            else found
-            for found in ranges
-        ]
-    ranges = nested(ranges)
-    scopes = Scopes(ranges)
-    moments = np.arange(0, 40, dtype=np.int64)
-    positions = scopes.at(np.full(len(moments), 5, np.int64), moments)
-    for moment, position in zip(moments.tolist(), positions.tolist(), strict=True):
-        names = [
-            found.name
-            for found in ranges
-            if found.thread == 5 and found.domain == "fiprof" and found.start_ns <= moment < found.last_ns
-        ]
-        got = None if position == NOTHING else scopes.all[position]
-        assert got == expected_scope(names)
-
-
 def test_ranges_that_share_a_tick() -> None:
     """A case that starts with its phase is inside it; a phase that starts where the one before ended is beside it."""
     setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
@@ -740,7 +586,7 @@ def column(values: Any) -> list[Any]:
     return [None if null else number for number, null in zip(values.numbers.tolist(), nulls, strict=True)]
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(IDS, ROW, max_size=120), st.sampled_from([512, 4096, 65536]))
 @example({number: (number % 3, "", 0.5, number << 20) for number in range(3000)}, 512)
 def test_as_sqlite_reads_it(rows: dict[int, tuple[Any, ...]], page_bytes: int) -> None:
@@ -750,29 +596,10 @@ def test_as_sqlite_reads_it(rows: dict[int, tuple[Any, ...]], page_bytes: int) -
     assert list(zip(*(column(found[place]) for place in (0, 2, 3)), strict=True)) == expected
 
 
-@pytest.mark.parametrize("row", [("text", "", 1, 1), (1, "", 1, 1.5), (1, "x" * 600, 1, 1), (1, "x" * 90, 1, 1)])
-def test_what_is_not_plain_is_left_to_sqlite(row: tuple[Any, ...]) -> None:
-    with table([(1, 1, "", 1, 1), (2, *row)]) as (pages, leaves, _), pytest.raises(NotPlainError):
-        pages.read(leaves, 4, {0: False, 2: True, 3: False})
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1023), st.integers(0, 255)), min_size=1, max_size=8))
-def test_a_damaged_page_is_never_more_than_not_plain(changes: list[tuple[int, int]]) -> None:
-    rows = [(number, number % 3, "", 0.5, number << 20) for number in range(40)]
-    with table(rows) as (pages, leaves, connection), contextlib.suppress(NotPlainError):
-        path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
-        data = bytearray(path.read_bytes())
-        for place, byte in changes:
-            data[len(data) - 1024 + place] = byte
-        path.write_bytes(data)
-        pages.read(leaves, 4, {0: False, 2: True, 3: False})
-
-
 TIMES = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.integers(0, 9))
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(TIMES, st.one_of(st.none(), st.integers(0, 300))), max_size=300))
 @example([*[(None, None)] * 17, (0, None), (None, None)])
 def test_rows_in_any_order_come_in_the_order_of_sqlite(rows: list[tuple[int | None, int | None]]) -> None:
