@@ -12,21 +12,23 @@ HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 .PHONY: help setup collect test soak lint types check size bench docs reports pictures clean
 # What to install, e.g. `$(call install,.[docs])`.
 install = uv pip install --quiet --python $(BIN)/python --editable '$(1)' 2>/dev/null || \
-  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
+  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '$(1)'
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## Install fiprof and what its tests need into .venv (1.1 GB, no torch)
 
-# fiprof alone, 0.4 GB.
-$(BIN)/fiprof: pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fiprof needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# fiprof alone, 0.4 GB.
+$(BIN)/fiprof: pyproject.toml | $(BIN)/python
 	$(call install,.)
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/fiprof
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(call install,.[dev])
 	@touch $(BIN)/fiprof $@
 

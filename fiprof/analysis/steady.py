@@ -303,7 +303,8 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
         return None
     most = max(anchors)[0]
     _, size, gram = min(each[1:] for each in anchors if each[0] >= 0.9 * most)
-    here = np.flatnonzero(codes == gram) if size == 1 else np.flatnonzero(codes[:-1] * count + codes[1:] == gram)
+    first = codes == gram if size == 1 else (codes[:-1] == gram // count) & (codes[1:] == gram % count)
+    here = np.flatnonzero(first)
     # A pair begins a step with its second kernel.
     times = starts[here + size - 1]
     full = names[int(gram % count if size == 2 else gram)]

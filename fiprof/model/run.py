@@ -125,14 +125,11 @@ class Launch(Mapping[str, Any]):
 
     @functools.cached_property
     def nsys(self) -> Times | None:
-        """Executions of its kernel with its grid and block under nsys, in its case and by its rank."""
-        from fiprof.model.ranks import ranks_of
-
-        run, rank = self._run, ranks_of(self._run).on(self.get("device"))
-        if of := run.shape_times.get((self.case, shape(self))):
-            return of[rank] if rank in of else max(of.values(), key=lambda times: times.median_us)
-        known = (run.trace if rank is None else run.trace.ranks.get(rank, run.trace)).kernels
-        return known.get((self.case or "", self.kernel))
+        """Executions of its kernel with its grid and block under nsys, in its case; of several ranks, of the slowest:
+        which of them ncu saw is not known."""
+        if of := self._run.shape_times.get((self.case, shape(self))):
+            return max(of.values(), key=lambda times: times.median_us)
+        return self._run.trace.kernels.get((self.case or "", self.kernel))
 
     @property
     def nsys_duration_us(self) -> float | None:
