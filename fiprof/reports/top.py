@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
-from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
-from fiprof.analysis.program import OF_GPU, RANKING, Program, saves_more
+from fiprof.analysis.idle import DEVICE, IDLE, OWN_WORK_NS, RANK, Activity
+from fiprof.analysis.program import OF_GPU, RANKING, Program, Waste, saves_more
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
@@ -41,6 +41,11 @@ HOW_IDLE = (
 ABOVE = finding(
     "above", "saves ≤ above an idle share: the host then launches ahead, or less, and other idle time goes with it."
 )
+LAUNCHING = finding(
+    "launching",
+    "idle: launching holds the host's own work of up to {own_us} µs before each launch.",
+    own_us=OWN_WORK_NS // 1000,
+)
 MOST_ROWS = 10  # of the ranking, that people are shown
 
 
@@ -54,6 +59,7 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     told_apart = ("rank", "device", "range", "per_step", "estimate_pct")
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=left_out)] if left_out else []
+    notes += [LAUNCHING] if any(row["cause"] is Waste.LAUNCHES for row in what.rows[:most]) else []
     notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
     columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))
     title = "What takes the program's time"
