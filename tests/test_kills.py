@@ -1,7 +1,7 @@
 """fiprof ended by a signal at random moments: nothing runs on, nothing is left, lost or falsely said.
 
-Here once for each command by SIGKILL and by one of the signals that ask, which have one handler; ``make soak`` does it
-20 times by each signal, every kill a test of its own that workers share out.
+Here once for each command, by SIGKILL or by one of the signals that ask, which have one handler: another each session;
+``make soak`` does it 20 times by each signal, every kill a test of its own that workers share out.
 FIPROF_SOAK_SEED repeats a failure's moments.
 """
 
@@ -18,11 +18,12 @@ import sys
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -40,7 +41,8 @@ from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
 SEED = int(os.environ.get("FIPROF_SOAK_SEED") or random.randrange(1 << 32))
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP, signal.SIGKILL)
+SESSION = zlib.crc32(os.environ["FIPROF_TEST_SESSION"].encode())
 ORPHANS_S = 5
 MARK = "FIPROF_TEST_MARK"
 RECORDED = RUNS["decode"]
@@ -143,7 +145,6 @@ SCENARIOS = {
     "publish": Scenario(("publish", "site", *ARCHIVE), ("publish", "site", *ARCHIVE), many),
     "index": Scenario(("index", "--rebuild", *ARCHIVE), ("runs", *ARCHIVE), archived, longest_s=1.5),
     "tag": Scenario(("tag", "run", "x"), ("verify", "run"), made, longest_s=1),
-    "note": Scenario(("note", "run", "x"), ("verify", "run"), made, longest_s=1),
     "export sqlite": Scenario(("export", "run", "--to", "sqlite", "--out", "x"), ("verify", "run"), made),
     "trend": Scenario(TREND, ("runs", *ARCHIVE), archived),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
@@ -152,25 +153,19 @@ SCENARIOS = {
 KILLS = [
     pytest.param(name, number, id=f"{name}-{number.name}")
     for place, name in enumerate(SCENARIOS)
-    for number in (*(ASKING if MOMENTS > 1 else (ASKING[place % 3],)), signal.SIGKILL)
+    for number in ({*SIGNALS} if MOMENTS > 1 else (SIGNALS[(SESSION + place) % 6],))
 ]
 
 
-@dataclass
-class Kill:
+class Kill(NamedTuple):
     """What came of one."""
 
-    folder: Path
     moment_s: float
     status: int
     stdout: str
     stderr: str
     orphans: list[str]
     """What ran on for longer than ORPHANS_S."""
-
-    def runs(self) -> list[dict[str, Any]]:
-        """The manifests of the archive."""
-        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("artifacts/[!.]*/run.json"))]
 
 
 @pytest.mark.fault(
@@ -199,29 +194,34 @@ def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, re
     shutil.rmtree(tmp_path)
 
 
+def lasting(found: Callable[[], list[Any]], seconds: float = ORPHANS_S) -> list[Any]:
+    """What is still there after that time."""
+    deadline = time.monotonic() + seconds
+    while (left := found()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
 def left_by_nsys(folder: Path) -> list[Path]:
     """What nsys wrote into the temporary folder, but for its locks and a program's exit status."""
     return [*folder.glob("nsys-*"), *folder.glob("nvidia/**/*log")]
 
 
 @pytest.mark.fault("fiprof is ended while nsys traces", "nsys's trace so far, with the environment, and its logs go from the temporary folder, its semaphores from memory")  # fmt: skip
-@pytest.mark.parametrize("number", [*ASKING, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [SIGNALS[SESSION % 6], signal.SIGKILL], ids=["one of all", "SIGKILL"])
 def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.sh"
     program.write_text("echo $$ > pid\nexec sleep 60\n")
     env = {**os.environ, **fake_programs(tmp_path, light()), "FIPROF_NSYS": str(nsys_path)}
     words = ("profile", "--tool", "nsys", "--", "sh", "program.sh")
-    with subprocess.Popen(
-        [sys.executable, "-m", "fiprof", *words], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL
-    ) as run:
+    command = [sys.executable, "-m", "fiprof", *words]
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
         try:
             while not [*tmp_path.glob("nsys-report-*.qdstrm")] or not (tmp_path / "pid").exists():
                 assert run.poll() is None
         finally:
             run.send_signal(number)
-    deadline = time.monotonic() + 2 * ORPHANS_S
-    while (left := left_by_nsys(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    left = lasting(lambda: left_by_nsys(tmp_path), 2 * ORPHANS_S)
     traced = (tmp_path / "pid").read_text().strip()
     assert [*left, *Path("/dev/shm").glob(f"*nsys_sem_{traced}")] == []
 
@@ -244,15 +244,10 @@ def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal
         process.wait(moment_s)
     moment_s = time.monotonic() - began
     process.send_signal(number)
-    if number == signal.SIGKILL:
-        process.wait()
-    else:
-        process.wait(60)
-    deadline = time.monotonic() + ORPHANS_S
-    while (orphans := marked(mark)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    process.wait(60)
+    orphans = lasting(lambda: marked(mark))
     stdout, stderr = process.communicate(timeout=10)
-    return Kill(folder, moment_s, process.returncode, stdout, stderr, orphans)
+    return Kill(moment_s, process.returncode, stdout, stderr, orphans)
 
 
 def check(
@@ -268,7 +263,8 @@ def check(
     assert not left + [path for path in folder.glob("fiprof-*") if path.suffix != ".lock"] + left_by_nsys(folder)
     after = raw_files(folder)
     assert {name: after.get(name) for name in before} == before
-    for manifest in kill.runs():
+    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("artifacts/[!.]*/run.json"))]
+    for manifest in runs:
         assert manifest["status"] in ("complete", "interrupted", "failed")
         complete = manifest["status"] == "complete"
         told = complete and manifest["name"] in kill.stdout + kill.stderr  # so it was before the kill
@@ -284,8 +280,7 @@ def check(
     verified = [verify(path.parent) for path in (*folder.glob("run/run.json"), *archive.root.glob("[!.]*/run.json"))]
     assert [each for run in verified for each in run.found if each.kind not in HARMLESS] == []
     assert verify_catalogue(archive, verified) == ()
-    if kill.status == 0 and kill.folder.joinpath("artifacts").exists():
-        assert kill.runs()
+    assert runs or kill.status or not (folder / "artifacts").exists()
 
 
 def follow(words: tuple[str, ...], folder: Path, env: dict[str, str]) -> Completed:
