@@ -8,7 +8,6 @@ import re
 import shlex
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from scipy import stats
 
 from fiprof.analysis import claims
 from fiprof.analysis import study as scaling
-from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.cli.progress import TerminalProgress
 from fiprof.errors import FiprofError
@@ -28,18 +26,17 @@ from fiprof.flashinfer.study import claims as declared_claims
 from fiprof.model import packs
 from fiprof.model.results import CaseResult, read, write
 from fiprof.model.settings import Settings, StudySettings, settings_of
-from fiprof.orchestrator import study as orchestrator
-from fiprof.orchestrator.batches import deal, groups, too_large
+from fiprof.orchestrator.batches import too_large
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench
-from fiprof.orchestrator.study import entries, label, mixed, read_study, run_study
+from fiprof.orchestrator.study import entries, mixed, run_study
 from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY, Fiprof
-from tests.recorded_runs import STUDY
+from tests.recorded_runs import STUDY, invoke, refusal
 
 # A study's definition and plan, and the command around them.
 
@@ -62,21 +59,6 @@ def test_what_does_not_fit_is_skipped_and_said() -> None:
     assert not too_large(costs, {})
 
 
-def test_on_one_gpu_a_workload_is_parted_only_where_it_must_be() -> None:
-    cases = load_definition("flashinfer").cases
-    norms = "rmsnorm (10), fused_add_rmsnorm (10), add_then_rmsnorm (10), rope (12)"
-    whole = [label(batch) for batch in deal(cases, groups(cases, 120), 1, 120)]
-    assert whole == [f"prefill (64), {norms}", "decode (108)"]
-    parted = [label(batch) for batch in deal(cases, groups(cases, 80), 1, 80)]
-    assert parted == [
-        "prefill (64), decode (6)",
-        "decode (48), rmsnorm (10), rope (12)",
-        "decode (54), fused_add_rmsnorm (10), add_then_rmsnorm (10)",
-    ]
-    (left,) = deal(cases[:64] + cases[172:], groups(cases, 120), 1, 120)
-    assert label(left) == f"prefill (64), {norms}"
-
-
 CASES = '[[cases]]\nworkload = "rope"\n'
 
 
@@ -86,15 +68,10 @@ CASES = '[[cases]]\nworkload = "rope"\n'
         ("name = ", "is not TOML: Invalid value (at "),
         (CASES, "Object missing required field name"),
         ('name = "../x"\n' + CASES, "name: expected str matching regex '^[a-z0-9][a-z0-9_-]*$'"),
-        ('name = "x"', "Object missing required field cases"),
-        ('name = "x"\ncolour = 1\n' + CASES, "Object contains unknown field colour"),
         ('name = "x"\n[[cases]]\nbatch = 1', "[[cases]] 1: it has no workload"),
         ('name = "x"\n' + CASES + "batch = 1", "[[cases]] 1: rope has no parameter batch"),
         ('name = "x"\n' + CASES + "tokens = [1, 0]", "[[cases]] 1: --tokens: '0' is not valid (at least 1)"),
         ('name = "x"\n' + CASES + "tokens = []", "[[cases]] 1: tokens is neither a value nor a list of values"),
-        ('name = "x"\n' + CASES + "tokens = {a = 1}", "[[cases]] 1: tokens is neither a value nor a list of values"),
-        ('name = "x"\n[[cases]]\nworkload = "sort"', "[[cases]] 1: there is no workload 'sort'"),
-        ('name = "x"\n[settings]\nrounds = "6"\n' + CASES, "[settings].rounds: expected int, got str"),
         ('name = "x"\n[settings]\nrounds = 0\n' + CASES, "[settings]: rounds is below 1"),
         ('name = "x"\n[quick]\nround = 1\n' + CASES, "quick has no round; it has ncu_set, iterations"),
         ('name = "x"\n[quick]\ncache_control = "warm"\n' + CASES, "[quick]: cache_control is none of all, none"),
@@ -111,31 +88,24 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: st
     assert raised.value.exit_code == 2
 
 
-def test_no_such_study() -> None:
-    with pytest.raises(FiprofError, match="there is no study flashinfr") as raised:
-        load_definition("flashinfr")
-    assert "the installed packs bring flashinfer" in raised.value.remedy
-
-
-def test_a_dry_run_lists_everything_and_makes_nothing(fiprof: Fiprof, tmp_path: Path) -> None:
-    done = fiprof("study", "flashinfer", "--quick", "--only", "rope,rmsnorm", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_a_dry_run_lists_everything_and_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one GPU a workload is parted only where it must be."""
+    monkeypatch.chdir(tmp_path)
+    words = ("study", "flashinfer", "--quick", "--dry-run", "--only")
+    lines = invoke(*words, "rope,rmsnorm")[1].splitlines()
     assert lines[0] == (
         "FlashInfer's kernels over their range: 22 cases to measure, 0 done, 0 do not fit; 1 batches, "
         "3 processes on the GPU, into artifacts/study-flashinfer-quick"
     )
     assert lines[2] == "batch 1: rmsnorm (10), rope (12): one plain, one nsys, one ncu process"
-    assert lines[3] == "  rmsnorm[rows=1,hidden=4096,dtype=fp16]"
-    assert len(lines) == 3 + 22
+    assert (lines[3], len(lines)) == ("  rmsnorm[rows=1,hidden=4096,dtype=fp16]", 3 + 22)
+    batches = re.findall("(?m)^batch .*?: (.*):", invoke(*words[:-1])[1])
+    norms = "rmsnorm (10), fused_add_rmsnorm (10), add_then_rmsnorm (10), rope (12)"
+    assert batches == [f"prefill (64), {norms}", "decode (108)"]
+    refused = refusal(*words, "sort")
+    assert (refused.message, refused.exit_code) == ("the study flashinfer has no sort", 2)
+    assert "of prefill, decode, rmsnorm, fused_add_rmsnorm, add_then_rmsnorm, rope, jit" in refused.remedy
     assert list(tmp_path.iterdir()) == []
-
-
-def test_only_names_what_there_is(fiprof: Fiprof) -> None:
-    done = fiprof("study", "flashinfer", "--only", "sort", "--dry-run")
-    assert done.returncode == 2
-    assert "the study flashinfer has no sort" in done.stderr
-    assert "--only takes of prefill, decode, rmsnorm, fused_add_rmsnorm, add_then_rmsnorm, rope, jit" in done.stderr
 
 
 def test_a_folder_of_something_else_is_refused(faked: Fiprof, tmp_path: Path) -> None:
@@ -151,15 +121,12 @@ def test_a_folder_of_something_else_is_refused(faked: Fiprof, tmp_path: Path) ->
 
 def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    clock = [0.0]
 
     def measure(request: JitRequest, *_: object, study: str, **__: object) -> JitResults:
         asked.append([case.id for case in request.cases])
-        clock.append(clock[-1] + 231.0)
         return JitResults(study, [], [], [], 5, [], {})
 
     monkeypatch.setattr(jit, "measure", measure)
-    monkeypatch.setattr(orchestrator, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
     study = load_definition("flashinfer", quick=True)
     for _ in range(2):
         bench = Bench(Archive(tmp_path), TerminalProgress(quiet=True), Supervisor())
@@ -167,21 +134,12 @@ def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
     assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5
     assert (info.status, info.missing["prefill"], info.missing["decode"]) == ("incomplete", 64, 108)
-    # Measured in the first session, known in the second; no part of the cases' time.
-    sessions = read_study(tmp_path).sessions
-    assert [(session.duration_s, session.extras_s) for session in sessions] == [(231.0, 231.0), (0.0, 0.0)]
-    assert info.duration_s == 0.0
 
 
 def test_runs_that_differ_in_what_matters_are_named() -> None:
-    one = {
-        "gpu": {"uuid": "A"},
-        "packages": {"torch": "2.11", "flashinfer-python": "0.6.13"},
-        "tools": {"ncu": "2025.3.1"},
-    }
+    one = {"gpu": {"uuid": "A"}, "packages": {"torch": "2.11", "flashinfer-python": "0.6.13"}}
     other = {**one, "packages": {"torch": "2.11", "flashinfer-python": "0.7.0"}}
-    assert mixed([one, one]) == {}
-    assert mixed([one, other, {}]) == {"flashinfer-python": ["0.6.13", "0.7.0"]}
+    assert (mixed([one, one]), mixed([one, other, {}])) == ({}, {"flashinfer-python": ["0.6.13", "0.7.0"]})
 
 
 def test_the_documentation(tmp_path: Path) -> None:
@@ -192,14 +150,11 @@ def test_the_documentation(tmp_path: Path) -> None:
     assert rows == {name: str(default).lower() for name, default in own.items()}
     (tmp_path / "norms.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
     study = load_definition(str(tmp_path / "norms.toml"))
-    assert (len(study.cases), study.settings.ncu_set, [case.workload for case in study.extras["jit"]]) == (
-        7,
-        "quick",
-        ["rmsnorm"],
-    )
+    assert (len(study.cases), study.settings.ncu_set) == (7, "quick")
+    assert [case.workload for case in study.extras["jit"]] == ["rmsnorm"]
 
 
-# fiprof/reports/study.py: the five documents of a study follow from its results.
+# The five documents of a study follow from its results.
 
 
 @pytest.fixture(scope="module")
@@ -289,17 +244,19 @@ def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) ->
     assert "ncu gave no verdict of any of these cases" in made["final-report"]
 
 
-def test_a_study_whose_cases_were_all_skipped_still_has_its_documents(tmp_path: Path) -> None:
-    folder = fixture.write_study(tmp_path / "study", change=lambda case: fixture.skipped(case, "does not fit"))
-    assert len(documents(folder)) == 11
-    assert "does not fit" in (folder / "reports/final-report.md").read_text()
-
-
-def test_an_incomplete_study_says_so_first(tmp_path: Path) -> None:
-    folder = fixture.write_study(tmp_path / "study", only=["rope"], status="incomplete", missing={"prefill": 64})
-    for name, text in pages(load(folder)).items():
+def test_what_was_skipped_or_is_missing_is_said(tmp_path: Path) -> None:
+    folder = fixture.write_study(
+        tmp_path / "study",
+        only=["rope"],
+        status="incomplete",
+        missing={"prefill": 64},
+        change=lambda case: fixture.skipped(case, "does not fit"),
+    )
+    made = pages(load(folder))
+    for name, text in made.items():
         first = next(line for line in text.splitlines() if line.startswith(">"))
         assert "64 prefill" in first, name
+    assert "does not fit" in made["final-report"]
 
 
 def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tmp_path: Path) -> None:
@@ -340,7 +297,7 @@ def test_names_from_the_profiled_program_are_text(tmp_path: Path) -> None:
         assert "<script>alert(1)" not in text and 'href="javascript' not in text and "<h1># g" not in text, path
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "# a", "- b", "1. c", "fused_add_rmsnorm", "x\n\ny", "a=b", "~~s~~"])
+@pytest.mark.parametrize("text", [HOSTILE, "# a", "fused_add_rmsnorm", "x\n\ny"])
 def test_text_in_markdown_is_the_same_text_on_the_page(text: str) -> None:
     from html import unescape
 
@@ -364,27 +321,6 @@ def test_a_table_has_its_numbers_to_the_right_and_sorted_by_value() -> None:
 FOLDER = STUDY
 BY_NAME = {claim.name: claim for claim in declared_claims()}
 
-# What the recorded study says. A study recorded anew says it anew, here and in README.md.
-
-VERDICTS = {  # verdict, pairs or cases that hold, are above, below and unclear
-    "prefill-compute-bound": ("overstated", 0, 0, 40, 8),
-    "decode-memory-bound": ("depends", 57, 0, 47, 4),
-    "gqa-faster": ("understated", 1, 47, 5, 1),
-    "fusing-saves-traffic": ("overstated", 0, 0, 2, 0),
-    "cos-sin-cache-faster": ("depends", 0, 2, 2, 0),
-    "fa3-beats-fa2": ("confirmed", 32, 0, 0, 0),
-    "tensor-cores-for-gqa": ("depends", 17, 0, 1, 0),
-    "four-times-the-kv": ("depends", 44, 0, 28, 0),
-}
-CITED = {  # pairs, least, most, median
-    "gqa-faster": (54, 0.713, 3.97, 2.73),
-    "fa3-beats-fa2": (32, 1.062, 4.26, 1.490),
-    "cos-sin-cache-faster": (4, 0.990, 5.10, 1.505),
-    "four-times-the-kv": (72, 1.045, 4.04, 3.61),
-}
-SAVED = [0.148, 0.172]
-LINES = (95, 59, 40, 0)  # fits, of four sizes or more, lines that hold among those, with an impossible intercept
-
 
 @pytest.fixture(scope="module")
 def of_recorded() -> Study:
@@ -401,11 +337,6 @@ def rows(workload: str) -> list[dict[str, Any]]:
 
 
 # Claims
-
-
-def test_the_verdicts(of_recorded: Study) -> None:
-    found = {claim.name: claim.result(of_recorded) for claim in declared_claims()}
-    assert {name: (item.verdict, *map(item.counted, Outcome)) for name, item in found.items()} == VERDICTS
 
 
 def rounds(workload: str, name: str, one: object, other: object) -> list[tuple[list[float], list[float]]]:
@@ -439,12 +370,6 @@ def test_the_ratios_of_a_claim_and_their_intervals_are_those_of_scipys_t_test(of
     assert result.effect is not None and result.effect.interval == pytest.approx(
         (np.median([low for _, low, _ in theirs]), np.median([high for *_, high in theirs]))
     )
-    values = np.array([value for value, *_ in theirs])
-    assert (len(values), *numbers(values)) == pytest.approx(CITED[name], rel=4e-3)
-
-
-def numbers(values: np.ndarray) -> tuple[float, float, float]:
-    return float(values.min()), float(values.max()), float(np.median(values))
 
 
 def test_the_traffic_of_the_claims(of_recorded: Study) -> None:
@@ -457,7 +382,6 @@ def test_the_traffic_of_the_claims(of_recorded: Study) -> None:
     }
     sizes = ((4096, 4096), (4096, 8192))
     saved = [1 - moved["fused_add_rmsnorm"][size] / moved["add_then_rmsnorm"][size] for size in sizes]
-    assert saved == pytest.approx(SAVED, abs=5e-4)
     tested = BY_NAME["fusing-saves-traffic"].result(of_recorded).tested
     assert [item.saving for item in tested] == pytest.approx(saved)
 
@@ -467,10 +391,9 @@ def test_the_traffic_of_the_claims(of_recorded: Study) -> None:
 
 def test_every_recorded_fit_is_the_best_possible_one(of_recorded: Study) -> None:
     """By np.polyfit where its line is possible, else by trying the possible intercepts; from the JSON."""
-    fitted = lines = holding = impossible = 0
+    lines = 0
     for workload in of_recorded.by_workload:
         for item in scaling.fits(of_recorded, workload):
-            fitted += 1
             same = {k: v for k, v in item.cases[0].params.items() if k != item.axis}
             points = sorted(
                 (case["params"][item.axis], case["plain"]["median_us"])
@@ -495,9 +418,8 @@ def test_every_recorded_fit_is_the_best_possible_one(of_recorded: Study) -> None
             assert ends == pytest.approx((max(intercept - half[1], 0), min(intercept + half[1], y.min())))
             line = found[0] + found[1] * grown
             assert item.line.worst == pytest.approx(max((y - line) / y, key=abs))
-            holding += item.line.holds
-            impossible += not 0 <= found[0] <= y.min()
-    assert (fitted, lines, holding, impossible) == LINES
+            assert 0 <= found[0] <= y.min()
+    assert lines == 59  # those of four sizes or more
 
 
 def _squares(x: np.ndarray, y: np.ndarray, intercept: float, slope: float | None = None) -> float:
