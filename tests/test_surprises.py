@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.recorded_runs import invoke
+from tests.recorded_runs import ON_H100, invoke
 
 DATA = Path(__file__).parent / "data/surprises"
 PRINTED = {
@@ -68,3 +68,16 @@ def test_memory_that_grows_and_is_not_given_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", CLEAN)
 def test_nothing_surprises_where_nothing_was_planted(name: str, tmp_path: Path) -> None:
     assert surprises(name, tmp_path) == []
+
+
+def test_steps_that_take_another_time_for_good() -> None:
+    """The first of two requests to a model: its 24 steps take ten times as long as those of the second."""
+    asked = ("story", str(ON_H100["llama"]), "--format", "json")
+    lengths = [step["length_ms"] for step in json.loads(invoke(*asked, "--table", "steps")[1])["rows"]]
+    (pace,) = json.loads(invoke(*asked)[1])["surprises"]
+    assert (pace["id"], pace["what"], pace["number"]) == ("pace", "decode", 24)
+    assert pace["before_ms"] == pytest.approx(median(lengths[:24]), rel=0.02)
+    assert pace["after_ms"] == pytest.approx(median(lengths[24:]), rel=0.02)
+    assert pace["reason"]["id"] == "host"
+    folded = [line["said"] for line in json.loads(invoke(*asked, "--table", "told")[1])["rows"]]
+    assert [line["count"] for line in folded if line["id"] == "steps"] == [23, 24]

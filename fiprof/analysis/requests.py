@@ -89,7 +89,7 @@ class Step:
     text: its range's, empty for none. end: when the host and the GPU are done with it. since: its begin, or the end of
     what came before. place: among all. group: the name of those like it. row: of STEPS. doing: what the launching
     thread does, with its shares. inside: what it was in most, of what comes once. late: by the rank that others wait
-    for most.
+    for most. pace: how often those like it have begun to take another time.
     """
 
     text: str
@@ -101,6 +101,7 @@ class Step:
     place: int = 0
     group: str = ""
     repeats: bool = False
+    pace: int = 0
     row: Row = field(default_factory=dict)
     doing: Finding | None = None
     inside: Finding | None = None

@@ -134,14 +134,17 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     long = [each for each, rows in repeating.items() if len(rows) >= FEW_STEPS and usual_ns[each] >= least_ns]
     slow = {group: surprises.slow_steps(moments, repeating[group]) for group in long}
     changes = {group: surprises.changes(moments, repeating[group]) for group in long}
+    paces = {group: surprises.paces(moments, repeating[group]) for group in long}
     wanted = {int(repeating[group][n]) for group, late in slow.items() for pair in late.items() for n in pair}
-    kernels = moments.launched(wanted.union(*typical.values(), *chain.from_iterable(changes.values())))
+    compared = chain(changes.values(), (each.values() for each in paces.values()))
+    kernels = moments.launched(wanted.union(*typical.values(), *chain.from_iterable(compared)))
     for group, late in slow.items():
         rows = repeating[group]
         first_usual = next(n for n in range(len(rows) + 1) if n not in late)
         for each in surprises.explained(moments, rows, late, kernels):
             (first_steps if each.values["number"] < first_usual else surprising).append(each)
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
+        surprising += [surprises.paced(moments, rows, *change, kernels) for change in paces[group].items()]
         surprising += surprises.leak(moments, rows)
         laws += surprises.growth(moments, rows)
     # A warm-up and the steps have the same layers: those that come last are told.
@@ -292,6 +295,7 @@ def _doing(host: Floats) -> tuple[Finding, ...]:
 def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
     """All moments, with what each says of itself."""
     slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
+    paces, paced = Counter[int](), {each.values["place"] for each in surprising if each.kind == "pace"}
     counts, made, host = np.bincount(moments.group), list[Step](), host_times(moments.run)
     columns = {
         "at_ms": moments.from_ / 1e6, "length_ms": moments.length / 1e6, "busy_ms": moments.busy / 1e6,
@@ -304,7 +308,9 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
         _, name, repeats = moments.names[group]
         text, since, begin = moments.texts[place], int(moments.from_[place]), int(moments.begins[place])
         step = Step(text, begin, int(moments.done[place]), says(text), float(moments.busy[place]), since, place, name)
-        step.repeats, step.slow, step.late = repeats, slow.get(place), next(iter(moments.delays.get(place, ())), None)
+        paces[group] += place in paced
+        step.pace, step.repeats, step.slow = paces[group], repeats, slow.get(place)
+        step.late = next(iter(moments.delays.get(place, ())), None)
         if counts[group] < FEW_STEPS and (doing := _doing(moments.does[place])):
             step.doing = finding("host", "the host: {doing}", doing=doing)
         if not repeats:

@@ -24,7 +24,7 @@ SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 """A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
 deviations), by this share of them, and by so much."""
 MOST_SURPRISES, MOST_CHANGES = 8, 4
-"""Steps of one name that are explained, the longest first, and changes of their kernels that are told."""
+"""Steps of one name that are explained, the longest first, and changes of their kernels and of their time."""
 COMPILES = re.compile(r"\b(run_ninja|nvrtc\w*|compile\w*|_?jit\w*|build_and_load)\b", re.IGNORECASE)
 """Python functions, and their files, that compile."""
 GARBAGE = "gc generation"
@@ -217,6 +217,48 @@ def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Lau
     words = "{what}: from here on " + ("{more} more a step" if more else "fewer kernels")
     words += ", and {less} less." if less else "."
     return finding("kernels_change", words, **_where(moments, after), more=more, less=less)
+
+
+def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
+    """Where steps of one name begin to take another time for good: the number of the first -> a typical step of those
+    before it, and one of those from it on.
+
+    A change is abrupt: of the NEIGHBOURS on both sides the slower nine tenths take longer than the faster ones, by what
+    a step surprises by, and the FEW_STEPS beside it differ as much as these.
+    """
+    lengths, found, parts = moments.length[rows].astype(float), dict[int, tuple[int, int]](), [(0, len(rows))]
+    logs = np.log(np.maximum(usual_length(lengths), 1.0))
+    while parts and len(found) < MOST_CHANGES:
+        first, stop = parts.pop(0)
+        left = np.arange(FEW_STEPS, stop - first - FEW_STEPS + 1)
+        if not len(left):
+            continue
+        apart = np.abs(np.cumsum(logs[first:stop] - logs[first:stop].mean())[left - 1])
+        at = first + int(left[np.argmax(apart / np.sqrt(left * (stop - first - left)))])
+        places = [np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))]
+        before, after = (float(np.median(lengths[each])) for each in places)
+        beside = np.median(lengths[at : at + FEW_STEPS]) - np.median(lengths[at - FEW_STEPS : at])
+        faster, slower = sorted((lengths[each] for each in places), key=np.median)
+        least = max(LEAST_SHARE * min(before, after), LEAST_NS, MOST_OF * abs(after - before))
+        if abs(beside) >= least and np.percentile(slower, 10) > np.percentile(faster, 90):
+            typical = (int(rows[each[np.argsort(lengths[each], kind="stable")[len(each) // 2]]]) for each in places)
+            found[at] = (next(typical), next(typical))
+            parts += [(first, at), (at, stop)]
+    return dict(sorted(found.items()))
+
+
+def paced(
+    moments: Moments, rows: Ints, number: int, typical: tuple[int, int], kernels: Mapping[int, Launched]
+) -> Finding:
+    """What steps do more of before, or from this one on. typical: a step of each. kernels: theirs."""
+    before, after = (float(moments.length[place]) for place in typical)
+    done, less = (_work(moments, place, kernels[place]) for place in (typical if before > after else typical[::-1]))
+    more = {part: work - less.get(part, 0) for part, work in done.items()}
+    reason = _cause(more, abs(after - before), [moments.name(place) for place in typical])
+    words = "{of}: from step {number} on {after_ms:,.3f} ms each, {before_ms:,.3f} before"
+    words += "; until then {reason}." if before > after else ": {reason}."
+    where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}
+    return finding("pace", words, **where, before_ms=before / 1e6, after_ms=after / 1e6, reason=reason)
 
 
 def _where(moments: Moments, place: int) -> dict[str, Any]:

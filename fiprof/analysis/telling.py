@@ -48,7 +48,7 @@ def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) ->
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
     kept = [step for step in steps if step.repeats or step.ms >= max(least_ms, OFTEN * often.get(step.group, 0.0))]
     lines, slow_before = list[Row](), dict[Any, str]()
-    grouped = groupby(kept, key=lambda step: (step.group, step.place if step.place in single else None))
+    grouped = groupby(kept, key=lambda step: (step.group, step.pace, step.place if step.place in single else None))
     for turns in _cycles([list(group) for _, group in grouped], single):
         run = [*chain.from_iterable(turns)]
         if len(turns) > 1:
