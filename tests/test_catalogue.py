@@ -131,12 +131,6 @@ def test_folders_are_the_truth(archive: Path) -> None:
     assert rows(archive) == list(again.values())
 
 
-def test_a_summary_is_made_again_from_the_tables(archive: Path) -> None:
-    (archive / DECODE / "tables/summary.json").write_text("[]")
-    assert len(rows(archive, "--kernel", "decode", "--metric", "dram_share")) == 17
-    assert json.loads((archive / DECODE / "tables/summary.json").read_text())["schema_version"] == 1
-
-
 def test_a_copied_damaged_or_forged_catalogue_is_made_again(archive: Path, tmp_path: Path) -> None:
     assert len(names(archive)) == 4
     with sqlite3.connect(archive / index.FILE_NAME) as forged:

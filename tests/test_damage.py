@@ -464,20 +464,6 @@ def test_impossible_values_are_refused(table: str, column: str, value: float, co
     assert f"its column {column} has impossible values in 1 rows" in ends_well(command, str(folder))
 
 
-@pytest.mark.fault("copies without a kind; a program's setting of another type", "read; one line names it")
-def test_copies_without_a_kind_and_an_odd_setting(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(profiled("vectors").path, tmp_path / "run"))
-    rows = pq.read_table(path := folder / "tables/copies.parquet")
-    place = rows.column_names.index("kind")
-    nothing = pa.nulls(rows.num_rows, rows.schema.field(place).type)
-    pq.write_table(rows.set_column(place, "kind", nothing), path)
-    assert rows.num_rows and "vector" in ends_well("top", str(folder))
-    manifest = json.loads((folder / "run.json").read_text())
-    manifest["settings"]["sections"] = 1
-    (folder / "run.json").write_text(json.dumps(manifest))
-    assert "settings.sections: expected array, got int" in ends_well("report", str(folder), "--out", str(tmp_path))
-
-
 @pytest.mark.fault("a table of checks without `value`, or with NaN", "the checks are made anew")
 @pytest.mark.parametrize("value", [None, float("nan")])
 def test_checks_without_a_value_are_made_anew(value: float | None, tmp_path: Path) -> None:

@@ -192,21 +192,6 @@ def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
         assert not found.failed
 
 
-def test_the_gravest_stand_first_and_strict_fails_doubts() -> None:
-    a = [(100.0 + noise, 100 + noise, 100 + 20 * noise) for noise in (-0.2, -0.1, 0, 0.1, 0.2)]
-    b = [(one * 1.05, two * 1.2, three * 1.01) for one, two, three in reversed(a)]
-    others = [GatedCase("old", Decision.GONE), GatedCase("more", Decision.NEW)]
-    found = gate("main", RUN, comparison(a, b), max_slowdown_pct=3.0, strict=True, others=others)
-    assert [case.case for case in found.cases] == ["case1", "case0", "old", "case2", "more"]
-    assert {case.decision for case in found.of(*found.failing)} == {
-        Decision.SLOWER, Decision.GONE, Decision.CANNOT_TELL,
-    }  # fmt: skip
-    assert set(gate("main", RUN, comparison(a, b), max_slowdown_pct=3.0, strict=False).failing) == {
-        Decision.FAILED,
-        Decision.SLOWER,
-    }
-
-
 def test_hostile_names_break_neither_junit_nor_annotations() -> None:
     ids = [f"{number}\n::error::%0A,:\x1b<&]]>" for number in range(12)]
     others = [GatedCase(each, Decision.GONE, reason=f"{each}\0") for each in ids]

@@ -72,18 +72,6 @@ def test_payloads_that_are_none(tmp_path: Path) -> None:
     assert "forward" in functions and not any("\x1b" in each for each in functions)
 
 
-def test_a_fight_for_the_lock_is_named(tmp_path: Path) -> None:
-    """Steps of milliseconds take 445 ms each, for another thread keeps the interpreter's lock 5 ms at a time."""
-    _, found = recorded(PYTHON_THREADS)
-    steps = [row for row in found["ranges"] if row["name"] == "step"]
-    times = host_times(run_of(tmp_path, found["host_samples"]))
-    begins, ends = [row["start_ns"] for row in steps], [row["end_ns"] for row in steps]
-    shares = {label: ns / sum(np.subtract(ends, begins)) for label, ns in told(times, MAIN, begins, ends, MAIN).items()}
-    assert shares.pop("waiting for the GIL, held by burn (two.py:6)") > 0.8
-    assert max(shares, key=shares.__getitem__) == "forward (two.py:12)"
-    assert sum(shares.values()) < 0.2
-
-
 def test_what_a_thread_did_in_a_stretch(tmp_path: Path) -> None:
     """A sample tells of the time since the one before; a wait is what it is; the line and the call seen most."""
     main = {"pid": 1, "tid": 1, "source": "/app/train.py"}

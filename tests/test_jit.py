@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from fiprof.flashinfer.data import JitResults
-from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import document
 from fiprof.model import results
 from fiprof.reports.writers import render
@@ -82,28 +81,6 @@ def test_kept_logs_hold_no_secret(fiprof: Fiprof, tmp_path: Path, environment: E
     everything = b"".join(path.read_bytes() for path in (*kept.rglob("*"), tmp_path / "jit.json") if path.is_file())
     assert b"SEKRET" not in everything + (done.stdout + done.stderr).encode()
     assert everything.count(b"compiles with *** and api_key=***") == 2 and b'"*** api_key=***"' in everything
-
-
-def test_every_folder_that_something_is_compiled_into_is_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FLASHINFER_CUBIN_DIR", "/users/cubins")
-    monkeypatch.setenv("FLASHINFER_NVCC_LAUNCHER", "ccache")
-    commands = jit.commands(jit.JitRequest(jit.choose_cases(["rmsnorm", "decode"])), tmp_path)
-    assert [command.step for command in commands] == [
-        "01-empty-cache", "01-disk-cache", "02-empty-cache", "02-disk-cache", "03-empty-cache", "03-disk-cache",
-    ]  # fmt: skip
-    for number, command in enumerate(commands):
-        base = tmp_path / f"cache-{number // 2 + 1}"
-        folders = {name: value for name, value in command.env.items() if value.startswith("/")}
-        assert set(folders) == {
-            "FLASHINFER_WORKSPACE_BASE", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH",
-            "CUTE_DSL_CACHE_DIR", "FLASHINFER_CUBIN_DIR",
-        }  # fmt: skip
-        assert all(Path(value).is_relative_to(base) for value in folders.values())
-        # FLASHINFER_JIT_VERBOSE alone would mean a debug build, and a compiler's cache a warm one.
-        assert (command.env["FLASHINFER_JIT_DEBUG"], command.env["FLASHINFER_NVCC_LAUNCHER"]) == ("0", "")
-        assert f"--cache={base}" in command.argv
 
 
 def test_kept_folders_and_dry_runs(fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:

@@ -417,22 +417,6 @@ def test_a_catalogue_that_is_rebuilt(sql: str, run: Path, fiprof: Fiprof) -> Non
     assert fiprof("index", "--rebuild", *words).returncode == fiprof("runs", *words).returncode == 0
 
 
-@pytest.mark.fault("another process has the catalogue locked", "it is said at once which, and how long is waited")
-def test_a_locked_catalogue(run: Path) -> None:
-    archive = str(run.parent)
-    invoke("index", "--artifacts", archive)
-    (run / "annotations.json").write_text("{}")
-    with closing(sqlite3.connect(run.parent / "catalogue.sqlite", isolation_level=None)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        argv = [sys.executable, "-m", "fiprof", "runs", "--artifacts", archive]
-        env = {**os.environ, "PYTHONPATH": python_path()}
-        with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
-            assert waiting.stderr
-            line = waiting.stderr.readline()
-            database.execute("ROLLBACK")
-            assert waiting.wait(60) == 0 and f"process {os.getpid()}" in line and "60 s" in line, line
-
-
 @pytest.mark.fault("FIPROF_CATALOG is locked when a collect or a tag ends", "it is said who has it, how long is waited")
 @pytest.mark.parametrize("words", [("collect", "--replay", str(RUNS["decode"])), ("tag", "run", "x")])
 def test_a_locked_database_of_several(words: tuple[str, ...], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from fiprof.analysis.occupancy import occupancy, register_limit
 from fiprof.model.finding import Finding, worded
 from fiprof.model.run import Run
 from tests.recorded_runs import invoke, refusal, rows
-from tests.reports_fixture import add, case, ended, execution, make_run, record_run
+from tests.reports_fixture import add, case, ended, execution, make_run
 
 NEED_COUNTERS = ("expected", "hotspots", "roofline", "stalls", "verdict")
 READERS = ("hotspots", "roofline", "show", "stalls", "timeline", "verdict")
@@ -62,32 +62,6 @@ def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str) -> None:
     printed = invoke(command, run_of(tmp_path / "cut", status="interrupted", reason="Ctrl-C"))[1]
     first = next(line for line in printed.splitlines() if line.startswith("! "))
     assert first == "! the run cut was interrupted: Ctrl-C"
-
-
-def test_show_of_one_tool_alone(tmp_path: Path) -> None:
-    """Work of the cost model over the time that there is, and no roof without counters."""
-    of_nsys = rows("show", record_run(tmp_path / "nsys", ncu_raw=None).path)
-    assert [(row["launch"], row["label"], row["duration_us"]) for row in of_nsys[:2]] == [
-        (None, "prefill", None), (None, "decode", None),
-    ]  # fmt: skip
-    assert of_nsys[0]["case_model_tflops"] == pytest.approx(137506062336 / 302.141e-6 / 1e12)
-    assert (of_nsys[0]["case_model_tflops_roof_share"], of_nsys[1]["case_kernels"]) == (None, 2)
-    assert "Occupancy" not in invoke("show", str(tmp_path / "nsys"))[1]
-    of_ncu = rows("show", record_run(tmp_path / "ncu", trace=False, plain=False).path)
-    assert [row["nsys_duration_us"] for row in of_ncu] == [None] * 6
-    assert of_ncu[0]["case_model_tflops"] == pytest.approx(439.55, abs=0.01)
-    plain = rows("show", record_run(tmp_path / "plain", ncu_raw=None, trace=False).path)
-    found = [plain[2][key] for key in ("launch", "label", "duration_us", "case_model_tflops")]
-    assert (found, round(plain[2]["case_plain_us"], 2)) == ([None, "rmsnorm", None, None], 25.92)
-
-
-def test_little_was_collected(tmp_path: Path) -> None:
-    nothing = shown(tmp_path / "nothing")
-    assert (nothing["basis"], nothing["roof"], nothing["tflops"]) == ("none", None, None)
-    assert "not enough evidence" in invoke("roofline", str(tmp_path / "nothing"))[1]
-    moved = {"dram_read_bytes": 2e5, "dram_write_bytes": 8e3, "dram_clock_hz": 1e9, "dram_peak_bytes_per_cycle": 1000.0}
-    row = shown(tmp_path / "bytes", "show", **moved)
-    assert (row["dram_gb_per_s"], row["dram_share"]) == (pytest.approx(208), pytest.approx(0.208))
 
 
 # Rooflines

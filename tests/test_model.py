@@ -3,105 +3,27 @@
 import dataclasses
 import json
 import re
-import statistics
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.model import settings
 from fiprof.model.arrays import Kinds
-from fiprof.model.case_quantities import DRAM_FLOOR, LARGEST_SAVING, dram_use
-from fiprof.model.finding import TracedNumber
-from fiprof.model.quantities import METRICS, Formula
-from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times, read
-from fiprof.model.run import Run
+from fiprof.model.quantities import Formula
+from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times
 from fiprof.model.selection import Selection
-from fiprof.model.settings import CollectSettings, Settings, StudySettings, settings_of
-from fiprof.model.times import summarize
+from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.model.work import peak_of
 from fiprof.orchestrator.study import load
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import invoke, parsed
-from tests.reports_fixture import case, execution, make_run
 
 # DRAM's use by two measurements, and the least time of a case.
 
 
-def of(number: TracedNumber | None) -> float | None:
-    return None if number is None else round(number.value, 1)
-
-
-LAUNCH = {
-    "launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 900.0, "l2_bytes": 500.0,
-    "dram_peak_bytes_per_cycle": 1.0, "dram_clock_hz": 1e9, "dram_throughput_pct": 30.0,
-}  # fmt: skip
-
-
-def use_and_saving(run: Run) -> tuple[float | None, float | None]:
-    use = dram_use(run, run.launches[0])
-    floor = use.number if use and use.quantity is DRAM_FLOOR else None
-    return of(floor), of(LARGEST_SAVING.traced(run, "mine[rows=8]"))
-
-
-@pytest.mark.parametrize(
-    ("bytes_read", "l2_bytes", "kernels", "plain_us", "expected"),
-    [
-        (1000, 500.0, [execution(0, 1250)], [2.0], (80.0, 20.0)),
-        # Without nsys: between CUDA events.
-        (1000, 500.0, None, [2.0], (50.0, 50.0)),
-        # All of it fits into L2, or it is not known whether it does.
-        (1000, 1000.0, [execution(0, 1250)], [2.0], (None, None)),
-        (1000, None, [execution(0, 1250)], [2.0], (None, None)),
-        # Faster than DRAM can: the cost model says too much.
-        (2000, 500.0, [execution(0, 1250)], [2.0], (None, None)),
-        # ncu saw one of two kernels: the floor is the case's, not this launch's.
-        (1000, 500.0, [execution(0, 1250), execution(1250, 2500, "L")], [2.0], (None, 60.0)),
-        (1000, 500.0, None, None, (None, None)),
-    ],
-)
-def test_where_bytes_need_not_cross(
-    tmp_path: Path,
-    bytes_read: int,
-    l2_bytes: float | None,
-    kernels: list[dict[str, object]] | None,
-    plain_us: list[float] | None,
-    expected: tuple[float | None, float | None],
-) -> None:
-    run = make_run(
-        tmp_path / "run",
-        cases=[case(bytes_read=bytes_read, flops=0)],
-        launches=[{**LAUNCH, "l2_bytes": l2_bytes}],
-        kernels=kernels,
-        gpu_us={"mine[rows=8]": plain_us} if plain_us else {},
-    )
-    assert use_and_saving(run) == expected
-
-
 # The table of metrics and the formulas over it.
-
-
-def test_names_are_one_metrics_each() -> None:
-    names = [metric.name for metric in METRICS]
-    assert len({*names}) == len(names)
-    assert [name for name in names if not re.fullmatch("[a-z0-9_]+", name)] == []
-
-
-def test_a_unit_in_the_name_is_the_unit() -> None:
-    units = {"_pct": "%", "_ns": "ns", "_hz": "Hz", "_bytes": "bytes", "_per_second": "bytes/s", "_cycles": "cycles"}
-    for suffix, unit in units.items():
-        assert {metric.unit for metric in METRICS if metric.name.endswith(suffix)} == {unit}
-
-
-def test_no_tensor_metric_counts_parents_and_children() -> None:
-    """Children are ``…_op_<instruction>_src_…``; their sums are in the parents' already."""
-    counted = [name for metric in METRICS if metric.name.startswith("tensor_ops_") for name in metric.ncu]
-    assert counted
-    assert all(name.startswith("sm__ops_path_tensor_src_") for name in counted)
 
 
 @pytest.mark.parametrize(
@@ -133,20 +55,6 @@ DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
 def test_every_field_is_described(kind: type) -> None:
     described = set(re.findall(r"`(\w+)`", DOCUMENT))
     assert {field.name for field in dataclasses.fields(kind)} <= described
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is damaged or no study's result"),
-        ('{"workload": "rope"}', "is damaged or no study's result"),
-        ('{"schema_version": 9}', "is of schema 9; this fiprof reads up to 2"),
-    ],
-)
-def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "rope.json").write_text(text)
-    with pytest.raises(FiprofError, match=re.escape(message)):
-        read(tmp_path / "rope.json", KernelResults)
 
 
 # fiprof/model/selection.py: which launches a user means, which are alike; and the options of every command.
@@ -218,12 +126,6 @@ def test_what_a_setting_refuses(words: str) -> None:
     assert invoke("collect", "--kernel", "rope", "--dry-run", *words.split())[0] == 2
 
 
-def test_settings_are_recorded_and_read_back() -> None:
-    given = CollectSettings(seed=7, check=False, tools=("ncu",), gpu=3, rounds=6)
-    assert settings.from_manifest(settings.recorded(given)) == given
-    assert settings.from_manifest({}) == CollectSettings()
-
-
 def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
     """Every one that both have, and refuses what its declaration refuses."""
     cases = '[[cases]]\nworkload = "rope"\n'
@@ -240,16 +142,6 @@ def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
 
 
 # fiprof/model/times.py: medians and spreads.
-
-
-@given(st.lists(st.floats(0.001, 1e9), min_size=1))
-def test_percentiles_are_in_order(durations_us: list[float]) -> None:
-    times = summarize(durations_us)
-    assert times is not None
-    assert times.count == len(durations_us)
-    assert times.median_us == pytest.approx(statistics.median(durations_us))
-    assert min(durations_us) <= times.p10_us <= times.p90_us <= max(durations_us)
-    assert times.spread >= 0
 
 
 @pytest.mark.parametrize("bits", [20, 33, 40])

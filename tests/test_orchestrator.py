@@ -1,12 +1,10 @@
 """Processes, locks and run folders: nothing runs on, nothing is lost, nothing outside a folder is touched."""
 
-import errno
 import fcntl
 import json
 import os
 import pwd
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +18,6 @@ import pytest
 
 from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator import locks
 from fiprof.orchestrator.process import Command, Supervisor, end_orphans
 from fiprof.orchestrator.run_folder import Archive
@@ -130,20 +127,11 @@ def command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Comman
     return Command("step", (sys.executable, "-c", code), tmp_path / "logs/step.log", timeout_s=timeout_s)
 
 
-def test_no_such_program(tmp_path: Path) -> None:
-    finished = Supervisor().start(Command("s", ("no-such-program",), tmp_path / "s.log")).wait()
-    assert (finished.outcome, finished.exit_status) == ("failed", None)
-    assert finished.message == "no-such-program was not found"
-
-
 def test_time_limit_ends_helpers_too(tmp_path: Path) -> None:
     finished = Supervisor().start(command(tmp_path, STUBBORN, timeout_s=1.0)).wait()
     assert finished.outcome == "timeout"
     assert finished.message == "no end after 1 s"
     assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
-
-
-LEAVES = "import subprocess, sys\nprint(subprocess.Popen([*sys.argv[1:], 'sleep', '300']).pid, flush=True)"
 
 
 @pytest.mark.fault("nsys is ended while it makes a report of its trace", "its trace, which it has closed, goes")
@@ -153,17 +141,6 @@ def test_a_trace_that_is_closed_goes(tmp_path: Path) -> None:
     tool.chmod(0o755)
     traces = Supervisor().start(Command("nsys", (str(tool), "profile"), tmp_path / "log"))
     assert traces.wait(lambda _: closed.exists()).message and closed.exists() and not trace.exists()
-
-
-@pytest.mark.fault("a tool's helper drops its group, its environment and its parent", "it is ended and named")
-@pytest.mark.parametrize("words", [["setsid"], ["env", "-i", "setsid"], ["setsid", "--fork"]])
-def test_what_left_the_group_of_a_tool_that_ended_well_is_ended_and_named(tmp_path: Path, words: list[str]) -> None:
-    argv = (sys.executable, "-c", LEAVES, *words)
-    finished = Supervisor().start(Command("step", argv, tmp_path / "step.log")).wait()
-    assert finished.outcome == "ok"
-    (left,) = finished.left
-    assert left.startswith("sleep 300 (process ")
-    assert_gone(int(left.split()[-1].rstrip(")")))
 
 
 HOLDER_OF_PROCESS = """
@@ -277,23 +254,6 @@ def test_latest_is_by_the_time_of_the_start(tmp_path: Path) -> None:
     assert archive.find("latest").name == "20261031-150000-new-york"
 
 
-def test_a_full_disk_leaves_the_old_manifest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = archive.create("rope")
-    run.save()
-
-    def full(self: Path, data: bytes) -> int:
-        with open(self, "wb") as file:
-            file.write(data[:10])
-        raise OSError(errno.ENOSPC, "No space left on device", str(self))
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(FiprofError, match="the disk is full"):
-        run.finish("complete", "")
-    folder = archive.root / run.name
-    assert read_manifest(folder).status == "interrupted"
-    assert sorted(os.listdir(folder)) == ["logs", "run.json", "tables"]
-
-
 HOLD = """
 import sys
 from pathlib import Path
@@ -335,67 +295,3 @@ def test_a_study_is_no_run_and_says_which_runs_it_has(tmp_path: Path) -> None:
 
 
 # Files of a folder that a stranger may have made: nothing outside it is read, written or waited for.
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/secret").write_text("secret")
-    inside = tmp_path / "inside"
-    (inside / "deep").mkdir(parents=True)
-    (inside / "deep/file").write_text("text")
-    (inside / "link").symlink_to("../outside/secret")
-    (inside / "link-inside").symlink_to("deep/file")
-    (inside / "folder-link").symlink_to("../outside")
-    os.mkfifo(inside / "fifo")
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(inside / "socket"))
-    os.link(tmp_path / "outside/secret", inside / "second-name")
-    return inside
-
-
-def outside(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in (folder.parent / "outside").iterdir()}
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("link", "a link"), ("link-inside", "a link"), ("fifo", "a FIFO"), ("socket", "a socket"), ("deep", "a folder"),
-        ("folder-link/secret", "a link"), ("deep/file/x", "a file"),
-    ],
-)  # fmt: skip
-def test_only_regular_files_are_opened_and_replaced(name: str, kind: str, folder: Path) -> None:
-    for call in (files.exists, files.path, files.open_file):
-        with pytest.raises(FiprofError, match=f" is {kind}, not "):
-            call(folder, name)
-    with pytest.raises(FiprofError, match=f" is {kind}, not "), files.replacing(folder, name):
-        pytest.fail("it was opened")
-    if "/" not in name:
-        with pytest.raises(FiprofError, match=f" is {kind}, not "):
-            files.write_whole(folder / name, b"mine")
-        with pytest.raises(FiprofError, match=f" is {kind}, not "):
-            os.close(files.open_lock(folder / name))
-    assert outside(folder) == {"secret": "secret"}
-    assert (folder / "deep/file").read_text() == "text"
-
-
-def test_what_is_there_is_read_and_replaced(folder: Path) -> None:
-    assert files.read_bytes(folder, "deep/file", 4) == b"text"
-    with pytest.raises(FiprofError, match="larger than 3 bytes"):
-        files.read_bytes(folder, "deep/file", 3)
-    assert not files.exists(folder, "nothing/here")
-    assert files.make_folder(folder, "new/deeper").is_dir()
-    with files.replacing(folder, "new/file", 0o600) as file:
-        file.write(b"mine")
-    assert (folder / "new/file").read_bytes() == b"mine"
-    assert (folder / "new/file").stat().st_mode & 0o777 == 0o600
-    assert sorted(path.name for path in (folder / "new").iterdir()) == ["deeper", "file"]
-    assert outside(folder) == {"secret": "secret"}
-
-
-def test_a_lock_is_a_file_of_one_name(folder: Path) -> None:
-    with pytest.raises(FiprofError, match="has other names besides"):
-        files.open_lock(folder / "second-name")
-    os.close(files.open_lock(folder / ".lock"))
-    assert outside(folder) == {"secret": "secret"}

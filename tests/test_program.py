@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.idle import Cause
 from fiprof.analysis.program import Program, Waste
 from fiprof.analysis.top import top
 from fiprof.model.run import Run
 from tests.nsys_exports import PYTHON_THREADS
 from tests.recorded_runs import RUNS, invoke, parsed, profiled
-from tests.test_programs import Rows, causes, kernel, launch, made_run
+from tests.test_programs import Rows, kernel, launch, made_run
 
 
 def program(run: Any, *words: str) -> dict[str, Any]:
@@ -64,11 +63,6 @@ def test_a_kernels_step_saves_no_more_than_the_kernel_takes(name: str) -> None:
     assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows)
     kernels = [row for row in rows if row["cause"] == "kernel" and row["step"]]
     assert kernels and all(row["bound_pct"] <= 100.01 * row["share"] for row in kernels)
-
-
-def test_what_ncu_profiled_of_the_start_up_is_in_the_trace() -> None:
-    found = json.loads(invoke("top", str(profiled("llama").path), "--format", "json")[1])
-    assert not [each for each in found["warnings"] if each["id"] == "not_matched"]
 
 
 def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
@@ -172,10 +166,3 @@ def test_nothing_is_outside_the_steady_part(tmp_path: Path) -> None:
     status, printed = invoke("top", str(run.path), "--format", "json")
     found = json.loads(printed)["program"]
     assert (status, found["steady"]["id"], found["startup"]) == (0, "measure", None)
-
-
-def test_gaps_between_the_nodes_of_a_graph_are_the_gpus(tmp_path: Path) -> None:
-    nodes = [kernel(20 + 30 * n, 40 + 30 * n, 1, graph_node=n) for n in range(3)]
-    later = kernel(130, 140, 2)
-    run = made_run(tmp_path, kernels=[*nodes, later], api=[launch(0, 1, "cudaGraphLaunch"), launch(50, 2)])
-    assert causes(run) == {(Cause.GRAPH, None, None): 20, (Cause.GPU, None, None): 30}

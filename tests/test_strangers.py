@@ -18,7 +18,7 @@ from fiprof import files
 from fiprof.model import packing
 from fiprof.orchestrator.environment import git_commit
 from tests.conftest import Fiprof, fake_programs
-from tests.recorded_runs import RUNS, STUDY, copied
+from tests.recorded_runs import RUNS, STUDY, on_h100
 
 SECRET = "a private key, and no more"
 
@@ -30,7 +30,8 @@ def run(tmp_path: Path) -> Path:
     (outside / "folder").mkdir(parents=True)
     (outside / "id_rsa").write_text(SECRET)
     (tmp_path / "artifacts").mkdir()
-    return copied("prefill-decode-rope", tmp_path / "artifacts")
+    source = on_h100("single-purpose").path
+    return Path(shutil.copytree(source, tmp_path / "artifacts" / source.name))
 
 
 def untouched(folder: Path) -> bool:
@@ -75,7 +76,7 @@ ATTACKS: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("replayed names", lambda run: name_file(run, "../../outside/id_rsa"), ["collect", "--replay", "latest"], "names no"),
     ("a raw file", lambda run: link(run, "ncu/raw.csv"), ["parse", "latest"], "raw.csv is a link"),
     ("a folder", lambda run: link(run, "ncu", "folder"), ["parse", "latest"], "ncu is a link"),
-    ("a replayed file", lambda run: link(run, "nsys/trace.sqlite"), ["collect", "--replay", "latest"], "is a link"),
+    ("a replayed file", lambda run: link(run, "ncu/profile.ncu-rep"), ["collect", "--replay", "latest"], "is a link"),
     ("a replayed log", lambda run: link(run, "logs/plain.log"), ["collect", "--replay", "latest"], "is a link"),
     ("bundled timings", lambda run: link(run, "baseline.jsonl"), ["report", "latest", "--bundle", "x.zip"], "is a link"),
     ("bundled table", lambda run: link(run, "tables/x.parquet"), ["report", "latest", "--bundle", "x.zip"], "is a link"),
@@ -114,6 +115,7 @@ def test_a_hostile_run(
 
 
 @pytest.mark.fault("a link in a study folder: .lock, reports/, results/, a run", "one line; nothing outside is written")
+@pytest.mark.fault("a study's .lock is a second name of another file", "one line; that file is as it was")
 @pytest.mark.parametrize("name", [".lock", "reports", "results", "set-aside", "a-run", ".partial-a-run"])
 def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     outside = tmp_path / "outside/folder"
@@ -128,6 +130,12 @@ def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     assert sorted(tmp_path.glob("outside/**/*")) == before
     if name not in ("set-aside", ".partial-a-run"):
         assert "is a link" in done.stderr
+    if name == ".lock":
+        (tmp_path / "study/.lock").unlink()
+        (tmp_path / "outside/secret").write_text(SECRET)
+        os.link(tmp_path / "outside/secret", tmp_path / "study/.lock")
+        done = fiprof("study", "flashinfer", "--quick", "--results-only", "--out", "study")
+        assert "has other names besides" in done.stderr and (tmp_path / "outside/secret").read_text() == SECRET
 
 
 @pytest.mark.fault("a folder that seems to be of a killed run, with links in it", "nothing outside is removed or moved")
@@ -208,7 +216,7 @@ def test_two_packs_at_once(run: Path) -> None:
     both = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     assert [each.communicate()[1] for each in both if each.wait(120)] == []
     there = sorted(path.name for name in ("nsys", "ncu") for path in (run / name).iterdir())
-    assert there == ["details.csv.zst", "profile.ncu-rep.xz", "raw.csv.zst", "trace.sqlite.xz"]
+    assert there == ["details.csv.zst", "raw.csv.zst", "source.csv.xz", "trace.sqlite.xz"]
     for action in json.loads((run / "run.json").read_text())["actions"]:
         for file in action["files"]:
             if packing.exists(run, file["path"]):

@@ -258,19 +258,6 @@ def test_failures_become_errors(tmp_path: Path, log: str, status: int, message: 
     ncu.check_log((recorded / "logs/ncu.log").read_text(), recorded / "run.json", exit_status=0)
 
 
-@pytest.mark.parametrize(
-    ("tail", "expected"),
-    [
-        ("==PROF== Connected to process 1\n", None),
-        ('==PROF== Profiling "RMSNormKernel" - 3: 0%....50%', ("RMSNormKernel", 4, 50)),
-        ('==PROF== Profiling "A" - 0: 0%....50%....100% - 38 passes\n==PROF== Profiling "B" - 1: ', ("B", 2, 0)),
-        ('==PROF== Profiling "A" - 0 (1/6): 0%....50%....100% - 38 passes\n', ("A", 1, 100)),
-    ],
-)  # fmt: skip
-def test_progress(tail: str, expected: tuple[str, int, int] | None) -> None:
-    assert ncu.progress(tail) == expected
-
-
 # Versions and permissions
 
 ADMIN_ONLY, EVERYBODY = "RmProfilingAdminOnly: 1\n", "EnableMSI: 1\nRmProfilingAdminOnly: 0\n"

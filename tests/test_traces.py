@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis import samples
-from fiprof.analysis.samples import Samples
-from fiprof.model.case_quantities import overlap_shares
 from fiprof.model.run import Run
-from fiprof.model.spans import covered, union, union_by
+from fiprof.model.spans import union_by
 from fiprof.parsers import nsys
 from tests.nsys_exports import altered
-from tests.recorded_runs import invoke, parsed, rows
+from tests.recorded_runs import invoke, rows
 from tests.reports_fixture import add, execution, make_run, record_run, recorded_cases, write_manifest
 
 MINE = "mine[rows=8]"
@@ -86,27 +83,6 @@ def test_the_launch_of_a_case_with_a_copy_is_judged_by_its_counters(tmp_path: Pa
 # Side by side
 
 
-def test_kernels_side_by_side(tmp_path: Path) -> None:
-    kernels = [
-        execution(0, 100, "A"),
-        execution(50, 90, "B", stream=8),
-        execution(60, 80, "C", stream=9),
-        execution(200, 300, "A"),
-        # A programmatic dependent launch: the same stream.
-        execution(290, 400, "D"),
-        # Another process, another GPU, and what is not measured, which yet stands beside D.
-        execution(200, 300, "E", stream=8, pid=2),
-        execution(200, 300, "F", stream=8, device=1),
-        execution(380, 500, "G", stream=8, phase="warmup"),
-        execution(600, 700, "H", phase=None, case=None),
-        execution(650, 700, "I", phase=None, case=None, stream=8),
-    ]
-    assert overlap_shares(make_run(tmp_path / "run", kernels=kernels)) == {
-        (MINE, "A"): 0.2, (MINE, "B"): 1.0, (MINE, "C"): 1.0, (MINE, "D"): 20 / 110, (MINE, "E"): 0.0,
-        (MINE, "F"): 0.0, (None, "H"): 0.5, (None, "I"): 1.0,
-    }  # fmt: skip
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 9)), max_size=20))
 def test_unions_are_those_of_each_moment(intervals: list[tuple[int, int, int]]) -> None:
     keys, starts, lengths = np.array(intervals, np.int64).reshape(-1, 3).T
@@ -118,49 +94,6 @@ def test_unions_are_those_of_each_moment(intervals: list[tuple[int, int, int]]) 
 
 
 # Samples of the hardware
-
-
-def test_a_sample_is_of_the_time_after_it(five_kernels: Run) -> None:
-    """What the join stands on: where kernels fill a part of a window, SMs Active is that part, and only so."""
-
-    def correlations(of: Run, kernel: str) -> tuple[float, float]:
-        kernels = of.table("kernels").to_pylist()
-        mine = [row for row in kernels if row["kernel"] == kernel and row["phase"] == "measure"]
-        ran = union(*np.array([(row["start_ns"], row["end_ns"]) for row in kernels]).T)
-        sampled = samples.read(of)[0]
-        times, values = sampled.series["sms_active"]
-        near = (times > mine[0]["start_ns"] - 300_000) & (times < mine[-1]["end_ns"] + 300_000)
-        times, values = times[near], values[near]
-        until = [covered(*ran, times + shift * sampled.period_ns) for shift in (-1, 0, 1)]
-        before, after = (np.corrcoef(until[n + 1] - until[n], values)[0, 1] for n in (0, 1))
-        return round(float(after), 3), round(float(before), 3)
-
-    assert correlations(parsed("all"), "BatchQKApplyRotaryKernel") == (1.0, 0.653)
-    assert correlations(parsed("all"), "FusedAddRMSNormKernel") == (1.0, 0.629)
-    assert correlations(parsed("all"), PREFILL) == (0.928, 0.635)
-    assert correlations(five_kernels, PREFILL) == (0.887, 0.332)
-
-
-def sampled(values: list[float], *, period_ns: int = 100) -> Samples:
-    times = np.arange(len(values), dtype=np.float64) * period_ns
-    return Samples({"sms_active": (times, np.asarray(values))})
-
-
-def test_a_sample_counts_for_the_kernel_that_fills_it() -> None:
-    times = np.array([(0, 100), (110, 190), (225, 300), (300, 400), (120, 160), (0, 1000)])
-    levels = sampled([10.0, 20.0, 30.0, 40.0]).levels(*times[:4].T)
-    # 100 %, 80 %, 75 % and 100 % of a window.
-    assert levels["metric_samples"] == 3
-    assert levels["sms_active_pct"] == pytest.approx((10 + 20 + 40) / 3)
-    assert sampled([10.0, 20.0]).levels(*times[4:5].T) == {}
-    assert sampled([10.0]).levels(*times[5:].T) == {}
-
-
-def test_means_over_cells_and_what_was_not_sampled() -> None:
-    means = sampled([0.0, 10.0, 20.0]).means("sms_active", np.array([-100.0, 0.0, 150.0, 200.0, 290.0, 500.0]))
-    assert np.isnan(means[[0, 4]]).all()
-    assert means[1:4] == pytest.approx([10 / 3, 10.0, 20.0])
-    assert np.isnan(sampled([1.0, 1.0]).means("dram", np.array([0.0, 100.0]))).all()
 
 
 def test_damaged_samples(tmp_path: Path) -> None:

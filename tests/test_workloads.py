@@ -1,7 +1,6 @@
 """Cases, costs, plans and the runner on a machine without a GPU; the map of FlashInfer's sources."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import struct
@@ -19,9 +18,8 @@ from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SourcePlace
 from fiprof.flashinfer.source_map import JIT, TOPICS, find_sources, source_map
 from fiprof.workloads.attention import plan_facts
-from fiprof.workloads.case import make_cases, parse_case
+from fiprof.workloads.case import parse_case
 from fiprof.workloads.registry import builtin, find
-from fiprof.workloads.runner import RunnerRequest, turn_order
 from tests.conftest import REPOSITORY, Completed, Fiprof, ran
 
 # fiprof.workloads.case and base: the notation of cases, and what is refused.
@@ -148,19 +146,6 @@ def test_a_link_at_the_top_is_seen_and_not_imported(name: str) -> None:
 # The turns of the runner's cases, what FlashInfer planned, and the two operations that a fused kernel replaces.
 
 
-CASES = tuple(make_cases("rope", {"tokens": [str(n) for n in range(1, 31)]}))
-REQUEST = RunnerRequest(CASES, iterations=2, warmup=0, seed=3, check=False, timing=True, rounds=6)
-
-
-def test_every_round_has_every_case_in_an_order_of_its_own() -> None:
-    orders = [turn_order(REQUEST, turn) for turn in range(6)]
-    assert turn_order(dataclasses.replace(REQUEST, rounds=1), 0) == CASES
-    assert all(set(order) == set(CASES) for order in orders)
-    assert len(set(orders)) == 6
-    assert orders == [turn_order(REQUEST, turn) for turn in range(6)]
-    assert turn_order(dataclasses.replace(REQUEST, seed=4), 1) != orders[1]
-
-
 class Buffer(bytes):
     """FlashInfer's integer workspace as far as it is read."""
 
@@ -174,30 +159,26 @@ def wrapper(info: object, *numbers: int) -> SimpleNamespace:
     )
 
 
-def test_a_plan_of_decode() -> None:
-    """DecodePlanInfo: padded_batch_size, v, s, request, kv_tile, o_indptr, mask, kv_chunk_size_ptr, graph, split_kv."""
-    planned = wrapper([33, 0, 0, 0, 0, 0, 0, 4, 0, 1], 0, 256)
-    assert plan_facts(planned, multiprocessors=132) == {
-        "planner": "decode", "work_items": 33, "split_kv": True, "kv_chunk_tokens": 256,
-    }  # fmt: skip
-    planned._plan_info[9] = 0
-    assert plan_facts(planned, multiprocessors=132) == {"planner": "decode", "work_items": 33, "split_kv": False}
-
-
-def test_a_plan_of_prefill() -> None:
-    """PrefillPlanInfo: padded_batch_size, rows, rows_offset, cta_tile_q, …, [9] kv_chunk_size_ptr, …, [14] split_kv."""
-    info = [512, 8192, 0, 128, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 1]
-    assert plan_facts(wrapper(info, 0, 0, 2048), multiprocessors=132) == {
-        "planner": "prefill", "work_items": 512, "cta_tile_q": 128, "split_kv": True, "kv_chunk_tokens": 2048,
-    }  # fmt: skip
-
-
-def test_a_plan_of_fa3() -> None:
-    """PrefillPlanSM90Info: [6] work_indptr, [8] same_schedule_for_all_heads; three blocks with 5, 4 and 4 parts."""
-    assert plan_facts(wrapper([0, 0, 0, 0, 0, 0, 4, 0, 0], 99, 0, 5, 9, 13), multiprocessors=3) == {
-        "planner": "prefill sm90", "split_kv": False, "work_items": 13, "blocks": 3, "most_work_items_of_a_block": 5,
-        "same_schedule_for_all_heads": False,
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("info", "buffer", "multiprocessors", "facts"),
+    [
+        # DecodePlanInfo: padded_batch_size, v, s, request, kv_tile, o_indptr, mask, kv_chunk_size_ptr, graph, split_kv.
+        ([33, 0, 0, 0, 0, 0, 0, 4, 0, 1], (0, 256), 132,
+         {"planner": "decode", "work_items": 33, "split_kv": True, "kv_chunk_tokens": 256}),
+        ([33, 0, 0, 0, 0, 0, 0, 4, 0, 0], (0, 256), 132, {"planner": "decode", "work_items": 33, "split_kv": False}),
+        # PrefillPlanInfo: padded_batch_size, rows, rows_offset, cta_tile_q, …, [9] kv_chunk_size_ptr, …, [14] split_kv.
+        ([512, 8192, 0, 128, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 1], (0, 0, 2048), 132,
+         {"planner": "prefill", "work_items": 512, "cta_tile_q": 128, "split_kv": True, "kv_chunk_tokens": 2048}),
+        # PrefillPlanSM90Info: [6] work_indptr, [8] same_schedule_for_all_heads; three blocks with 5, 4 and 4 parts.
+        ([0, 0, 0, 0, 0, 0, 4, 0, 0], (99, 0, 5, 9, 13), 3,
+         {"planner": "prefill sm90", "split_kv": False, "work_items": 13, "blocks": 3,
+          "most_work_items_of_a_block": 5, "same_schedule_for_all_heads": False}),
+    ],
+)  # fmt: skip
+def test_what_flashinfer_planned(
+    info: list[int], buffer: tuple[int, ...], multiprocessors: int, facts: dict[str, object]
+) -> None:
+    assert plan_facts(wrapper(info, *buffer), multiprocessors=multiprocessors) == facts
 
 
 @pytest.mark.parametrize("info", [None, [], [1, 2, 3], "plan", [1] * 9])
@@ -242,12 +223,6 @@ def test_one_clear_line_without_torch() -> None:
     first, remedy = done.stderr.splitlines()
     assert first.startswith(f"fiprof: error: torch cannot be imported by {sys.executable}: ")
     assert "-m pip install torch flashinfer-python nvtx" in remedy
-
-
-def test_wrong_use() -> None:
-    done = start("run", "--case", "prefil")
-    assert done.returncode == 2
-    assert done.stderr.startswith("fiprof: error: there is no workload 'prefil'\n")
 
 
 def test_a_gate_whose_owner_died(tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ def main() -> None:
     out = Path(next(word for word in sys.argv if word.startswith("--out=")).removeprefix("--out="))
     cache = Path(next(word for word in sys.argv if word.startswith("--cache=")).removeprefix("--cache="))
     assert cache == base
+    folders = (
+        "TORCH_EXTENSIONS_DIR",
+        "TRITON_CACHE_DIR",
+        "CUDA_CACHE_PATH",
+        "CUTE_DSL_CACHE_DIR",
+        "FLASHINFER_CUBIN_DIR",
+    )
+    assert all(Path(os.environ[name]).is_relative_to(base) for name in folders), "a cache of the user's is warm"
+    assert os.environ["FLASHINFER_NVCC_LAUNCHER"] == "", "a compiler's cache is warm"
     with out.open("w") as lines:
         run(case, base, behaviour, lambda record: lines.write(json.dumps(record) + "\n"))
 
