@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import marks, thread_keys
 from fiprof.model import tables
-from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, numbers
+from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, finite, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import metric
 from fiprof.model.ranks import NOBODY, ranks_of
@@ -385,11 +386,11 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
 def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]]]:
     """Process and GPU -> times of allocations, in order, and the bytes that were held from then on."""
     found: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
-    for event in sorted(events, key=lambda event: event["time_ns"]):
-        times, totals = found[event["pid"], event["device"]]
-        times.append(event["time_ns"])
-        totals.append(event["total_bytes"])
+    for events in run.pieces("memory", ("time_ns", "device", "pid", "total_bytes"), run.row_count("memory")):
+        for time_ns, device, pid, total in sorted(zip(*map(finite, events.columns), strict=True), key=itemgetter(0)):
+            times, totals = found[pid, device]
+            times.append(time_ns)
+            totals.append(total)
     return found
 
 

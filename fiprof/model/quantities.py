@@ -65,7 +65,11 @@ class Formula(str):
 
     def written(self, row: Row, names: Names) -> str:
         """The arithmetic in the tools' names, of the way that gives this launch's value."""
-        return _writer(_parsed(str(self)))(row, names)[0]
+        return self._text(row, names)[0]
+
+    @functools.cached_property
+    def _text(self) -> Text:
+        return _writer(_parsed(str(self)))
 
 
 @functools.cache

@@ -174,7 +174,7 @@ class Run:
     # Tables
 
     def has(self, table: str) -> bool:
-        return os.path.exists(tables.table_path(self.tables_path, table))
+        return table in self._tables or os.path.exists(tables.table_path(self.tables_path, table))
 
     def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:

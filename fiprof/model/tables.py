@@ -303,10 +303,16 @@ def _require_possible(found: pa.Table) -> None:
                 raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
+_GOOD: dict[str, pa.Schema] = {}
+"""Table -> the columns of the last file of it that was right: most have the same."""
+
+
 def _check(name: str, found: pa.Schema) -> None:
     """Raise ValueError where a file lacks a required column, or one is of another type than the table declares."""
     import pyarrow.types as pt
 
+    if name in _GOOD and found.equals(_GOOD[name]):
+        return
     fits: dict[str, Callable[[pa.DataType], bool]] = {
         **dict.fromkeys(("int32", "int64"), pt.is_integer), "float64": pt.is_floating, "bool": pt.is_boolean,
         "string": pt.is_string, "category": lambda kind: pt.is_dictionary(kind) and pt.is_string(kind.value_type),
@@ -319,6 +325,7 @@ def _check(name: str, found: pa.Schema) -> None:
         kind = kinds.get(field.name, "float64" if name == OPEN_ENDED else "")
         if kind and not fits[kind](field.type):
             raise ValueError(f"its column {field.name} is {field.type}, not {kind}")
+    _GOOD[name] = found
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

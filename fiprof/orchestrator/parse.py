@@ -378,8 +378,8 @@ def state(folder: Path) -> str:
     raw = [
         (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         for name in (".", *RAW_FOLDERS, TABLES)
-        if (folder / name).is_dir() and not (folder / name).is_symlink()
-        for entry in os.scandir(folder / name)
+        if os.path.isdir(at := f"{folder}/{name}") and not os.path.islink(at)
+        for entry in os.scandir(at)
         if name in RAW_FOLDERS
         or entry.name in (BASELINE, COMPARISON)
         or (name == TABLES and entry.name.endswith(".parquet"))

@@ -13,7 +13,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from fiprof import files
 from fiprof.analysis.frames import Column
+from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, numbers_of, worded
 from fiprof.reports.view import Document, Sayable, Value, is_number, shown_columns, word
 from fiprof.text import cell_width, escape_control, escape_lines, join_words
@@ -220,7 +222,16 @@ def vega_js() -> Markup:
     from markupsafe import Markup
 
     notice = "/* Vega, Vega-Lite, vega-embed: Copyright University of Washington Interactive Data Lab, BSD 3-Clause. */"
-    return Markup(f"{notice}\n{vl_convert.javascript_bundle()}".replace("</script", "<\\/script"))
+    try:
+        # Making it takes two seconds.
+        kept = files.cache_folder() / f"vega-{vl_convert.__version__}.js"
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            files.write_whole(kept, vl_convert.javascript_bundle().encode())
+        bundle = kept.read_text("utf-8")
+    except (FiprofError, OSError):
+        bundle = vl_convert.javascript_bundle()
+    return Markup(f"{notice}\n{bundle}".replace("</script", "<\\/script"))
 
 
 def document_html(markdown: str, title: str, *, library: str = "") -> str:

@@ -7,8 +7,9 @@ import functools
 import gzip
 import importlib.resources
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, starmap
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -59,15 +60,23 @@ class Report:
     """What makes the whole doubtful."""
     data: dict[str, Any]
     """All that the page shows, as JSON."""
-    sections: tuple[Section, ...]
-    """What happened in a program; for Markdown what takes the time; and what is below."""
+    parts: tuple[Section, ...]
+    """What happened in a program, and what is below."""
+    answer: Callable[[], Iterable[View]]
+    """What takes the time, for Markdown."""
     numbers: tuple[tuple[str, str, TracedNumber], ...]
     """Every number whose source is known: its section, how it is written there, and itself."""
 
     @property
     def told(self) -> bool:
         """Whether it begins with a program's story."""
-        return self.sections[0].anchor == "story"
+        return any(part.anchor == "story" for part in self.parts)
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The parts with the answer among them."""
+        answer = Section("answer", "What takes the time", tuple(self.answer()))
+        return (*self.parts[: self.told], answer, *self.parts[self.told :])
 
     def html(self, links: Sequence[tuple[str, str]] = ()) -> str:
         """One file that needs no network. links: texts and addresses of sibling pages."""
@@ -117,9 +126,10 @@ def report(runs: Sequence[Run]) -> Report:
     subtitle = " · ".join(", ".join(each) for each in (names, gpus, days) if each)
     pairs = list(zip(measured, found, strict=True))
     warnings = tuple(text for each in measured for text in _doubts(each.run, bool(told)))
-    answer = tuple(view for each, rows in pairs for view in _answer(each, rows))
-    shown = (*parts[: bool(told)], Section("answer", "What takes the time", answer), *parts[bool(told) :])
-    return Report(title, subtitle, head, warnings, data, shown, tuple(ink.numbers))
+    return Report(
+        title, subtitle, head, warnings, data, parts, lambda: chain.from_iterable(starmap(_answer, pairs)),
+        tuple(ink.numbers),
+    )  # fmt: skip
 
 
 def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str, Any]:

@@ -219,15 +219,15 @@ class _Limits(NamedTuple):
                     changed(self._replace(**{field: limit._replace(value=value)}), abs(limit.value - threshold))
         uses = self.resources[:_MOST_CHANGED]
         for item in uses:
-            rest = [each for each in self.resources if each is not item]
+            rest = tuple(each for each in self.resources if each is not item)
+            ranks = [-each.value for each in rest]
             values = (each.value for each in uses if each is not item)
             near = ((value, value - CLOSE, value + CLOSE, value / ELSEWHERE, value * ELSEWHERE) for value in values)
             for at in {BUSY, SATURATED, *itertools.chain.from_iterable(near)}:
                 for value in (at - _LITTLE, at + _LITTLE):
                     if 0 <= value <= 100:
-                        ranked = rest.copy()
-                        bisect.insort(ranked, item._replace(value=value), key=lambda each: -each.value)
-                        changed(self._replace(resources=tuple(ranked)), abs(item.value - at))
+                        place, moved = bisect.bisect(ranks, -value), Bottleneck(*item[:2], value, item.comparison)
+                        changed(_Limits((*rest[:place], moved, *rest[place:]), *self[1:]), abs(item.value - at))
         return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])
 
 

@@ -87,8 +87,8 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
         for place, quantity in enumerate(QUANTITIES.values()):
             if (number := launch.traced(quantity)) is not None:
                 # The page puts «ncu, launch N» before the formula.
-                ink.source(number)
-                counters.append([place, significant(number.value), str(number), number.source.formula])
+                ink.source(number, text := str(number))
+                counters.append([place, significant(number.value), text, number.source.formula])
         mix, roof = mixes.get(launch.launch), measured.rooflines.get(launch.launch)
         shown = {
             "name": launch.kernel_full,
@@ -218,7 +218,7 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, 
     values = {}
     for each in launches:
         mine = np.flatnonzero(launch == each).tolist()
-        values[each] = [(place[at], shown[at]) for at in mine]
+        values[each] = list(zip(map(place.__getitem__, mine), map(shown.__getitem__, mine), strict=True))
     return [[escape_control(each or "") for each in key] for key in kinds.numbers], values
 
 
