@@ -279,7 +279,7 @@ def _again(
         yield again(at, words, what=each["what"], length_ms=each["length_ms"])
     for ttft_ms in (each.values["ttft_ms"] for each in came_to if each.kind == "served"):
         yield again("--table requests --format csv", "the median of ttft_ms is {ttft_ms:,.3f}.", ttft_ms=ttft_ms)
-    if steps := [row for row in happened if row["count"] > 1]:
+    if steps := [row for row in happened if row["count"] > 1 and row["kernels"]]:
         longest = max(steps, key=lambda row: row["total_ms"])
         words = "each_ms of {what} is {each_ms:,.3f}."
         yield again("--format csv", words, what=longest["what"], each_ms=longest["each_ms"])

@@ -189,7 +189,7 @@ def _what_it_is(run: Run) -> str:
     from fiprof.model.settings import NCU_CONDITIONS
 
     manifest = run.manifest
-    facts = [str((manifest.environment.get("gpu") or {}).get("name", ""))]
+    facts = [str(run.environment("gpu", "name") or "")]
     facts += [
         f"{title} {manifest.settings[name]}"
         for name, title in NCU_CONDITIONS.items()

@@ -413,11 +413,12 @@ class Run:
         return from_manifest(self.manifest.settings)
 
     def environment(self, *path: str) -> Any:
-        """A value of the manifest's environment by its path of keys; None where it is not there."""
+        """A value of the manifest's environment by its path of keys; None where it is not there. A GPU whose workload
+        told no name has the driver's."""
         value: Any = self.manifest.environment
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
-        return value
+        return self.environment("gpu_state", "before", "name") if value is None and path == ("gpu", "name") else value
 
     @property
     def imported(self) -> bool:

@@ -97,7 +97,7 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         made = report([run])
         title, text = str(made.title), made.html([("All runs", f"../{INDEX}{SUFFIX}")])
     commit = run.environment("program", "git") or run.environment("git")
-    gpu = run.environment("gpu", "name") or run.environment("gpu_state", "before", "name")
+    gpu = run.environment("gpu", "name")
     return Published(
         name,
         state,
