@@ -27,7 +27,8 @@ from fiprof.orchestrator.study import read_study
 from tests.conftest import Env, run_fiprof
 from tests.fakes import jit as fake_jit
 from tests.forks import Forks
-from tests.recorded_runs import PROGRAMS, RUNS, STUDY, copied, parsed, profiled, served
+from tests.golden import READERS
+from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, served
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
 """Values of other types."""
@@ -97,13 +98,13 @@ def test_json_is_read_or_refused(source: Path, name: str, read: Callable[[Path],
     folder = Path(shutil.copytree(source, tmp_path / "copy", ignore=shutil.ignore_patterns("2*", "*.xz", "reports")))
     whole, seed = (folder / name).read_bytes(), random.Random(10)
     lines = []
-    for turn in range(160):
+    for turn in range(80):
         (folder / name).write_bytes((flipped, other_type)[turn % 2](whole, seed))
         try:
             read(folder)
         except FiprofError as error:
             lines.append(error.message)
-    assert len(lines) > 25
+    assert len(lines) > 12
     assert all(str(folder) in line and "\n" not in line for line in lines)
 
 
@@ -112,19 +113,19 @@ def test_results_of_jit_are_shown_or_refused(tmp_path: Path) -> None:
     whole, seed = (STUDY / "results/jit_analysis.json").read_bytes(), random.Random(10)
     formats = ("table", "md", "json", "csv")
     refused = 0
-    for turn in range(80):
+    for turn in range(40):
         (tmp_path / "jit.json").write_bytes((flipped, other_type)[turn % 2](whole, seed))
         printed = ends_well("jit", "--read", str(tmp_path / "jit.json"), "--format", formats[turn // 2 % 4])
         refused += printed.startswith(str(tmp_path))
         assert printed.replace("\n", "").isprintable()
-    assert 20 < refused < 70
+    assert 10 < refused < 35
 
 
 @pytest.mark.fault("any byte of FlashInfer's cache changed: ninja's logs and build files", "read, or one line")
 def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
     fake_jit.fill(tmp_path, "rope")
     paths, seed = sorted(path for path in tmp_path.rglob("*") if path.is_file()), random.Random(10)
-    for turn in range(120):
+    for turn in range(60):
         path = paths[turn % len(paths)]
         whole = path.read_bytes()
         path.write_bytes(flipped(whole, seed) if turn % 5 else whole.replace(b"1", b"9" * 5000))
@@ -163,9 +164,7 @@ def test_documents_escape_what_results_say(tmp_path: Path) -> None:
     ("path", "value", "line"),
     [
         (("settings", "iterations"), "20", "settings.iterations: expected int, got str"),
-        (("settings", "tools"), ["perf"], "settings.tools[0]: invalid enum value 'perf'"),
         (("environment", "gpu", "l2_bytes"), "60 MB", "environment.gpu.l2_bytes: expected int | null, got str"),
-        (("environment", "gpu_state"), [], "environment.gpu_state: expected object | null, got array"),
         (("actions", 1, "argv"), "nsys", "actions[1].argv: expected array, got str"),
         (("cases", 0, "params", "batch"), [], "cases[0].params[...]: expected bool | int | float | str, got array"),
     ],
@@ -241,7 +240,11 @@ def other_column(table: pa.Table, random: random.Random) -> pa.Table:
 TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "6:0").split(":"))
 """How many, and which: as many others with each seed."""
 
-DAMAGED = ("decode", "vectors", "graph", "tworanks", "batching", "ranks")
+DAMAGED = {
+    "single-purpose": on_h100, "vectors": profiled, "graph": profiled, "tworanks": profiled, "batching": served,
+    "ranks": profiled,
+}  # fmt: skip
+"""Recorded runs -> where they are."""
 READING = (
     """
 show RUN|show RUN --all|stalls RUN|stalls RUN --all|verdict RUN|verdict RUN --all|top RUN|top RUN --all --table idle
@@ -262,20 +265,7 @@ baseline set main RUN|gate --against main --dry-run|stalls RUN --launch 0 --reas
     .replace("\n", "|")
     .split("|")
 )
-FORMATTED = (
-    "show",
-    "stalls",
-    "verdict",
-    "top",
-    "timeline",
-    "story",
-    "comm",
-    "roofline",
-    "hotspots",
-    "expected",
-    "runs",
-    "compare",
-)
+FORMATTED = {*READERS, "runs", "compare"}
 ODD: dict[type, tuple[Any, ...]] = {
     float: (float("nan"), float("inf"), float("-inf"), None, -1.0, 0.0, 1e300, 5e-324),
     int: (None, 0, -1, 2**31 - 1, -(2**31), 2**62, -(2**63)), bool: (None, True, False),
@@ -380,11 +370,10 @@ def test_every_command_on_any_damage(tmp_path: Path) -> None:
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
     for turn in range(TURNS):
         seed = random.Random(f"{SEED} {turn}")
-        chosen, run = seed.choice(DAMAGED), archive / "run"
-        for name, source in (("run", chosen), ("other", chosen if turn % 3 else DAMAGED[0])):
+        chosen, run = seed.choice([*DAMAGED]), archive / "run"
+        for name, source in (("run", chosen), ("other", chosen if turn % 3 else "single-purpose")):
             shutil.rmtree(archive / name, ignore_errors=True)
-            read = parsed if source in RUNS else profiled if source in PROGRAMS else served
-            shutil.copytree(read(source).path, archive / name)
+            shutil.copytree(DAMAGED[source](source).path, archive / name)
         path = seed.choice(sorted(run.glob(seed.choice(("tables/*.parquet", "tables/*.parquet", "**/*.json*")))))
         odd = odd_table if path.suffix == ".parquet" else seed.choice((odd_text, odd_text, other_type))
         path.write_bytes(seed.choice((*[odd] * 8, flipped, cut))(path.read_bytes(), seed))
@@ -413,7 +402,7 @@ KEPT = {
     "site/site.json": "publish site --only-new|publish site",
     "study/study.json": "study flashinfer --quick --out study --results-only --no-documents|runs --artifacts study",
     "study/results/prefill.json": "study flashinfer --quick --out study --results-only --no-documents",
-    "study/results/jit_analysis.json": "study flashinfer --quick --out study --results-only|jit --read study/results/jit_analysis.json",
+    "study/results/jit_analysis.json": "jit --read study/results/jit_analysis.json",
 }
 """What fiprof keeps beside a run's tables -> the commands that read it."""
 
@@ -426,7 +415,9 @@ def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
     """FIPROF_TEST_DAMAGES as above, a sixth of the turns for each file."""
     forks, wrong, whole, folder = Forks(), [], tmp_path / "whole", tmp_path / "now"
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
-    shutil.copytree(parsed("decode").path, whole / "artifacts/run")
+    shutil.copytree(on_h100("single-purpose").path, whole / "artifacts/run")
+    text = (whole / "artifacts/run/run.json").read_text()
+    (whole / "artifacts/run/run.json").write_text(text.replace("-dirty", ""))
     shutil.copytree(STUDY, whole / "study", ignore=shutil.ignore_patterns("*.xz", "reports"))
     words = ("--measure", "here", "env:X=1", "--kernel", "decode", "--processes", "5", "--artifacts", "measured")
     assert run_fiprof("compare", *words, cwd=whole, env=fakes).returncode == 0

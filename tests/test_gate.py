@@ -174,8 +174,10 @@ def times(factor: float, spread: float = 1.0) -> tuple[tuple[float], ...]:
 def test_decisions(
     a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], limit: float, expected: Decision
 ) -> None:
-    (case,) = gated(a, b, limit=limit).cases
-    assert case.decision is expected
+    found = gated(a, b, limit=limit)
+    (case,) = found.cases
+    assert (case.decision, found.failed) == (expected, expected is Decision.SLOWER)
+    assert gated(a, b, limit=limit, strict=True).failed == (expected in (Decision.SLOWER, Decision.CANNOT_TELL))
     assert (case.processes_needed is not None) == (expected is Decision.CANNOT_TELL)
 
 

@@ -24,10 +24,9 @@ from fiprof.parsers.names import printable
 from fiprof.parsers.nsys_export import Export
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered
 
-SEEDS = int(os.environ.get("FIPROF_SOAK_SQLITE", "150"))
+SEEDS = int(os.environ.get("FIPROF_SOAK_SQLITE", "60"))
 FIRST = int(os.environ.get("FIPROF_SOAK_SEED") or 21)
 PAGE_BYTES = (4096, 512, 65536)
-MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 WORK = {"start": "start_ns", "end": "end_ns", "globalPid": "pid", "streamId": "stream", "correlationId": "correlation"}
 READ: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
     "kernels": ((KERNEL,), {**WORK, "registersPerThread": "registers", "demangledName": "kernel_full"}, "globalPid"),

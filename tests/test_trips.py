@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fiprof import files
 from tests.conftest import REPOSITORY, Completed, Fiprof
-from tests.recorded_runs import ON_H100, RUNS, invoke
+from tests.recorded_runs import ON_H100, RUNS
 from tests.test_compare_measure import CASES
 
 OWN_KERNEL = re.search(r"```python\n(.*?)```", (REPOSITORY / "docs/own-kernel.md").read_text(), re.DOTALL)
@@ -56,47 +55,38 @@ def test_latest_is_the_newest_complete_run_that_the_command_reads(
     assert (done.returncode, name in done.stdout + done.stderr) == (0, True), done.stderr
 
 
-def test_latest_reads_no_older_runs(tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for day in range(1, 30):
-        run = tmp_path / f"202611{day:02}-120000-rope"
-        shutil.copytree(recorded, run, ignore=lambda *_: ["nsys", "ncu", "logs"])
-        text = (recorded / "run.json").read_text()
-        (run / "run.json").write_text(text.replace("2026-11-21T", f"2026-11-{day:02}T"))
-    read, real = list[Path](), files.read_bytes
+LACKING = """import lacking.nn as nn
+from lacking import Tensor
 
-    def counted(root: Path, name: str) -> bytes:
-        read.append(root)
-        return real(root, name)
+@nn.no_grad()
+def f(x: Tensor | None) -> None: ...
 
-    monkeypatch.setattr(files, "read_bytes", counted)
-    assert invoke("note", "latest", "seen", "--artifacts", str(tmp_path))[1] == "20261129-120000-rope: seen\n"
-    assert {path.name[:8] for path in read} == {"20261129"}
+class Layer(nn.Module): ...
+"""
 
 
 @pytest.mark.fault(
     "a workload's file imports what this interpreter lacks, or has no cost", "it is collected all the same"
 )
-@pytest.mark.parametrize(
-    ("text", "flops"),
-    [
-        (KERNEL, 4 * 4096),
-        (KERNEL[:COST], 0),
-        ("import lacking.nn as nn\nfrom lacking import Tensor\n\n@nn.no_grad()\ndef f(x: Tensor | None) -> None: ...\n\n"
-         "class Layer(nn.Module): ...\n" + KERNEL, 4 * 4096),
-        ("import beside\n" + KERNEL, 4 * 4096),
-    ],
-)  # fmt: skip
-def test_a_kernel_of_ones_own(text: str, flops: int, faked: Fiprof, tmp_path: Path) -> None:
-    (tmp_path / "my_kernels.py").write_text(text)
+def test_kernels_of_ones_own(faked: Fiprof, tmp_path: Path) -> None:
+    texts = {
+        "whole": KERNEL,
+        "costless": KERNEL[:COST],
+        "lacks": LACKING + KERNEL,
+        "imports": "import beside\n" + KERNEL,
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text.replace('"softmax"', f'"{name}"'))
     (tmp_path / "beside.py").write_text("import torch.lacking")
-    done = faked("collect", "--workload", "my_kernels.py", "--rows", "1", "--tool", "ncu")
+    words = [word for name in texts for word in ("--workload", f"{name}.py")]
+    done = faked("collect", *words, "--rows", "1", "--tool", "ncu")
     assert done.returncode == 0, done.stderr
     assert "complete; next: fiprof verdict artifacts/" in done.stderr
-    manifest = json.loads((tmp_path / done.stdout.strip() / "run.json").read_text())
-    (case,) = manifest["cases"]
-    assert (case["id"], case["workload"], case["flops"]) == ("softmax[rows=1]", "my_kernels.py:softmax", flops)
-    if text in (KERNEL, KERNEL[:COST]):
-        assert faked("roofline", "latest").returncode == faked("report", "latest").returncode == 0
+    cases = json.loads((tmp_path / done.stdout.strip() / "run.json").read_text())["cases"]
+    assert [(case["id"], case["workload"], case["flops"]) for case in cases] == [
+        (f"{name}[rows=1]", f"{name}.py:{name}", 0 if name == "costless" else 4 * 4096) for name in texts
+    ]
+    assert faked("roofline", "latest").returncode == faked("report", "latest").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +113,6 @@ def test_what_a_file_lacks_is_said_by_whoever_runs_it(text: str, first: str, tmp
     [
         (f"{RUNS['decode']}:tensor_cores=false", f"{RUNS['decode']}:tensor_cores=true", True),
         (str(RUNS["troubles"]), str(ON_H100["troubles"]), False),
-        (str(RUNS["all"]), str(ON_H100["all"]), False),
     ],
 )
 def test_compare_suggests_what_runs_as_printed(a: str, b: str, suggested: bool, fiprof: Fiprof) -> None:
