@@ -29,7 +29,7 @@ from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
 from tests.conftest import Fiprof, python_path, ran, run_fiprof
 from tests.golden import READERS
-from tests.recorded_runs import PROGRAMS, invoke, profiled, refusal
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, profiled, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
 """What is to be said of every recorded run: nsys's report stays where it was made."""
@@ -418,11 +418,12 @@ def test_a_catalogue_that_is_rebuilt(sql: str, run: Path, fiprof: Fiprof) -> Non
     "FIPROF_CATALOG is locked when a collect or a tag ends, or runs are listed",
     "it is said who has it, how long is waited",
 )
-@pytest.mark.parametrize("words", [("collect", "--replay", str(PROGRAMS["vectors"])), ("tag", "run", "x"), ("runs",)])
+@pytest.mark.parametrize("words", [("collect", "--replay", str(RUNS["decode"])), ("tag", "run", "x"), ("runs",)])
 def test_a_locked_database_of_several(words: tuple[str, ...], tmp_path: Path) -> None:
     shutil.copytree(PROGRAMS["vectors"], tmp_path / "artifacts/run")
     url = f"sqlite:///{tmp_path}/shared.sqlite"
     assert run_fiprof("index", cwd=tmp_path, env={"FIPROF_CATALOG": url}).returncode == 0
+    (tmp_path / "artifacts/run/annotations.json").write_text("{}")
     with closing(sqlite3.connect(tmp_path / "shared.sqlite", isolation_level=None)) as database:
         database.execute("BEGIN IMMEDIATE")
         argv = [sys.executable, "-m", "fiprof", *words]
