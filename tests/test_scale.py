@@ -82,7 +82,7 @@ def local(place: Path, env: Env) -> Path:
     """The study by the pool of both GPUs."""
     done = run_fiprof("study", "small.toml", *on_page("local"), "--out", "local", "--no-documents", cwd=place, env=env)
     assert (done.returncode, done.stdout) == (0, "local\n"), done.stderr
-    assert done.stderr.startswith("0 cases are done already, 6 in 2 batches for 2 GPUs\n")
+    assert done.stderr.startswith("6 of 6 cases to measure, in 2 batches for 2 GPUs\n")
     return place / "local"
 
 
@@ -271,7 +271,7 @@ def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) ->
     cards = env["CUDA_VISIBLE_DEVICES"].split(",")
     hot = {"CUDA_VISIBLE_DEVICES": cards[0], "FAKE_TROUBLE": f"{place}/hot:slowdown"}
     done = run_fiprof(*words, cwd=place, env=nvml({**env, **hot}))
-    assert done.stderr.startswith("4 cases are done already, 2 in 1 batch for 1 GPU\n")
+    assert done.stderr.startswith("2 of 6 cases to measure, in 1 batch for 1 GPU\n")
     assert "the GPU was not left alone: it was slowed down: hardware for heat" in done.stderr
     info = json.loads((place / "boards/results/environment_info.json").read_text())
     assert (info["cases"], info["missing"], sorted(info["boards"].values())) == (CASES, {}, cards)
@@ -365,7 +365,7 @@ def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) ->
     assert ran("scancel", first, env={**os.environ, **both}).returncode == 0
     done = run_fiprof(*words, cwd=place, env=both)
     assert done.returncode == 0, done.stderr
-    assert re.search(r" [12] batches handed out before\n", done.stderr)
+    assert re.search(r"[12] batch(es)? handed out before\n", done.stderr)
     assert f"is measured again: its worker is gone: Slurm's job {first} ended without a word" in done.stderr
     assert f"job {second}" not in done.stderr
     assert (told(place / "slurm"), cells(place / "slurm")) == (told(local), cells(local))

@@ -90,7 +90,7 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: Env, 
     assert (info["cases"], info["status"], info["missing"]) == (2, "incomplete", {"decode": 4})
     done = fiprof("study", "small.toml", "--out", "folder", "--no-documents", env=study)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("2 cases are done already, 4 in 1 batch for 1 GPU\n")
+    assert done.stderr.startswith("4 of 6 cases to measure, in 1 batch for 1 GPU\n")
     assert (measured(tmp_path / "folder"), cases(tmp_path / "folder")) == (measured(whole), cases(whole))
     assert (set(measured(whole).values()), len(cases(whole))) == ({1}, 6)
 

@@ -4,7 +4,6 @@ to in its steady part; what is asked across traces is asked of these files, wher
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 from collections import defaultdict
@@ -61,7 +60,7 @@ OUTLIERS = (
 )
 
 
-def make_digest(folder: Path) -> Path:
+def make_digest(folder: Path) -> None:
     """Write a run's digest into its folder. Raises FiprofError where it has no trace, or cannot be written."""
     run = Run(folder)
     found, rows = top(run, within_steady=True), []
@@ -96,17 +95,14 @@ def make_digest(folder: Path) -> Path:
             add("step", device, at.name, None, count=len(lengths), total_ns=int(lengths.sum() * 1e3), **numbers)
     with files.file_errors(folder / DIGEST), files.atomic_write(folder / DIGEST) as partial:
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), partial, compression="zstd")
-    return folder / DIGEST
 
 
 @dataclass(frozen=True)
 class Traces:
     """The digests of many traces; each question gives a DataFrame, the most time first."""
 
-    rows: pd.DataFrame
-    """As SCHEMA has them."""
-    missing: tuple[str, ...]
-    """Runs without a digest, of which none could be made, and why."""
+    rows: pd.DataFrame  # as SCHEMA has them
+    missing: tuple[str, ...]  # runs without a digest, of which none could be made, and why
 
     def asked(self, table: str, *by: str) -> pd.DataFrame:
         """Time, share of the GPUs' time and medians of what KINDS has, or ``outliers``.
@@ -172,7 +168,9 @@ def scan(where: str) -> Traces:
     found, missing = [SCHEMA.empty_table()], []
     for folder in folders:
         try:
-            content = contents.get(f"{folder}/{DIGEST}") if system else _content(Path(folder))
+            if not system and not files.exists(Path(folder), DIGEST):
+                make_digest(Path(folder))
+            content = contents.get(f"{folder}/{DIGEST}") if system else files.read_bytes(Path(folder), DIGEST)
             if not isinstance(content, bytes):
                 raise FiprofError("it has no digest")
             # Not by a dataset: the files are so small that it takes twice as long to open them.
@@ -184,10 +182,3 @@ def scan(where: str) -> Traces:
 
     whole = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
     return Traces(pa.concat_tables(found).to_pandas(types_mapper=whole.get), tuple(missing))
-
-
-def _content(folder: Path) -> bytes:
-    """A run's digest, made now where it has none. Raises FiprofError."""
-    with contextlib.suppress(FileNotFoundError):
-        return files.read_bytes(folder, DIGEST)
-    return make_digest(folder).read_bytes()

@@ -50,24 +50,19 @@ from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu, visible_g
 from fiprof.workloads.base import Value
 from fiprof.workloads.case import Case
 
-JOBS = "jobs"
-"""Folder of a study: what its batches were asked for and said, and their locks."""
+JOBS = "jobs"  # folder of a study: what its batches were asked for and said, and their locks
 SET_ASIDE = "set-aside"
 MOST_ANCHORS = 3
 ANCHOR_AT = 0.75
 """Where among its workload's cases by size an anchor stands: a long one's time is known better, the longest costs."""
 SIZE_WEIGHT = 0.25
 """What a case's size counts for its time, against what each case takes: turns and profilers, whatever its size."""
-WATCH_S = 1.0
-"""Between two looks at a GPU while it measures."""
-LEAVING_S = 10.0
-"""By then a process that has ended is gone from the driver's list."""
-FEWEST_LOOKS = 5
-"""From so many on, one of them met the GPU at work, or idle with its clocks up."""
+WATCH_S = 1.0  # between two looks at a GPU while it measures
+LEAVING_S = 10.0  # by then a process that has ended is gone from the driver's list
+FEWEST_LOOKS = 5  # from so many on, one of them met the GPU at work, or idle with its clocks up
 CHECK_COPIES = 7
 """Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""
-FIXED_BYTES = 2 << 30
-"""CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments."""
+FIXED_BYTES = 2 << 30  # CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments
 RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
 
 
@@ -176,14 +171,10 @@ def too_large(cases: Iterable[CaseEntry], state: Mapping[str, Any]) -> dict[str,
 class Job:
     """A batch, for a worker."""
 
-    folder: str
-    """The study's."""
-    request: CollectRequest
-    """Its cases are the batch's and, behind them, its anchors."""
-    filling: tuple[Case, ...] = ()
-    """Cases that compile all that the study needs."""
-    without: tuple[str, ...] = ()
-    """Runs that do not count: of another kind of GPU, driver or packages."""
+    folder: str  # the study's
+    request: CollectRequest  # its cases are the batch's and, behind them, its anchors
+    filling: tuple[Case, ...] = ()  # cases that compile all that the study needs
+    without: tuple[str, ...] = ()  # runs that do not count: of another kind of GPU, driver or packages
     schema_version: int = 1
 
     @property
@@ -207,20 +198,16 @@ class Job:
 class Outcome:
     """What became of a batch."""
 
-    run: str = ""
-    """That holds it; empty where none does."""
+    run: str = ""  # that holds it; empty where none does
     gpu: str = ""
     measuring_s: float = 0.0
     tables_s: float = 0.0
-    failed: dict[str, str] = field(default_factory=dict)
-    """Case id -> why, of cases that took their process with them."""
+    failed: dict[str, str] = field(default_factory=dict)  # case id -> why, of cases that took their process with them
     skipped: dict[str, str] = field(default_factory=dict)
     """Case id -> why, of cases that do not fit into this GPU's memory."""
-    message: str = ""
-    """What went wrong; empty for nothing."""
+    message: str = ""  # what went wrong; empty for nothing
     remedy: str = ""
-    warnings: list[str] = field(default_factory=list)
-    """The run's."""
+    warnings: list[str] = field(default_factory=list)  # the run's
     schema_version: int = 1
 
 
@@ -265,9 +252,8 @@ def _measure(job: Job, bench: Bench, free: threading.Event | None) -> Outcome:
     # Who measures in its own process holds the GPU for all its batches.
     own = contextlib.nullcontext(visible_gpu(job.request.gpu)) if free else bench.holding_one(*visible_gpus())
     with own as gpu:
-        bench = dataclasses.replace(bench, progress=bench.progress.without_lines())
-        if not free:
-            bench = dataclasses.replace(bench, executor=Supervisor(gpu_env(gpu), bench.executor.stopping))
+        executor = bench.executor if free else Supervisor(gpu_env(gpu), bench.executor.stopping)
+        bench = dataclasses.replace(bench, progress=bench.progress.without_lines(), executor=executor)
         state = gpu_state(gpu) if free else _left_alone(gpu, bench)
         unfit = too_large(collect.case_entries(job.request), state)
         skipped = {case.id: unfit[case.id] for case in job.own if case.id in unfit}

@@ -25,24 +25,20 @@ from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import visible_gpus
 
-ASKING_S = 5.0
-"""Between two questions to Slurm."""
+ASKING_S = 5.0  # between two questions to Slurm
 KINDS = "local, local:2, slurm:partition=NAME,gpus=1,exclusive, submitit-local or dask:tcp://HOST:PORT"
 
 
 class Workers(NamedTuple):
     """Who measures, and what is known of them."""
 
-    submit: Callable[[Job], Any]
-    """Hands a batch out; gives ``done()`` and ``result()``, as ``concurrent.futures`` have them."""
-    boards: int | None = None
-    """GPUs that measure at the same time; None where nobody knows."""
+    submit: Callable[[Job], Any]  # hands a batch out; gives ``done()`` and ``result()``, as ``concurrent.futures`` do
+    boards: int | None = None  # GPUs that measure at the same time; None where nobody knows
     room: Callable[[int], bool] = lambda running: True  # noqa: ARG005
     """Whether another batch may be handed out beside so many."""
     attach: Callable[[str], Any] | None = None
     """What an earlier session handed out, by its ``job_id``; None where nothing outlives its session."""
-    here: bool = False
-    """They are of this machine, which has the GPUs."""
+    here: bool = False  # they are of this machine, which has the GPUs
 
 
 @contextlib.contextmanager

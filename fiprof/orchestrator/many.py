@@ -37,10 +37,8 @@ from fiprof.orchestrator import executors
 from fiprof.orchestrator.process import describe_exit
 from fiprof.orchestrator.run_folder import Archive
 
-RETRIES = 2
-"""Of a trace whose worker died, by Dask."""
-LOOK_S = 0.5
-"""Between two looks at a process."""
+RETRIES = 2  # of a trace whose worker died, by Dask
+LOOK_S = 0.5  # between two looks at a process
 MEMORY_SHARE, LEAST_BYTES = 0.9, 1 << 29
 """Of this machine's memory all processes may take so much together, and each so much in any case."""
 
@@ -49,25 +47,20 @@ MEMORY_SHARE, LEAST_BYTES = 0.9, 1 << 29
 class Job:
     """A trace to import."""
 
-    source: str
-    """Path or URL."""
-    root: str
-    """The archive: a folder or a URL."""
+    source: str  # path or URL
+    root: str  # the archive: a folder or a URL
     ranges: Sequence[str] = ()
     link: bool = False
     timeout_s: float = 3600.0
-    memory_bytes: int | None = None
-    """That its process may take; None for what its worker of Dask may, divided by the tasks that run there."""
+    memory_bytes: int | None = None  # for its process; None for its Dask worker's, divided by the tasks that run there
 
 
 class Outcome(NamedTuple):
     """What became of it."""
 
     source: str
-    run: str = ""
-    """Where it lies; empty where there is none."""
-    problem: str = ""
-    """What was wrong with the trace; empty where nothing was."""
+    run: str = ""  # where it lies; empty where there is none
+    problem: str = ""  # what was wrong with the trace; empty where nothing was
 
 
 def sources(patterns: Sequence[str]) -> list[str]:
@@ -139,8 +132,7 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
                 child.communicate()
 
 
-_CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
-"""Thread -> the process that imports for it, one trace after the other."""
+_CHILDREN: dict[int, subprocess.Popen[bytes]] = {}  # thread -> the process that imports for it, trace after trace
 
 
 def import_one(job: Job, stopping: threading.Event | None = None) -> Outcome:
@@ -205,13 +197,12 @@ def main() -> None:
         sys.argv[1:] = ["import", job.source]
         try:
             outcome = Outcome(job.source, _imported_run(job))
-        except FiprofError as error:
-            # Where the folder was does not matter: it is gone.
-            words = re.sub(r"\S*/\.fiprof-\w+\.d/\S*", job.source, f"{error.message}; {error.remedy}".rstrip("; "))
-            outcome = Outcome(job.source, problem=words.removeprefix(f"{job.source} "))
         except Exception as error:
-            # Whatever is wrong with one, the next are imported.
-            outcome = Outcome(job.source, problem=f"{type(error).__name__}: {error}".partition("\n")[0])
+            # Whatever is wrong with one, the next are imported. Where its folder was does not matter: it is gone.
+            words = f"{type(error).__name__}: {error}".partition("\n")[0]
+            words = f"{error.message}; {error.remedy}".rstrip("; ") if isinstance(error, FiprofError) else words
+            words = re.sub(r"\S*/\.fiprof-\w+\.d/\S*", job.source, words).removeprefix(f"{job.source} ")
+            outcome = Outcome(job.source, problem=words)
         said.write(json.dumps(outcome) + "\n")
         said.flush()
 

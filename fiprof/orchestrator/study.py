@@ -54,14 +54,12 @@ class Definition:
 
     name: str
     title: str
-    source: str
-    """The packaged study's name, or the file."""
+    source: str  # the packaged study's name, or the file
     cases: tuple[Case, ...]
     """Every case once, in the declared order of the workloads, those of a workload in the order of its parameters."""
     settings: StudySettings
     quick: bool
-    extras: Mapping[str, tuple[Case, ...]]
-    """What a pack measures beyond the cases, e.g. ``jit`` -> for which cases."""
+    extras: Mapping[str, tuple[Case, ...]]  # what a pack measures beyond the cases, e.g. ``jit`` -> for which cases
 
     def only(self, words: Sequence[str]) -> tuple[Case, ...]:
         """The cases of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
@@ -197,14 +195,10 @@ def label(batch: Sequence[Case]) -> str:
 class Session:
     """A time that the study was worked on without a break."""
 
-    started: str
-    """ISO 8601 with offset."""
-    duration_s: float = 0.0
-    """Of measuring."""
-    extras_s: float = 0.0
-    """The part of it that packs measured beyond the cases."""
-    status: str = "interrupted"
-    """complete, interrupted or failed; a killed one stays interrupted."""
+    started: str  # ISO 8601 with offset
+    duration_s: float = 0.0  # of measuring
+    extras_s: float = 0.0  # the part of it that packs measured beyond the cases
+    status: str = "interrupted"  # complete, interrupted or failed; a killed one stays interrupted
     batches: list[dict[str, Any]] = field(default_factory=list)
     """Where the time of each went, for people who wonder: run, cases, measuring_s (its part on the GPU), tables_s
     (while the next one had the GPU)."""
@@ -223,8 +217,7 @@ class StudyManifest:
     sessions: list[Session] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Case id -> why it could not be measured, of cases that took their process with them."""
-    skipped: dict[str, str] = field(default_factory=dict)
-    """Case id -> why the last session left it out."""
+    skipped: dict[str, str] = field(default_factory=dict)  # case id -> why the last session left it out
     submitted: dict[str, list[str]] = field(default_factory=dict)
     """A cluster's number of a batch that was handed to it and not heard of since -> its cases."""
     fiprof: str = ""
@@ -438,21 +431,15 @@ class PackRequest:
     """What a pack is asked for in a study, by its ``extras`` and its ``after_measuring``."""
 
     study: str
-    results: Path
-    """The folder of the results; it may not exist yet."""
-    python: str
-    """The interpreter that has torch and flashinfer."""
-    gpu: int | None
-    """As nvidia-smi counts; None for the first that is visible."""
+    results: Path  # the folder of the results; it may not exist yet
+    python: str  # the interpreter that has torch and flashinfer
+    gpu: int | None  # as nvidia-smi counts; None for the first that is visible
     bench: Bench
-    cases: tuple[Case, ...] = ()
-    """Of an extra: as the study's table ``extras`` names them."""
-    kernels: tuple[str, ...] = ()
-    """After measuring: full names of the kernels that ran, those of earlier sessions too."""
+    cases: tuple[Case, ...] = ()  # of an extra: as the study's table ``extras`` names them
+    kernels: tuple[str, ...] = ()  # after measuring: full names of the kernels that ran, those of earlier sessions too
 
 
-Extra = Callable[[PackRequest], None]
-"""Measures, and writes its results file; does nothing where that is there."""
+Extra = Callable[[PackRequest], None]  # measures, and writes its results file; does nothing where that is there
 
 
 def run_study(
@@ -554,9 +541,11 @@ class _Batches:
             left = list(by_id.values())
         boards = self.workers.boards or max(-(-len(left) // self.most), 1)
         self.waiting.extend(map(self._job, batches.deal(left, self.groups, boards, self.most)))
-        before = f", {len(self.running)} batches handed out before" if self.running else ""
-        handed = f"{len(left)} in {count(len(self.waiting), 'batch', 'batches')} for {count(boards, 'GPU')}{before}"
-        self.bench.progress.say(f"{len(done)} cases are done already, {handed}")
+        asked, handed, waiting = (len(each) for each in (self.request.cases, self.running, self.waiting))
+        new = f"to measure, in {count(waiting, 'batch', 'batches')} for {count(boards, 'GPU')}"
+        said = [f"{len(left):,} of {count(asked, 'case')} {new}"] if left else []
+        said += [f"{count(handed, 'batch', 'batches')} handed out before"] if handed else []
+        self.bench.progress.say(", ".join(said) or f"{count(asked, 'case')}, all of them done")
 
     def _job(self, cases: tuple[Case, ...]) -> Job:
         unmeasurable = {**self.folder.manifest.failed, **self.folder.manifest.skipped}
@@ -602,9 +591,8 @@ class _Batches:
         return True
 
     def _note_submitted(self) -> None:
-        known = {}
-        if self.workers.attach:
-            known = {pending.job_id: [case.id for case in job.own] for pending, job in self.running.items()}
+        running = self.running if self.workers.attach else {}
+        known = {pending.job_id: [case.id for case in job.own] for pending, job in running.items()}
         if known != self.folder.manifest.submitted:
             self.folder.update(submitted=known)
 

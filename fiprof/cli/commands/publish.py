@@ -20,7 +20,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import Unwritable
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.run_folder import Archive
-from fiprof.text import escape_control
+from fiprof.text import count, escape_control
 
 if TYPE_CHECKING:
     from fiprof.reports.site import Published
@@ -73,7 +73,8 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
             # What is made counts, also where this is interrupted: the next one goes on from there.
             kept = {**before, **now} if len(now) + len(failed) < len(names) else now
             index = site.finish(folder, archive.root, [kept[name] for name in names if name in kept], before)
-    output.message(f"{len(new) - len(failed)} of {len(names)} reports made")
+    unchanged = f", {len(names) - len(new):,} unchanged" if len(names) > len(new) else ""
+    output.message(f"{count(len(new) - len(failed), 'report')} made{unchanged}")
     output.data(str(index))
     if failed:
         raise FiprofError(f"{len(failed)} of {len(names)} runs could not be read", "fiprof verify says what is wrong")
