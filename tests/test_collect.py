@@ -219,32 +219,6 @@ def test_a_lost_terminal(fakes: Env, tmp_path: Path) -> None:
     assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
 
 
-ASKED = """
-import os, signal, sys
-from fiprof import interrupts
-from fiprof.cli import main
-
-def collect(**_):
-    interrupts.ask_first(lambda: os.close(int(sys.argv[1])))
-    os.kill(os.getpid(), signal.SIGTERM)
-    os.write(1, b"the run ends")
-
-main.cli.main = collect
-main.main()
-"""
-"""A command that is asked to end while its terminal goes: what it says then fails with EIO."""
-
-
-@pytest.mark.fault("the terminal goes while an interrupted command writes to it", "the exit status is the signal's")
-def test_a_terminal_that_goes_after_an_interrupt(tmp_path: Path) -> None:
-    ours, terminal = pty.openpty()
-    argv, env = [sys.executable, "-c", ASKED, str(ours)], {**os.environ, "PYTHONPATH": python_path()}
-    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=terminal, stderr=terminal, pass_fds=(ours,)) as process:
-        os.close(ours)
-    os.close(terminal)
-    assert process.returncode == 143
-
-
 @pytest.mark.fault("the terminal of a command under nohup is gone", "the exit status is the command's own")
 def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
     ours, terminal = pty.openpty()
@@ -376,21 +350,6 @@ def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path
     for table in COLLECTED:
         name = f"tables/{table}.parquet"
         assert pq.read_table(path / name).equals(pq.read_table(parsed("all").path / name)), table
-
-
-def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, collected: Path) -> None:
-    # Compressing the trace takes long.
-    shutil.rmtree(collected / "nsys")
-    before = pq.read_table(collected / "tables/metrics.parquet")
-    for options, suffix in (((), ".zst"), (("--undo",), "")):
-        packed = fiprof("pack", "latest", *options)
-        assert packed.returncode == 0, packed.stderr
-        assert {path.name for path in (collected / "ncu").iterdir()} == {
-            f"{name}{suffix}" for name in ("details.csv", "profile.ncu-rep", "raw.csv", "source.csv")
-        }
-        shutil.rmtree(collected / "tables")
-        assert fiprof("parse", "latest").returncode == 0
-        assert pq.read_table(collected / "tables/metrics.parquet").equals(before)
 
 
 def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

@@ -180,12 +180,12 @@ def test_a_program_keeps_its_environment(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "logs/step.log").read_text() == "6 *** http://***@host\n"
 
 
-@pytest.mark.fault("a program prints 1 GB", "the log has its first and last MB, without secrets; memory stays small")
-def test_a_log_of_a_gigabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.fault("a program prints 100 MB", "the log has its first and last MB, without secrets; memory stays small")
+def test_a_log_of_100_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", secret := "0123456789abcdef" * 8)
     line = f"step 1 with {secret}, which is long; "
     # No line breaks; both cuts are in a secret somewhere, as the lines are of no round length.
-    code = f"import os\nblock = b'first ' + b{line!r} * 100_000\nfor _ in range(60): os.write(1, block)\nprint('last')"
+    code = f"import os\nblock = b'first ' + b{line!r} * 100_000\nfor _ in range(6): os.write(1, block)\nprint('last')"
     tracemalloc.start()
     Supervisor().start(command(tmp_path, code)).wait()
     peak = tracemalloc.get_traced_memory()[1]
@@ -194,7 +194,7 @@ def test_a_log_of_a_gigabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert peak < 64 << 20
     assert log.startswith("first step 1 with ***, which") and log.endswith("long; last\n")
     assert 100_000 < len(log) < 2 << 20 and not re.search("[0-9a-f]{16}", log)
-    assert re.search(r"\[fiprof: \d{9} bytes left out\]", log)
+    assert re.search(r"\[fiprof: \d{8,} bytes left out\]", log)
 
 
 def assert_gone(pid: int) -> None:

@@ -16,14 +16,15 @@ from fiprof.model.spans import NOTHING
 from fiprof.parsers import nsys, nsys_export
 from fiprof.parsers.nsys import Range, Scope, Scopes, nested
 from fiprof.parsers.nsys_scrub import scrub
-from fiprof.parsers.sqlite_pages import Pages
 from tests.nsys_exports import (
     CUDA_GRAPHS,
     FIVE_KERNELS,
     KERNEL,
     NAMES,
+    PYTHON_THREADS,
     RUNTIME,
     SCHEMA_3_0,
+    TWO_RANKS,
     altered,
     changed,
     parsed,
@@ -76,6 +77,22 @@ def test_every_kernel_is_where_plain_sql_says(export: Path) -> None:
     assert got == expected
 
 
+@pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, TWO_RANKS], ids=lambda path: path.stem)
+def test_every_range_lies_in_those_that_plain_sql_says(export: Path) -> None:
+    expected = query(
+        export,
+        """SELECT r.start, count(around.start), max(around.start) FROM NVTX_EVENTS r LEFT JOIN NVTX_EVENTS around
+           ON around.eventType = 59 AND around.globalTid = r.globalTid AND around.domainId = r.domainId
+           AND around.start < r.start AND around."end" > r.start WHERE r.eventType = 59 GROUP BY r.rowid""",
+    )
+    ranges = recorded(export)[1]["ranges"]
+    start_of = dict(enumerate(row["start_ns"] for row in ranges))
+    found = [
+        (row["start_ns"], row["depth"], start_of.get(row["parent"])) for row in ranges if row["kind"] == "push_pop"
+    ]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
 def test_device_memory_adds_up_and_pinned_host_memory_is_left_out() -> None:
     memory = recorded(FIVE_KERNELS)[1]["memory"]
     on_device = query(
@@ -104,6 +121,29 @@ def test_an_export_of_schema_3_0_with_ranges_only() -> None:
         ("", "default-domain range", 0, None, "push_pop"), ("", "start/end range", 0, None, "start_end"),
         ("", "never ended", 0, None, "start_end"), ("fiprof", "never popped", 0, None, "push_pop"),
     ]  # fmt: skip
+
+
+MAIN, BURNING = 5789, 5823
+"""The threads of the recorded Python: one launches steps, the other keeps the interpreter's lock."""
+
+
+def test_samples_and_waits_are_those_of_the_export() -> None:
+    """Against plain SQL; nsys's own thread, which takes the lock to look, has no part in it."""
+    summary, found = recorded(PYTHON_THREADS)
+    rows = found["host_samples"]
+    assert not [sentence for sentence in summary.missing if "left out" in sentence]
+    samples = [row for row in rows if row["end_ns"] is None]
+    (raw,) = query(PYTHON_THREADS, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 34 AND jsonText IS NOT NULL")[0]
+    assert len(samples) == raw
+    assert {row["tid"] for row in rows} == {MAIN, BURNING}
+    assert {row["function"] for row in samples if row["tid"] == BURNING} == {"burn"}
+    waits = [row for row in rows if row["tid"] == MAIN and row["end_ns"] is not None]
+    name = "(SELECT id FROM StringIds WHERE value = 'Waiting for GIL')"
+    of_main = f'SELECT sum("end" - start) FROM NVTX_EVENTS WHERE textId = {name} AND globalTid & 0xFFFFFF = {MAIN}'
+    (all_ns,) = query(PYTHON_THREADS, of_main)[0]
+    assert 0.98 * all_ns < sum(row["end_ns"] - row["start_ns"] for row in waits if row["holder"] == BURNING) <= all_ns
+    # None of it is a phase of the program.
+    assert {(row["domain"], row["name"]) for row in found["ranges"]} == {("", "step"), ("", "prepare")}
 
 
 # The nsys parser over what other versions write: recorded exports with tables and columns renamed, dropped, refilled.
@@ -361,6 +401,24 @@ def in_its_place(path: Path, name: str) -> None:
         path.write_bytes(damaged)
 
 
+@pytest.mark.fault("payloads of samples that are none, or of files with control characters", "the others are read")
+def test_payloads_that_are_none(tmp_path: Path) -> None:
+    """Domains without a number too."""
+    bad = ["", "{", "[]", "[" * 100_000, '{"Python Periodic Sampling": {"Frames": [{"Function": "x"}]}}']
+    samples = query(PYTHON_THREADS, "SELECT rowid FROM NVTX_EVENTS WHERE eventType = 34")
+    spoilt = zip(samples, bad, strict=False)
+    summary, found = changed(
+        tmp_path,
+        *(f"UPDATE NVTX_EVENTS SET jsonText = '{text}' WHERE rowid = {row}" for (row,), text in spoilt),
+        "UPDATE StringIds SET value = 'burn&#27;[31m' WHERE value = 'burn'",
+        "INSERT INTO NVTX_EVENTS (eventType, start, globalTid, text) VALUES (75, 1, 1, 'GIL Trace')",
+        source=PYTHON_THREADS,
+    )
+    assert summary.rows["host_samples"] == recorded(PYTHON_THREADS)[0].rows["host_samples"] - len(bad)
+    functions = {row["function"] for row in found["host_samples"]} - {None}
+    assert "forward" in functions and not any("\x1b" in each for each in functions)
+
+
 @pytest.mark.fault("a folder stands where nsys's SQLite export should be", "one line names it")
 @pytest.mark.fault("another program's SQLite file in place of nsys's", "one line names the table that it lacks")
 @pytest.mark.fault("a page of the export is overwritten with 0xff", "one line: damaged; no table is left behind")
@@ -484,61 +542,6 @@ def test_bytes_changed_anywhere(data: st.DataObject) -> None:
         assert "\n" not in message
 
 
-# How NVTX ranges nest and which scope holds when, against the definition spelled out.
-
-
-RANGE_NAMES = ["setup", "warmup", "measure", "rmsnorm[rows=1]", "rope[a=2]", "iter 0", "iter 7", "iter x", "other"]
-
-Tree = list["tuple[str, Tree]"]
-trees: st.SearchStrategy[Tree] = st.recursive(
-    st.just([]), lambda inner: st.lists(st.tuples(st.sampled_from(RANGE_NAMES), inner), max_size=4), max_leaves=12
-)
-
-
-def lay_out(tree: Tree, thread: int, domain: str) -> list[Range]:
-    """Ranges in the order of their ends, as a tool may write them, with a tick between any two events."""
-    ranges: list[Range] = []
-    clock = 0
-
-    def visit(branch: Tree) -> None:
-        nonlocal clock
-        for name, inside in branch:
-            clock += 1
-            start_ns = clock
-            visit(inside)
-            clock += 1
-            ranges.append(Range(domain, name, start_ns, clock, thread, "push_pop"))
-
-    visit(tree)
-    return ranges
-
-
-def around(one: Range, ranges: list[Range]) -> list[Range]:
-    """The ranges of the same thread and domain that enclose one, outermost first."""
-    found = [
-        other
-        for other in ranges
-        if (other.thread, other.domain) == (one.thread, one.domain)
-        and other.start_ns < one.start_ns
-        and other.last_ns > one.last_ns
-    ]
-    return sorted(found, key=lambda other: other.start_ns)
-
-
-@given(
-    st.lists(
-        st.tuples(trees, st.integers(0, 2), st.sampled_from(["fiprof", "NCCL"])), max_size=4, unique_by=lambda t: t[1:]
-    )
-)
-def test_depth_and_parent_are_the_ranges_around(forest: list[tuple[Tree, int, str]]) -> None:
-    ranges = nested([found for tree, thread, domain in forest for found in lay_out(tree, thread, domain)])
-    assert [found.start_ns for found in ranges] == sorted(found.start_ns for found in ranges)
-    for found in ranges:
-        enclosing = around(found, ranges)
-        assert found.depth == len(enclosing)
-        assert (None if found.parent is None else ranges[found.parent]) == (enclosing[-1] if enclosing else None)
-
-
 def test_ranges_that_share_a_tick() -> None:
     """A case that starts with its phase is inside it; a phase that starts where the one before ended is beside it."""
     setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
@@ -553,47 +556,6 @@ def test_ranges_that_share_a_tick() -> None:
     inside, after = Scope("warmup", "rope[a=1]"), Scope("warmup")
     found = [None if position == NOTHING else scopes.all[position] for position in positions]
     assert found == [Scope("setup"), inside, inside, after, after, None]
-
-
-# Columns decoded from SQLite's pages, against what SQLite itself reads.
-
-
-INTEGERS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200), st.sampled_from([0, 1]))
-REALS = st.one_of(st.none(), st.floats(allow_nan=False), st.integers(-(2**50), 2**50))
-ROW = st.tuples(INTEGERS, st.text("xyzé", max_size=20), REALS, INTEGERS)
-IDS = st.integers(-(2**63), 2**63 - 1)
-
-
-@contextlib.contextmanager
-def table(rows: list[tuple[Any, ...]], page_bytes: int = 512) -> Any:
-    """The pages of a file with a table of these rows (a, text, b, c), their leaves, and SQLite's connection."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "some.sqlite"
-        connection = sqlite3.connect(path)
-        connection.execute(f"PRAGMA page_size = {page_bytes}")
-        connection.execute("CREATE TABLE t (a INTEGER, text TEXT, b REAL, c)")
-        connection.executemany("INSERT INTO t (rowid, a, text, b, c) VALUES (?, ?, ?, ?, ?)", rows)
-        connection.commit()
-        pages = Pages(path)
-        (root,) = connection.execute("SELECT rootpage FROM sqlite_master").fetchone()
-        yield pages, pages.leaves(root), connection
-        pages.close()
-        connection.close()
-
-
-def column(values: Any) -> list[Any]:
-    nulls = values.nulls if values.nulls is not None else [False] * len(values.numbers)
-    return [None if null else number for number, null in zip(values.numbers.tolist(), nulls, strict=True)]
-
-
-@settings(max_examples=30)
-@given(st.dictionaries(IDS, ROW, max_size=120), st.sampled_from([512, 4096, 65536]))
-@example({number: (number % 3, "", 0.5, number << 20) for number in range(3000)}, 512)
-def test_as_sqlite_reads_it(rows: dict[int, tuple[Any, ...]], page_bytes: int) -> None:
-    with table([(key, *row) for key, row in rows.items()], page_bytes) as (pages, leaves, connection):
-        found = pages.read(leaves, 4, {0: False, 2: True, 3: False})
-        expected = connection.execute("SELECT a, b, c FROM t ORDER BY rowid").fetchall()
-    assert list(zip(*(column(found[place]) for place in (0, 2, 3)), strict=True)) == expected
 
 
 TIMES = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.integers(0, 9))

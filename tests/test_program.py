@@ -68,8 +68,10 @@ def test_a_kernels_step_saves_no_more_than_the_kernel_takes(name: str) -> None:
 def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
     assert invoke("import", str(PYTHON_THREADS), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
     (run,) = tmp_path.glob("*x")
-    answer = program(run)["answer"]
-    assert (answer["cause"], answer["step"]) == ("gil", "free_lock") and answer["name"].startswith("burn (two.py")
+    lock, host, *_ = program(run)["rows"]
+    assert (lock["cause"], lock["name"], lock["step"]["id"]) == ("gil", "burn (two.py:6)", "free_lock")
+    assert (host["cause"], host["name"], host["step"]["id"]) == ("host", "forward (two.py:12)", "less_host_work")
+    assert (round(lock["share"], 3), round(host["share"], 3)) == (0.937, 0.020)
 
 
 # Made-up steps of 1 ms: eight kernels of 50 µs each and what the cause adds

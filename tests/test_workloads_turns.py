@@ -115,17 +115,6 @@ def run(*cases: Case, **changes: Any) -> tuple[dict[str, dict[str, Any]], dict[s
     return done, {record["case"]: record["error"] for record in records if record["kind"] == "error"}, said
 
 
-def test_one_round_is_as_it_was(cuda: str) -> None:
-    case = parse_case(f"{cuda}[us=100]")
-    done, errors, said = run(case)
-    record = done[case.id]
-    assert record["gpu_us"] == [pytest.approx(100.0)] * 20
-    assert (record["iterations"], record["reference"]["relative_error"], errors) == (20, 0.0, {})
-    assert "rounds" not in record
-    assert record["plan"] == {"tile": 128}
-    assert said == [f"{step} 1/1 {case.id}" for step in ("setup", "check", "warmup", "measure")]
-
-
 def test_turns_and_their_time(cuda: str) -> None:
     short, long, longest = (parse_case(f"{cuda}[us={us}]") for us in (100, 1000, 100_000))
     done, _, said = run(short, long, longest, rounds=3, budget_ms=8.0)
