@@ -12,7 +12,6 @@ CHROMIUM = Path(os.environ.get("FIPROF_TEST_CHROMIUM", "/usr/bin/chromium"))
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
-WIDTHS = pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 NEEDED = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one")
 Show = Callable[..., Any]
 

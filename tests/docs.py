@@ -38,7 +38,7 @@ quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` i
 
 ELSEWHERE = tuple(
     f"fiprof.{name}"
-    for name in (
+    for name in [
         "workloads.",
         "__main__",
         "model.",
@@ -46,7 +46,7 @@ ELSEWHERE = tuple(
         "analysis.study",
         "reports.study",
         "reports.run_report",
-    )
+    ]
 )
 """Modules without columns, and those whose tables are documents that no command prints as JSON."""
 
@@ -148,19 +148,13 @@ def run_folder() -> str:
     """What lies in a run folder, and every table."""
     parts = [TABLES_HEAD]
     for name, table in TABLES.items():
-        rows = [f"| `{column.name}` | {column.kind} | {column.doc.replace('|', ' ')} |" for column in table.columns]
-        parts.append(
-            f"## {name}\n\nA row: {table.row}.\n\n| column | type | what |\n| --- | --- | --- |\n"
-            + "\n".join(rows)
-            + "\n"
-        )
+        rows = [f"| `{column.name}` | {column.kind} | {column.doc.replace('|', ' ')} |\n" for column in table.columns]
+        head = "| column | type | what |\n| --- | --- | --- |\n"
+        parts.append(f"## {name}\n\nA row: {table.row}.\n\n{head}{''.join(rows)}")
         if name == OPEN_ENDED:
-            metrics = [f"| `{metric.name}` | `{metric.ncu[0]}` |" for metric in METRICS]
-            parts.append(
-                "Further columns, one a metric of ncu:\n\n| column | ncu's metric |\n| --- | --- |\n"
-                + "\n".join(metrics)
-                + "\n"
-            )
+            metrics = [f"| `{metric.name}` | `{metric.ncu[0]}` |\n" for metric in METRICS]
+            head = "| column | ncu's metric |\n| --- | --- |\n"
+            parts.append(f"Further columns, one a metric of ncu:\n\n{head}{''.join(metrics)}")
     return "\n".join(parts)
 
 

@@ -71,7 +71,7 @@ def demo() -> str:
             title=HOSTILE[0],
             summary=(*HOSTILE, "Hostile names"),
         ),
-        View(COLUMNS, tuple(map(launch, range(1204))), title="Every launch", folded=True),
+        View(COLUMNS, tuple(map(launch, range(264))), title="Every launch", folded=True),
         *(View((), (), title=f"Folded {number}", summary=("Folded.",), folded=True) for number in (2, 3)),
         View((), (), title="Reproduction guide", summary=("As it was.",)),
     )

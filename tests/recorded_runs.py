@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,6 @@ STUDY = RECORDED / "study-flashinfer-quick"
 
 OTHERS = ".others"
 """Where the session keeps what the tests of the archive do not know."""
-FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
 
 
 def session_folder() -> Path:
@@ -69,8 +69,21 @@ def session_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"fiprof-tests-{os.environ['FIPROF_TEST_SESSION']}"
 
 
+def once(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first worker who asks for it makes, and all share: for reading only."""
+    folder = session_folder() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            making = folder.with_name(f"making-{folder.name}")
+            make(making)
+            making.rename(folder)
+    return folder
+
+
 def parsed(name: str) -> Run:
-    """A recorded run with all its tables: shared, for reading only."""
+    """A recorded run with all its tables."""
     return _parsed(RUNS[name])
 
 
@@ -95,19 +108,23 @@ def profiled(name: str) -> Run:
 
 
 def served(name: str) -> Run:
-    """A program of ``tests/data/story``, its trace or those of its ranks imported: shared, for reading only."""
-    archive = session_folder() / OTHERS / f"served-{name}"
-    archive.mkdir(parents=True, exist_ok=True)
-    with (archive / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not list(archive.glob(f"*-{name}")):
-            traces = []
-            for packed in sorted((Path(__file__).parent / "data/story").glob(f"{name}*.sqlite.xz")):
-                traces.append(archive / packed.stem)
-                traces[-1].write_bytes(lzma.decompress(packed.read_bytes()))
-            assert invoke("import", *map(str, traces), "--name", name, "--artifacts", str(archive))[0] == 0
-    (folder,) = archive.glob(f"*-{name}")
-    return Run(folder)
+    """A program of ``tests/data/story``, its trace or those of its ranks imported."""
+    return imported(*sorted((Path(__file__).parent / "data/story").glob(f"{name}*.sqlite.xz")), name=name)
+
+
+def imported(*packed: Path, name: str) -> Run:
+    """What an import makes of packed traces."""
+
+    def make(archive: Path) -> None:
+        archive.mkdir()
+        traces = [archive / each.stem for each in packed]
+        for each, trace in zip(packed, traces, strict=True):
+            trace.write_bytes(lzma.decompress(each.read_bytes()))
+        assert invoke("import", *map(str, traces), "--name", name, "--artifacts", str(archive))[0] == 0
+
+    archive = once(f"{OTHERS}/imported-{packed[0].parent.name}-{name}", make)
+    (manifest,) = archive.glob("*/run.json")
+    return Run(manifest.parent)
 
 
 def study_runs() -> list[Run]:
@@ -116,31 +133,23 @@ def study_runs() -> list[Run]:
 
 
 def _parsed(recorded: Path, archive: str = "") -> Run:
-    folder = session_folder() / archive / recorded.name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{recorded.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            making = folder.with_name(f"making-{recorded.name}")
-            shutil.copytree(recorded, making, ignore=shutil.ignore_patterns("tables"))
-            assert not parse_all(making).problems
-            making.rename(folder)
-    return Run(folder)
+    def make(folder: Path) -> None:
+        shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))
+        assert not parse_all(folder).problems
+
+    return Run(once(f"{archive}/{recorded.name}".strip("/"), make))
 
 
 def two_ranks() -> Run:
-    """A run of the recorded job of two ranks (tests/programs/ranks.py): its trace alone, shared, for reading only."""
+    """A run of the recorded job of two ranks (tests/programs/ranks.py): its trace alone."""
     from tests.nsys_exports import TWO_RANKS
     from tests.reports_fixture import write_manifest
 
-    folder = session_folder() / "two-ranks"
-    folder.parent.mkdir(exist_ok=True)
-    with (folder.parent / "two-ranks.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            nsys.parse(TWO_RANKS, folder / "tables")
-            write_manifest(folder)
-    return Run(folder)
+    def make(folder: Path) -> None:
+        nsys.parse(TWO_RANKS, folder / "tables")
+        write_manifest(folder, name="two-ranks")
+
+    return Run(once("two-ranks", make))
 
 
 def copied(name: str, into: Path) -> Path:
@@ -162,18 +171,17 @@ def without_samples(recorded: Path, into: Path) -> Path:
     return into
 
 
-def counted_run(name: str, into: Path) -> Run:
-    """A copy of a parsed run in the folder ``into`` without what comes from nsys."""
-    left_out = [f"{table}.parquet" for table in (*FROM_NSYS, "checks")]
-    ignored = shutil.ignore_patterns(*left_out, "*.ncu-rep.xz", "nsys")
-    return Run(Path(shutil.copytree(parsed(name).path, into / RUNS[name].name, ignore=ignored)))
-
-
-def rows(*words: object) -> list[dict[str, Any]]:
+def answer(*words: object) -> dict[str, Any]:
     """What a command answers a program."""
     status, printed = invoke(*map(str, words), "--format", "json")
     assert status == 0
-    found: list[dict[str, Any]] = json.loads(printed)["rows"]
+    found: dict[str, Any] = json.loads(printed)
+    return found
+
+
+def rows(*words: object) -> list[dict[str, Any]]:
+    """Its rows."""
+    found: list[dict[str, Any]] = answer(*words)["rows"]
     return found
 
 

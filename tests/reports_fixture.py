@@ -8,33 +8,20 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from fiprof.analysis import checks
-from fiprof.analysis.hotspots import hotspots
-from fiprof.analysis.roofline import roofline
-from fiprof.analysis.show import show
-from fiprof.analysis.stalls import stalls
-from fiprof.analysis.timeline import timeline
-from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model import quantities, tables
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
-from fiprof.model.selection import Selection
 from fiprof.parsers import ncu, nsys
-from fiprof.reports import hotspots as hotspots_report
-from fiprof.reports import roofline as roofline_report
-from fiprof.reports import show as show_tables
-from fiprof.reports import stalls as stalls_report
-from fiprof.reports import timeline_text, verdict_tables
 from fiprof.reports.report import report
-from fiprof.reports.writers import render
-from tests.recorded_runs import parsed, session_folder
+from tests.recorded_runs import invoke, parsed, session_folder
 
 DATA = Path(__file__).parent / "data"
 SNAPSHOTS = DATA / "reports"
@@ -137,46 +124,33 @@ def _table(name: str, rows: Rows) -> pa.Table:
     return pa.Table.from_pylist([{**dict.fromkeys(schema.names), **zero, **row} for row in rows], schema=schema)
 
 
-def snapshots(run: Run) -> dict[str, str]:
-    """File name -> what the reports print for the run of :func:`record_run`, and of recorded runs."""
-    stalled = stalls_report.document(stalls(run))
-    figures = show_tables.document(show(run), run)
-    roofs = roofline(run)
-    recorded = parsed("all")
-    printed = {
-        "verdict.txt": render(verdict_tables.document(verdicts(recorded)), "table", width=80),
-        "hotspots.txt": render(hotspots_report.document(hotspots(recorded), most=1), "table", width=80),
-        "timeline.txt": render(timeline_text.document(timeline(recorded, cells=79)), "table", width=100),
-        "stalls.txt": render(stalled, "table", width=100, colour=True, bars=True),
-        "stalls.md": render(stalls_report.document(stalls(run, wanted=Selection("merge"))), "md"),
-        "stalls.json": render(stalls_report.document(stalls(run, wanted=Selection("rope"))), "json"),
-        "stalls.csv": render(stalls_report.document(stalls(run, wanted=Selection("merge")), reasons=3), "csv"),
-        "roofline.txt": f"{render(roofline_report.document(roofs), 'table')}\n\n{roofline_report.chart(roofs)}",
-        "show.txt": render(figures, "table", width=80),
-        "show.json": render(figures, "json"),
-    }
-    reports = {f"report-{name}.md": report_snapshot(name) for name in REPORTS}
-    return {name: text + "\n" for name, text in printed.items()} | reports
-
-
+PRINTED = {
+    "verdict.txt": ("verdict",), "hotspots.txt": ("hotspots", "--top", "1"), "timeline.txt": ("timeline",),
+    "stalls.txt": ("stalls",), "stalls.md": ("stalls", "--kernel", "merge", "--format", "md"),
+    "stalls.csv": ("stalls", "--kernel", "merge", "--reasons", "3", "--format", "csv"), "roofline.txt": ("roofline",),
+    "show.txt": ("show",),
+}  # fmt: skip
+"""File -> what is asked of the recorded run of all five kernels; programs' answers are golden (tests/golden.py)."""
 REPORTS = ("all", "decode", "single-purpose", "troubles")
 """Recorded runs whose reports are snapshots."""
 REPORT_LINES = 60
 """Of a report: its answer; the rest is what commands print."""
 
 
-def report_snapshot(name: str) -> str:
-    """The beginning of a recorded run's report, as Markdown."""
-    return "\n".join(report([parsed(name)]).markdown().splitlines()[:REPORT_LINES]) + "\n"
+def snapshots() -> dict[str, str]:
+    """File name -> what a command prints, or the beginning of a report as Markdown."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        printed = {name: invoke(words[0], str(parsed("all").path), *words[1:])[1] for name, words in PRINTED.items()}
+    made = {f"report-{name}.md": report([parsed(name)]).markdown().splitlines()[:REPORT_LINES] for name in REPORTS}
+    return printed | {name: "\n".join(lines) + "\n" for name, lines in made.items()}
 
 
 def main() -> None:
     os.environ.setdefault("FIPROF_TEST_SESSION", "snapshots")
-    with tempfile.TemporaryDirectory() as folder:
-        run = record_run(Path(folder) / "recorded")
-        for name, text in snapshots(run).items():
-            (SNAPSHOTS / name).write_text(text, encoding="utf-8")
-            sys.stdout.write(f"{SNAPSHOTS / name}\n")
+    for name, text in snapshots().items():
+        (SNAPSHOTS / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{SNAPSHOTS / name}\n")
     shutil.rmtree(session_folder(), ignore_errors=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.flashinfer.data import JitResults
-from fiprof.model.results import CaseResult, EnvironmentInfo, KernelResults, KernelVerdict, Times, read, write
+from fiprof.model.results import CaseResult, EnvironmentInfo, KernelResults, Times, read, write
 from tests.recorded_runs import STUDY
 
 Change = Callable[[CaseResult], CaseResult]
@@ -19,14 +19,6 @@ def times(median_us: float, *, relative: float = 0.005, rounds: int = 6, seed: s
     noise = random.Random(seed)
     each = [median_us * (1 + relative * (noise.random() - 0.5)) for _ in range(rounds)]
     return Times(median_us, median_us * (1 - relative), median_us * (1 + relative), 0.97, 10 * rounds, rounds, each)
-
-
-PARTS = {"memory": "dram", "compute": "tensor_cores", "imbalance": "uneven_work"}
-
-
-def verdict(kind: str, runner_up: str = "latency") -> KernelVerdict:
-    other = {"kind": runner_up, "part": PARTS.get(runner_up)}
-    return KernelVerdict(kind, PARTS.get(kind), "high", [], other, 27.0)
 
 
 @functools.cache
@@ -55,20 +47,8 @@ def of(workload: str, **params: Any) -> CaseResult:
     return make_case(workload, {**found.params, **params}, like=found)
 
 
-def prefill(batch: int, seq_len: int, kv_heads: int, backend: str) -> CaseResult:
-    return of("prefill", batch=batch, seq_len=seq_len, kv_heads=kv_heads, backend=backend)
-
-
 def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_graph: bool) -> CaseResult:
     return of("decode", batch=batch, kv_len=kv_len, kv_heads=kv_heads, tensor_cores=tensor_cores, cuda_graph=cuda_graph)
-
-
-def norm(workload: str, rows: int, hidden: int) -> CaseResult:
-    return of(workload, rows=rows, hidden=hidden)
-
-
-def rope(tokens: int, variant: str) -> CaseResult:
-    return of("rope", tokens=tokens, variant=variant)
 
 
 def skipped(case: CaseResult, why: str) -> CaseResult:
@@ -105,9 +85,3 @@ def scaled(case: CaseResult, factor: float) -> CaseResult:
     """The case with its plain time multiplied."""
     assert case.plain is not None
     return dataclasses.replace(case, plain=times(case.plain.median_us * factor))
-
-
-def prefill_twin(case: CaseResult) -> CaseResult:
-    """The case with the time of its size alone, whatever the backend."""
-    size = int(case.params["batch"]) * int(case.params["seq_len"])
-    return dataclasses.replace(case, plain=times(20.0 + size / 100))

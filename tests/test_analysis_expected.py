@@ -8,7 +8,7 @@ import pytest
 from fiprof.analysis.expected import combined, read_expectations
 from fiprof.errors import FiprofError
 from tests.recorded_runs import invoke, parsed, refusal, rows
-from tests.reports_fixture import case, make_run
+from tests.reports_fixture import make_run
 
 HOPPER = """
 [source]
@@ -116,16 +116,9 @@ def test_a_file_of_one_s_own_replaces_the_packaged_family(tmp_path: Path) -> Non
     [
         ("long_scoreboard", "long_scorebord", "family[0]: unknown stall reason 'long_scorebord'; known are barrier"),
         ("[20, 30]", "[30, 20]", "long_scoreboard = [30, 20] begins above its end"),
-        ("[20, 30]", "30", "family[0].stalls[...]: expected array, got int"),
         ("[20, 30]", "[1, 101]", "family[0].stalls[...][1]: expected float <= 100.0"),
-        ("[20, 30]", "[nan, 2]", "family[0].stalls[...][0]: expected float >= 0.0"),
-        ('"dram"', '"l3"', "family[0].roof.kind: invalid enum value 'l3'"),
-        ("4096 = 45", "big = 45", "family[0].roof.shares"),
         ("4096 = 45", "0 = 45", "family[0].roof.shares"),
-        ("4096 = 45", "", "family[0].roof.shares: expected object of length >= 1"),
-        ("least_tb_per_s = 2", "least_tb_per_s = -1", "family[0].bandwidth.least_tb_per_s: expected float >= 0.0"),
         ("least_tb", "least_gb", "family[0].bandwidth: object contains unknown field least_gb_per_s"),
-        ('gpu = "NVIDIA H200"', "", "source: object missing required field gpu"),
         ("[family.bandwidth]\nleast_tb_per_s = 2", '[[family]]\nname = "b"\nworkloads = ["rmsnorm"]', "two families claim rmsnorm"),
         ("[source]", "= 1", "Invalid statement"),
     ],
@@ -138,18 +131,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, old: st
     assert raised.value.message.startswith(str(path)) and message in raised.value.message
 
 
-def test_runs_without_expectations_or_counters(tmp_path: Path) -> None:
+def test_a_run_without_expectations(tmp_path: Path) -> None:
     launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0}
-    none = make_run(tmp_path / "none", launches=[launch])
-    assert "nothing is expected of mine" in refusal("expected", none.path).message
-    decode = [
-        {**launch, "launch": i, "case": "decode[batch=32]", "iteration": i, "duration_ns": ns}
-        for i, ns in enumerate([3000.0, 1000.0, 2000.0])
-    ]
-    (tmp_path / "ours.toml").write_text(HOPPER)
-    gpu = {"gpu": {"name": "NVIDIA H200", "compute_capability": "9.0"}}
-    mine = make_run(tmp_path / "run", launches=decode, cases=[case("decode[batch=32]")], environment=gpu)
-    found = rows("expected", mine.path, "--expectations", tmp_path / "ours.toml")
-    assert "not measured" in {row["outcome"] for row in found} and not {"below", "above"} & {
-        row["outcome"] for row in found
-    }
+    run = make_run(tmp_path / "run", launches=[launch])
+    assert "nothing is expected of mine" in refusal("expected", run.path).message

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.hotspots import LaunchHotspots, hotspots
-from fiprof.analysis.sass import Code, parse
+from fiprof.analysis.sass import Code
 from fiprof.model.run import Run
 from fiprof.reports.hotspots import document
 from fiprof.reports.writers import render
@@ -57,40 +57,6 @@ def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -
 
 
 # SASS
-
-
-@pytest.mark.parametrize(
-    ("line", "reads", "writes"),
-    [
-        ("LDG.E.128 R12, desc[UR6][R2.64]", "R2 R3 UR6 UR7", "R12 R13 R14 R15"),
-        ("@!P1  LDG.E.64.CONSTANT R8, desc[UR12][R2.64+0x10]", "P1 R2 R3 UR12 UR13", "R8 R9"),
-        ("LDG.E.U8 R2, desc[UR14][R4.64]", "R4 R5 UR14 UR15", "R2"),
-        ("LDS.64 R16, [R17+0x2000]", "R17", "R16 R17"),
-        ("LDSM.16.M88.4 R120, [R142+UR4+-0x1000]", "R142 UR4", "R120 R121 R122 R123"),
-        ("STG.E.64 desc[UR14][R28.64], R8", "R8 R9 R28 R29 UR14 UR15", ""),
-        ("LDGSTS.E.BYPASS.LTC128B.128 desc[UR14][R10.64], !P3, [R32+0x1800]", "P3 R10 R11 R32 UR14 UR15", ""),
-        ("ATOMG.E.ADD.STRONG.GPU PT, R5, desc[UR4][R2.64], R7", "R2 R3 R7 UR4 UR5", "R5"),
-        ("HADD2.F32 R24, -RZ, R12.H0_H0", "R12", "R24"),
-        ("IADD3 R14, P0, R19, UR4, RZ", "R19 UR4", "R14 P0"),
-        ("IADD3.X R3, RZ, UR5, RZ, P0, !PT", "UR5 P0", "R3"),
-        ("SEL R10, R9, RZ, P0", "R9 P0", "R10"),
-        ("ISETP.GE.U32.AND P0, PT, R16, R13, PT", "R13 R16", "P0"),
-        ("SHFL.BFLY PT, R24, R25, 0x4, 0x1f", "R25", "R24"),
-        ("LOP3.LUT P0, RZ, R16, 0x1, RZ, 0xc0, !PT", "R16", "P0"),
-        ("IMAD.WIDE.U32 R12, R9, 0x4, R20", "R9 R20 R21", "R12 R13"),
-        ("HMMA.16816.F32 R112, R128, R132, RZ", "R128 R129 R130 R131 R132 R133", "R112 R113 R114 R115"),
-        ("DMUL R2, R4, UR18", "R4 R5 UR18 UR19", "R2 R3"),
-        ("F2F.F32.F64 R0, R2", "R2 R3", "R0"),
-        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [UR23+0x20008], R2", "R2 UR23", "P5"),
-        ("@!P5  BRA 0x7f4727d64490", "P5", ""),
-        ("BAR.SYNC.DEFER_BLOCKING R2, 0x100", "R2", ""),
-        ("<script> R1, R2", "", ""),
-        ("", "", ""),
-    ],
-)
-def test_registers(line: str, reads: str, writes: str) -> None:
-    found = parse(line)
-    assert (set(found.reads), set(found.writes)) == (set(reads.split()), set(writes.split()))
 
 
 FRAGMENTS = st.sampled_from(
@@ -142,33 +108,27 @@ def test_what_a_load_is_waited_for_by(between: list[str], found: bool) -> None:
     assert Code(code.offsets, lines).waits_for(place, "long_scoreboard") == (0 if found else None)
 
 
-def test_the_other_scoreboard_and_other_reasons() -> None:
-    code = listing("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12")
-    assert code.waits_for(2, "long_scoreboard") == 1
-    assert code.waits_for(2, "short_scoreboard") == 0
-    assert code.waits_for(2, "wait") is None
-    assert code.waits_for(2, None) is None
-
-
-def test_nothing_is_said_across_a_branch_target() -> None:
-    assert listing(LOAD, "NOP", USE, "@P0 BRA 0x7000", "BRA 0x7040", "NOP").waits_for(2, "long_scoreboard") == 0
-    assert listing(LOAD, "NOP", USE, "@P0 BRA 0x7010", "BRA 0x7040", "NOP").waits_for(2, "long_scoreboard") is None
-    assert listing(LOAD, "NOP", USE, "@P0 BRA 0x7020", "BRA 0x7040", "NOP").waits_for(2, "long_scoreboard") is None
-
-
-def test_nothing_is_said_where_targets_are_unknown() -> None:
-    assert listing(LOAD, USE, "@P0 BRA 0x7010", "EXIT").waits_for(1, "long_scoreboard") is None
-    assert listing(LOAD, USE, "BRX R4 -0x10", "EXIT").waits_for(1, "long_scoreboard") is None
-    # If the last branch leads to itself, the other one leads out of the kernel.
-    assert listing(LOAD, USE, "@P0 BRA 0x9990", "BRA 0x7030").waits_for(1, "long_scoreboard") is None
-
-
-def test_barriers_and_asynchronous_copies() -> None:
-    code = listing("BAR.SYNC.DEFER_BLOCKING 0x0", "NOP", "LDS R1, [R2]")
-    assert code.waits_for(2, "barrier") == 0
-    assert listing("BAR.ARV 0x1, 0x80", "NOP").waits_for(1, "barrier") is None
-    assert listing("BAR.SYNC 0x0", "WARPGROUP.ARRIVE", "NOP").waits_for(2, "barrier") is None
-    assert listing("BAR.SYNC 0x0", *["NOP"] * 16).waits_for(16, "barrier") == 0
-    assert listing("BAR.SYNC 0x0", *["NOP"] * 17).waits_for(17, "barrier") is None
-    assert listing("DEPBAR.LE SB0, 0x1", "BAR.SYNC 0x0").waits_for(1, "long_scoreboard") == 0
-    assert listing(LOAD, "DEPBAR.LE SB0, 0x1", USE).waits_for(2, "long_scoreboard") is None
+@pytest.mark.parametrize(
+    ("lines", "place", "reason", "found"),
+    [
+        (("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12"), 2, "long_scoreboard", 1),
+        (("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12"), 2, "short_scoreboard", 0),
+        (("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12"), 2, "wait", None),
+        # Across a branch's target nothing is said, nor where targets are unknown.
+        ((LOAD, "NOP", USE, "@P0 BRA 0x7000", "BRA 0x7040", "NOP"), 2, "long_scoreboard", 0),
+        ((LOAD, "NOP", USE, "@P0 BRA 0x7010", "BRA 0x7040", "NOP"), 2, "long_scoreboard", None),
+        ((LOAD, "NOP", USE, "@P0 BRA 0x7020", "BRA 0x7040", "NOP"), 2, "long_scoreboard", None),
+        ((LOAD, USE, "@P0 BRA 0x7010", "EXIT"), 1, "long_scoreboard", None),
+        ((LOAD, USE, "BRX R4 -0x10", "EXIT"), 1, "long_scoreboard", None),
+        # If the last branch leads to itself, the other one leads out of the kernel.
+        ((LOAD, USE, "@P0 BRA 0x9990", "BRA 0x7030"), 1, "long_scoreboard", None),
+        (("BAR.SYNC.DEFER_BLOCKING 0x0", "NOP", "LDS R1, [R2]"), 2, "barrier", 0),
+        (("BAR.ARV 0x1, 0x80", "NOP"), 1, "barrier", None),
+        (("BAR.SYNC 0x0", "WARPGROUP.ARRIVE", "NOP"), 2, "barrier", None),
+        (("BAR.SYNC 0x0", *["NOP"] * 17), 17, "barrier", None),
+        (("DEPBAR.LE SB0, 0x1", "BAR.SYNC 0x0"), 1, "long_scoreboard", 0),
+        ((LOAD, "DEPBAR.LE SB0, 0x1", USE), 2, "long_scoreboard", None),
+    ],
+)
+def test_what_is_waited_for(lines: tuple[str, ...], place: int, reason: str, found: int | None) -> None:
+    assert listing(*lines).waits_for(place, reason) == found

@@ -2,16 +2,15 @@
 promised. The recordings and the ten pairs of timings: tests/data/causes."""
 
 import json
-import lzma
 import re
 from html import unescape
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from tests.recorded_runs import invoke, profiled
+from tests.recorded_runs import answer, imported, invoke, profiled
 
 DATA = Path(__file__).parent / "data/causes"
 TIMES = json.loads((DATA / "timings.json").read_text(encoding="utf-8"))
@@ -40,68 +39,46 @@ class Recording(NamedTuple):
     times: dict[str, list[float]]
 
 
-@pytest.fixture(scope="module", params=sorted(DATA.rglob("*.sqlite.xz")), ids=lambda path: path.parent.name + path.stem)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recording:
+@pytest.fixture(params=sorted(DATA.rglob("*.sqlite.xz")), ids=lambda path: path.parent.name + path.stem)
+def recorded(request: pytest.FixtureRequest) -> Recording:
     """A program that was recorded on an H200, or on an H100."""
-    folder = tmp_path_factory.mktemp("causes")
-    trace = folder / request.param.stem
-    trace.write_bytes(lzma.decompress(request.param.read_bytes()))
-    assert invoke("import", str(trace), "--artifacts", str(folder / "runs"), "--quiet")[0] == 0
-    (run,) = (folder / "runs").glob("*/run.json")
+    program = Path(request.param.stem).stem
     times = json.loads(request.param.with_name("timings.json").read_text(encoding="utf-8"))
-    return Recording(trace.stem, run.parent, times[trace.stem])
+    return Recording(program, imported(request.param, name=program).path, times[program])
 
 
-def program_of(command: str, run: Path) -> dict[str, Any]:
-    """The program's verdict, as a command answers a program."""
-    status, printed = invoke(command, str(run), "--format", "json")
-    assert status == 0
-    found: dict[str, Any] = json.loads(printed)["program"]
-    return found
-
-
-def test_the_cause_is_named_first(recorded: Recording) -> None:
-    program, run, _ = recorded
+def test_the_cause_is_named_first_and_without_it_the_program_saves_what_was_promised(recorded: Recording) -> None:
+    program, run, times = recorded
     cause, name, step = CAUSES[program]
-    found = program_of("top", run)
-    answer = found["answer"]
-    assert (answer["cause"], answer["step"]) == (cause, step)
-    assert name in (answer["name"] or "")
-    first = found["rows"][0]
-    assert (first["cause"], first["name"], first["bound_pct"]) == (cause, answer["name"], answer["bound_pct"])
-    assert program_of("verdict", run)["answer"] == answer
-
-
-def test_the_report_begins_with_what_top_says(recorded: Recording) -> None:
-    _, run, _ = recorded
-    printed = " ".join(invoke("top", str(run))[1].split())
-    assert invoke("report", str(run))[0] == 0
-    page = " ".join(re.sub(r"<[^>]*>", "", unescape((run / "report.html").read_text(encoding="utf-8"))).split())
-    assert printed[printed.index("GPU is idle") : printed.index(" Steady part")] in page
-
-
-def test_without_the_cause_it_saves_what_was_promised(recorded: Recording) -> None:
-    _, run, times = recorded
-    answer = program_of("top", run)["answer"]
-    bound, estimate = answer["bound_pct"], answer["estimate_pct"]
+    found = answer("top", run)["program"]
+    told, first = found["answer"], found["rows"][0]
+    assert (told["cause"], told["step"], name in (told["name"] or "")) == (cause, step, True)
+    assert [first[key] == told[key] for key in ("cause", "name", "bound_pct")] == [True] * 3
+    assert answer("verdict", run)["program"]["answer"] == told
+    bound, estimate = told["bound_pct"], told["estimate_pct"]
     assert round(saved_pct(*times["recorded"]), 1) <= round(bound, 1)  # as printed
     pairs = median(map(saved_pct, times["with"], times["without"]))
     assert bound / 2 <= pairs <= bound + OF_PROCESSES
     assert estimate is None or abs(pairs - estimate) <= OF_PROCESSES
 
 
+def test_the_report_begins_with_what_top_says(recorded: Recording, tmp_path: Path) -> None:
+    printed = " ".join(invoke("top", str(recorded.run))[1].split())
+    assert invoke("report", str(recorded.run), "--out", str(tmp_path))[0] == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    text = " ".join(re.sub(r"<[^>]*>", "", unescape(page)).split())
+    assert printed[printed.index("GPU is idle") : printed.index(" Steady part")] in text
+
+
 def test_a_late_rank_is_named_first_with_what_its_lateness_cost() -> None:
     run = profiled("ranks").path
-    found = program_of("top", run)
-    assert found["answer"] == program_of("verdict", run)["answer"]
-    assert (found["answer"]["cause"], found["answer"]["name"], found["answer"]["step"]) == (
-        "ranks",
-        "rank 1",
-        "help_rank",
-    )
+    found = answer("top", run)["program"]
+    told = found["answer"]
+    assert told == answer("verdict", run)["program"]["answer"]
+    assert (told["cause"], told["name"], told["step"]) == ("ranks", "rank 1", "help_rank")
     (late,) = re.findall(r"rank 1 late by \[(.+)\]", (run / "logs/nsys.log").read_text(encoding="utf-8"))  # it slept
     slept_pct = 100 * sum(map(float, late.split(", "))) / found["steady"]["steady_ms"]
-    assert found["answer"]["bound_pct"] / 2 <= slept_pct <= found["answer"]["bound_pct"]
+    assert told["bound_pct"] / 2 <= slept_pct <= told["bound_pct"]
 
 
 def test_the_page_says_what_was_measured() -> None:

@@ -64,30 +64,24 @@ def test_env_names_the_remedies(faked: Fiprof) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "words"),
+    ("arguments", "words"),
     [
-        (["--no-such"], 2, "No such option"),
-        (["nothing"], 2, "No such command"),
-        (["stalls"], 2, "Missing argument 'RUN'"),
-        (["stalls", "latest"], 2, "fiprof: artifacts holds no run\n  fiprof collect --kernel prefill makes one\n"),
-        (["collect"], 2, "fiprof: which kernel?\n"),
-        (["collect", "--kernel", "prefil"], 2, "fiprof: there is no workload 'prefil'\n"),
-        (["collect", "--kernel", "rope", "--batch", "3"], 2, "fiprof: rope has no parameter --batch\n"),
+        (["stalls", "latest"], "fiprof: artifacts holds no run\n  fiprof collect --kernel prefill makes one\n"),
+        (["collect"], "fiprof: which kernel?\n"),
+        (["collect", "--kernel", "prefil"], "fiprof: there is no workload 'prefil'\n"),
+        (["collect", "--kernel", "rope", "--batch", "3"], "fiprof: rope has no parameter --batch\n"),
         (
             ["collect", "--kernel", "rope", "--tool", "perf"],
-            2,
             "Invalid value for '--tool': perf is not a comma list of nsys, ncu\n",
         ),
-        (["collect", "--kernel", "rope", "--replay", "latest"], 2, "fiprof: --replay takes its cases from the run\n"),
-        (["collect", "--workload", "x.py:mine"], 2, "fiprof: x.py: there is no such file\n"),
+        (["collect", "--kernel", "rope", "--replay", "latest"], "fiprof: --replay takes its cases from the run\n"),
+        (["collect", "--workload", "x.py:mine"], "fiprof: x.py: there is no such file\n"),
     ],
 )
-def test_wrong_use(fiprof: Fiprof, arguments: list[str], status: int, words: str) -> None:
+def test_wrong_use(fiprof: Fiprof, arguments: list[str], words: str) -> None:
     done = fiprof(*arguments)
-    assert done.returncode == status
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False)
     assert words in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.fault("the reader of a pipe goes away", "a quiet end")
@@ -127,9 +121,7 @@ HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "ric
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
     [
-        (["--help"], ()),
         (["collect", "--help"], ()),
-        (["stalls", "RUN"], ("pyarrow", "numpy", "rich")),
         (["hotspots", "RUN"], ("pyarrow", "numpy", "rich")),
     ],
 )

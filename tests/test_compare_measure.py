@@ -114,7 +114,6 @@ def test_a_case_that_one_side_cannot_run(faked: Fiprof, tmp_path: Path) -> None:
     [
         ("env:FAKE_UUID=GPU-2", "have different gpu: GPU-2, GPU-1"),
         ("env:FAKE_MHZ=1700", "have different clocks: 1700 MHz, 1980 MHz"),
-        ("env:FAKE_FAILS=decode", "every case failed, the first on side B: does not fit"),
         ("env:FAKE_DIES=decode", "process B"),
         ("python:/nowhere/python", "/nowhere/python was not found"),
     ],
@@ -222,14 +221,12 @@ def test_a_checkout_elsewhere(checkout: Path, fiprof: Fiprof, tmp_path: Path) ->
     assert f"the files of its checkout lie elsewhere, in {tmp_path}/elsewhere" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("side", "reason"), [("git:nosuch", "Needed a single revision"), ("git:HEAD:/", "not a git repository")]
-)
-def test_a_commit_that_is_not_there(side: str, reason: str, fiprof: Fiprof, checkout: Path, tmp_path: Path) -> None:
-    side = side if side.count(":") > 1 else f"{side}:{checkout}"
-    done = fiprof("compare", "--measure", side, "here", "--kernel", "decode")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
-    assert reason in done.stderr
+def test_a_commit_that_is_not_there(fiprof: Fiprof, checkout: Path, tmp_path: Path) -> None:
+    sides = {f"git:nosuch:{checkout}": "Needed a single revision", "git:HEAD:/": "not a git repository"}
+    for side, reason in sides.items():
+        done = fiprof("compare", "--measure", side, "here", "--kernel", "decode")
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
+        assert reason in done.stderr
     assert not list(tmp_path.glob("artifacts/*"))
 
 
@@ -260,9 +257,9 @@ NO_SIDES = ("", "nonsense", "git:", "env:A", "env:1A=2", "params:x", "git:a,git:
 ONE_SIDED = ("case:decode,params:batch=1", "program:true", "case:decode", "params:nosuch=1")
 
 
-@pytest.mark.parametrize("side", [*NO_SIDES, *ONE_SIDED])
-def test_wrong_sides(side: str) -> None:
-    assert invoke("compare", "--measure", "here", side, "--kernel", "decode", "--dry-run")[0] == 2
+def test_wrong_sides() -> None:
+    for side in (*NO_SIDES, *ONE_SIDED):
+        assert invoke("compare", "--measure", "here", side, "--kernel", "decode", "--dry-run")[0] == 2, side
 
 
 def test_each_side_is_profiled_to_explain_the_difference(faked: Fiprof, tmp_path: Path) -> None:
@@ -282,7 +279,6 @@ def test_each_side_is_profiled_to_explain_the_difference(faked: Fiprof, tmp_path
     assert environments == [[None], ["1.1"]]
     assert "What accounts for it" in done.stdout
     assert "What accounts for it" in (tmp_path / "page.html").read_text()
-    assert faked("compare", folder.name).stdout == done.stdout
     shutil.rmtree(tmp_path / "artifacts" / found.explained[1])
     without = faked("compare", folder.name)
     assert (without.returncode, "What accounts for it" in without.stdout) == (0, False)
@@ -301,10 +297,7 @@ def test_programs_are_profiled_to_explain_them(faked: Fiprof, tmp_path: Path) ->
     assert "Where the GPUs' time went" in done.stdout
 
 
-@pytest.mark.parametrize("words", [("program:true", "program:true"), ("here", "here", "--kernel", "decode")])
-def test_what_cannot_be_explained_is_not_measured(
-    words: tuple[str, ...], fiprof: Fiprof, fakes: Env, tmp_path: Path
-) -> None:
-    env = {**fakes, "FIPROF_NCU": "/no/such/ncu"}
-    done = fiprof("compare", "--measure", *words, "--explain", env=env)
+def test_what_cannot_be_explained_is_not_measured(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
+    words = ("compare", "--measure", "program:true", "program:true", "--explain")
+    done = fiprof(*words, env={**fakes, "FIPROF_NCU": "/no/such/ncu"})
     assert (done.returncode, list(tmp_path.glob("artifacts/2*"))) == (1, [])

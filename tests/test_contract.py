@@ -3,63 +3,75 @@
 import json
 from typing import Any
 
+import pytest
+
 from fiprof.analysis.story import SAYS
 from fiprof.reports.measured_table import baselines as baselines_document
 from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
 from fiprof.reports.writers import render
 from tests import docs, golden
-from tests.recorded_runs import RUNS, invoke, parsed, profiled, served, session_folder
+from tests.recorded_runs import RUNS, copied, invoke, parsed, profiled, served
 from tests.test_gate import MAIN, STEADY, gated
 
 MEASURED = gated(STEADY, STEADY)
 
 
-def test_one_envelope() -> None:
-    archive = str(session_folder())
-    for command in ("show", "stalls", "top", "runs", "env", "kernels"):
-        of_run = command in ("show", "stalls", "top")
-        words = [str(parsed("all").path)] if of_run else ["--artifacts", archive] if command == "runs" else []
-        found = json.loads(invoke(command, *words, "--format", "json")[1])
+def printed(*words: object) -> dict[str, Any]:
+    """Whatever the exit status: ``env`` has one where a tool is missing."""
+    found: dict[str, Any] = json.loads(invoke(*map(str, words), "--format", "json")[1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One run, with what the golden answers leave out of runs."""
+    folder = tmp_path_factory.mktemp("contract")
+    copied("decode", folder)
+    return str(folder)
+
+
+def test_one_envelope(archive: str) -> None:
+    run = ("show", "stalls", "top")
+    for command in (*run, "runs", "env", "kernels"):
+        words = [str(parsed("all").path)] if command in run else ["--artifacts", archive] if command == "runs" else []
+        found = printed(command, *words)
         assert list(found)[:6] == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
-        assert found["schema"].startswith(f"{command}/") and found["run"] == (RUNS["all"].name if of_run else None)
+        assert found["schema"].startswith(f"{command}/") and found["run"] == (
+            RUNS["all"].name if command in run else None
+        )
         assert all("id" in warning for warning in found["warnings"])
 
 
-def printed_rows() -> list[dict[str, Any]]:
+def printed_rows(archive: str) -> list[dict[str, Any]]:
     """What the golden net holds of every reading command and run, and what it does not ask."""
-    answers = ((name, answer) for name, answer in golden.read().items() if not name.startswith(("top ", "study ")))
-    held = [row for _, answer in answers for row in answer.get("rows", ())]
-    archive = ("--artifacts", str(session_folder()))
-    parsed("all")
-    asked = (
+    answers = ((name, each) for name, each in golden.read().items() if not name.startswith(("top ", "study ")))
+    found = [row for _, each in answers for row in each.get("rows", ())]
+    story = [("batching", table) for table in ("steps", "requests", "told", "memory")]
+    for words in (
         ("env",),
-        ("runs", *archive),
-        ("verify", *archive),
-        ("prune", "--older-than", "90d", "--dry-run", *archive),
-        *(
-            ("story", str(served("batching").path), "--table", table)
-            for table in ("steps", "requests", "told", "memory")
-        ),
-        ("story", str(profiled("ranks").path), "--table", "steps"),
-        ("story", str(profiled("ranks").path), "--table", "layers"),
-    )
-    measured = {
-        "compare": measured_document(MEASURED.comparison, MEASURED.run.cases),
-        "gate": gate_document(MEASURED),
-        "baseline": baselines_document([(MAIN, MEASURED.run.cases)]),
-    }
-    texts = [invoke(*words, "--format", "json")[1] for words in asked]
-    texts += [render(what, "json", about={"schema": f"{name}/1"}) for name, what in measured.items()]
-    return held + [row for text in texts for row in json.loads(text)["rows"]]
+        ("runs", "--artifacts", archive),
+        ("verify", "--artifacts", archive),
+        ("prune", "--older-than", "90d", "--dry-run", "--artifacts", archive),
+        *(("story", served(name).path, "--table", table) for name, table in story),
+        *(("story", profiled("ranks").path, "--table", table) for table in ("steps", "layers")),
+    ):
+        found += printed(*words)["rows"]
+    for document in (
+        measured_document(MEASURED.comparison, MEASURED.run.cases),
+        gate_document(MEASURED),
+        baselines_document([(MAIN, MEASURED.run.cases)]),
+    ):
+        found += json.loads(render(document, "json"))["rows"]
+    return found
 
 
-def test_every_key_is_documented_and_every_documented_key_is_printed() -> None:
-    rows = printed_rows()
-    printed = {key for row in rows for key in row if not key.startswith(SAYS)}  # a program's own words
-    printed |= {"traces", "others_us", "lost_ms"}  # of top --over: test_across.py prints them
+def test_every_key_is_documented_and_every_documented_key_is_printed(archive: str) -> None:
+    found = printed_rows(archive)
+    keys = {key for row in found for key in row if not key.startswith(SAYS)}  # a program's own words
+    keys |= {"traces", "others_us", "lost_ms"}  # of top --over: test_across.py prints them
     documented = set(docs.documented())
-    assert printed - documented == set()
-    named = {row["quantity"] for row in rows if "quantity" in row}
-    named |= {each["quantity"] for row in rows for each in row.get("evidence", ())}
-    assert documented - printed - named == set()
+    assert keys - documented == set()
+    named = {row["quantity"] for row in found if "quantity" in row}
+    named |= {each["quantity"] for row in found for each in row.get("evidence", ())}
+    assert documented - keys - named == set()

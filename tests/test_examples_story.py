@@ -1,6 +1,7 @@
 """The programs of the execution story (examples/request.py, batching.py, experts.py): what they print of themselves is
 what nsys saw of them, and the scheduler keeps its promises. The recordings: tests/data/story."""
 
+import contextlib
 import importlib.util
 import json
 import lzma
@@ -9,8 +10,6 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -20,15 +19,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import invoke, rows, served
+from tests.recorded_runs import answer, rows, served
 
 DATA = Path(__file__).parent / "data/story"
 EXAMPLES = REPOSITORY / "examples"
-STEPS = {
-    "request": r"prefill|decode step \d+", "graphs": r"prefill|decode step \d+", "batching": r"step \d+: .*",
-    "experts-skewed": r"step \d+",
-}  # fmt: skip
-"""Recording -> what the ranges of its steps are called."""
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -39,76 +33,16 @@ def close(found_us: float, told_us: float) -> bool:
     return abs(found_us - told_us) <= max(50, 0.02 * told_us)
 
 
-@pytest.fixture(scope="module", params=STEPS)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Any]]:
-    """A recording's name and its raw tables."""
-    trace = tmp_path_factory.mktemp("story") / "trace.sqlite"
-    trace.write_bytes(lzma.decompress((DATA / f"{request.param}.sqlite.xz").read_bytes()))
-    tables = sqlite3.connect(trace)
-    yield request.param, tables
-    tables.close()
-
-
-def ranges(name: str, tables: sqlite3.Connection) -> list[tuple[str, int, int]]:
-    """Name, start and end (ns) of each measured step, in order."""
-    rows = tables.execute(
-        "SELECT coalesce(text, value), start, end FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId"
-        " WHERE eventType = 59 ORDER BY start"
-    ).fetchall()
-    warm_up = next(end for text, _, end in rows if text == "warm up")
-    return [row for row in rows if re.fullmatch(STEPS[name], row[0] or "") and row[1] > warm_up]
-
-
-def test_each_step_lasted_as_long_as_it_says(recorded: tuple[str, Any]) -> None:
-    name, tables = recorded
-    told = [line for line in lines(DATA / f"{name}.jsonl") if "host_us" in line]
-    found = ranges(name, tables)
-    heads = [line.get("decision", line["step"]) for line in told]
-    assert [text for text, _, _ in found] == [f"step {head}" if isinstance(head, int) else head for head in heads]
-    for line, (text, start, end) in zip(told, found, strict=True):
-        assert close((end - start) / 1e3, line["host_us"]), text
-
-
-def test_the_events_of_a_step_are_as_far_apart_as_it_says(recorded: tuple[str, Any]) -> None:
-    """Its first and last event, at calls when the stream is empty: the tokens are on the host before the last one."""
-    name, tables = recorded
-    told = [line for line in lines(DATA / f"{name}.jsonl") if "host_us" in line]
-    for line, (text, start, end) in zip(told, ranges(name, tables), strict=True):
-        first, last = tables.execute(
-            "SELECT min(start), max(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId"
-            " WHERE value LIKE 'cudaEventRecord%' AND start BETWEEN ? AND ?",
-            (start, end),
-        ).fetchone()
-        assert close((last - first) / 1e3, line["gpu_us"]), text
-
-
-@pytest.mark.parametrize("recorded", ["request", "graphs"], indirect=True)
-def test_the_request_came_to_what_it_says(recorded: tuple[str, Any]) -> None:
-    name, tables = recorded
-    told = lines(DATA / f"{name}.jsonl")[-1]
-    steps = ranges(name, tables)
-    ((arrival,),) = tables.execute("SELECT start FROM NVTX_EVENTS WHERE text = 'request'").fetchall()
-    ends = [end for _, _, end in steps]
-    assert close((ends[0] - arrival) / 1e3, told["ttft_us"])
-    gaps = sorted((after - before) / 1e3 for before, after in pairwise(ends))
-    assert close(gaps[len(gaps) // 2], told["itl_us"]["median"])
-    assert close(gaps[int(0.99 * len(gaps))], told["itl_us"]["p99"])
-    sizes = {size for (size,) in tables.execute("SELECT bytes FROM CUDA_GPU_MEMORY_USAGE_EVENTS")}
-    assert told["kv_bytes_allocated"] in sizes
-
-
-@pytest.mark.parametrize("recorded", ["batching"], indirect=True)
-def test_a_profiler_changes_no_decision(recorded: tuple[str, Any]) -> None:
-    name, tables = recorded
+def test_a_profiler_changes_no_decision() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "batching.py"), "--dry-run"], capture_output=True, text=True, check=True
     )
     decided = [json.loads(line) for line in done.stdout.splitlines()]
-    told = [
-        {key: line[key] for key in each} for each, line in zip(decided, lines(DATA / "batching.jsonl"), strict=True)
-    ]
-    assert told == decided
-    assert [text for text, _, _ in ranges(name, tables)] == [line["decision"] for line in decided if "decision" in line]
+    told = zip(decided, lines(DATA / "batching.jsonl"), strict=True)
+    assert [{key: line[key] for key in each} for each, line in told] == decided
+    steps = rows("story", served("batching").path, "--table", "steps")
+    said = [line["decision"] for line in decided if "decision" in line]
+    assert [row["what"] for row in steps if re.fullmatch(r"step \d+: .*", row["what"])] == said
     assert sum(line.get("preemptions", 0) for line in decided) == 2
 
 
@@ -122,7 +56,7 @@ def module(name: str) -> ModuleType:
     return found
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_scheduler_serves_everyone_within_its_limits(seed: int) -> None:
     batching = module("batching")
     pages, budget, most = 40 + 8 * seed, 128, 6
@@ -192,12 +126,12 @@ def test_the_slowed_rank_is_named_in_each_step_with_its_lateness(
     sizes = {row["message_bytes"] for row in collectives[-8:]}
     assert sizes == {summary["decode_bytes"] if summary["all_reduce"] == "nccl" else None}  # NCCL alone tells
     for command in ("top", "verdict"):
-        found = told_by(command, run)["program"]
+        found = answer(command, run)["program"]
         assert (found["answer"]["cause"] == "ranks") == first
         waiting = next(row for row in found["rows"] if row["cause"] == "ranks")
         assert (waiting["name"], waiting["step"]["id"]) == (f"rank {slowed}", "help_rank")
         assert waiting["step"]["basis"]["doing"]["name"] == "spin_kernel"
-    (late,) = (found for found in told_by("story", run)["surprises"])
+    (late,) = (found for found in answer("story", run)["surprises"])
     assert (late["id"], late["what"], late["late_rank"]) == ("late_steps", "decode step *", slowed)
 
 
@@ -220,55 +154,35 @@ def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event
     assert between == tuple(pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in event_us)
 
 
-def told_by(*words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(invoke(*words, "--format", "json")[1])
-    return found
+def test_help_asks_for_no_gpu() -> None:
+    for name in ("request", "batching", "experts", "tensor_parallel"):
+        done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--help"], capture_output=True, text=True)
+        assert done.returncode == 0 and "fiprof profile" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["request", "batching", "experts", "tensor_parallel"])
-def test_help_asks_for_no_gpu(name: str) -> None:
-    done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and "fiprof profile" in done.stdout
+BY_EXPERT = """
+SELECT step.start, expert.text, sum(kernel.end - kernel.start) / 1e3 FROM NVTX_EVENTS expert
+JOIN NVTX_EVENTS step ON expert.start BETWEEN step.start AND step.end
+JOIN CUPTI_ACTIVITY_KIND_RUNTIME call ON call.start BETWEEN expert.start AND expert.end
+JOIN CUPTI_ACTIVITY_KIND_KERNEL kernel USING (correlationId)
+WHERE expert.text LIKE 'expert %' AND step.text LIKE 'step %' GROUP BY expert.rowid ORDER BY expert.start
+"""
 
 
-@pytest.mark.parametrize("recorded", ["experts-skewed"], indirect=True)
-def test_the_time_of_experts_goes_with_their_rows(recorded: tuple[str, Any]) -> None:
-    """The rows that each expert's range says are those that the program counted; each one's time is that of the kernels
-    launched in its range, and the story's line goes through them."""
-    name, tables = recorded
-    told, steps = lines(DATA / f"{name}.jsonl"), ranges(name, tables)
-    load, busy_us = Counter[int](), list[dict[int, tuple[int, float]]]()
-    for line, (_, start, end) in zip(told, steps, strict=False):
-        of_step = {}
-        for text, begin, stop in tables.execute(
-            "SELECT text, start, end FROM NVTX_EVENTS WHERE text LIKE 'expert %' AND start BETWEEN ? AND ?",
-            (start, end),
-        ):
-            expert, rows = map(int, re.findall(r"\d+", text))
-            (ns,) = tables.execute(
-                "SELECT sum(kernel.end - kernel.start) FROM CUPTI_ACTIVITY_KIND_KERNEL kernel"
-                " JOIN CUPTI_ACTIVITY_KIND_RUNTIME call USING (correlationId) WHERE call.start BETWEEN ? AND ?",
-                (begin, stop),
-            ).fetchone()
-            of_step[expert] = rows, ns / 1e3
-        busy_us.append(of_step)
-        load.update({expert: rows for expert, (rows, _) in of_step.items()})
-        counts = [rows for rows, _ in of_step.values()]
-        assert (max(counts), sum(counts)) == (line["most"], line["of_tokens"])
-    assert [load[expert] for expert in range(32)] == told[-1]["load"]
-    status, printed = invoke("story", str(served(name).path), "--table", "layers", "--format", "json")
-    found = json.loads(printed)
+def test_the_time_of_experts_goes_with_their_rows(tmp_path: Path) -> None:
+    """Each one's time is that of the kernels launched in its range, and the story's line goes through them."""
+    trace = tmp_path / "trace.sqlite"
+    trace.write_bytes(lzma.decompress((DATA / "experts-skewed.sqlite.xz").read_bytes()))
+    steps: dict[int, list[tuple[int, float]]] = {}
+    with contextlib.closing(sqlite3.connect(trace)) as tables:
+        for step, text, us in tables.execute(BY_EXPERT):
+            steps.setdefault(step, []).append((int(re.findall(r"\d+", text)[1]), us))
+    found = answer("story", str(served("experts-skewed").path), "--table", "layers")
     layers = [row for row in found["rows"] if row["of"] == "step *"]
-    of_step = next(each for each in busy_us if [rows for rows, _ in each.values()] == [row["work"] for row in layers])
-    assert [round(row["busy_us"], 3) for row in layers] == [round(us, 3) for _, us in of_step.values()]
+    expected = next(each for each in steps.values() if [rows for rows, _ in each] == [row["work"] for row in layers])
+    assert [row["busy_us"] for row in layers] == pytest.approx([us for _, us in expected])
     said = next(each["load"] for each in found["layers"] if each["load"])
-    each_us, base_us = np.polyfit([rows for rows, _ in of_step.values()], [us for _, us in of_step.values()], 1)
+    each_us, base_us = np.polyfit([rows for rows, _ in expected], [us for _, us in expected], 1)
     assert (said["base_us"], said["each_ns"]) == (pytest.approx(base_us), pytest.approx(1e3 * each_us))
     assert said["most"] == "expert 0" and 0.25 < said["work_share"] < 0.3 and 0.09 < said["busy_share"] < 0.11
-    assert status == 0 and said["waits_us"] > 20 * said["busy_us"]
-
-
-def test_a_loop_over_skewed_experts_waits_and_a_grouped_product_does_not() -> None:
-    """Of the recorded times: 4.3 ms, 6.3 with skew, in a loop; 0.87 and 0.98 grouped."""
-    times = {(line["skew"] > 0, line["grouped"]): line["gpu_us"] for line in lines(DATA / "experts.jsonl")}
-    assert times[True, False] > 1.2 * times[False, False] > 4 * times[True, True]
+    assert said["waits_us"] > 20 * said["busy_us"]

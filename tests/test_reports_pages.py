@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.model.run import Run
 from fiprof.reports import charts, colours, markdown_html
 from fiprof.reports.markdown_html import document_html, report_html
 from fiprof.reports.notebook import VEGALITE, OpenedRun
@@ -23,9 +22,6 @@ from fiprof.text import cell_width, csv_cell, escape_control, shorten
 from tests import pages
 from tests.recorded_runs import parsed
 from tests.reports_fixture import make_run
-
-# fiprof/reports/view.py: one table as text for terminals, JSON, CSV and Markdown.
-
 
 COLUMNS = (
     Column("kernel", "kernel"),
@@ -216,71 +212,43 @@ class Elements(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@pytest.fixture(scope="module")
-def demo() -> Elements:
-    return Elements(pages.demo())
-
-
-def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
-    assert not [a for tag in ("script", "img", "iframe") for a in demo.all(tag) if "src" in a]
-    assert not demo.all("link")
-    policy = next(a["content"] for a in demo.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy and policy.startswith("default-src 'none'")
-    assert "http" not in policy
-
-
-def test_the_library_is_there_once_with_its_notice_where_there_are_charts() -> None:
+def test_a_page_loads_nothing_its_anchors_lead_somewhere_and_names_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
     text = pages.demo()
-    assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1
-    without = document_html("# no charts\n\n## A\n", "no charts")
-    assert "vegaEmbed=" not in without
-    assert len(without.encode()) < 50_000
-
-
-def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
+    demo = Elements(text)
+    assert not [a for tag in ("script", "img", "iframe") for a in demo.all(tag) if "src" in a]
+    policy = next(a["content"] for a in demo.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy and policy.startswith("default-src 'none'") and "http" not in policy
     ids = [a["id"] for _, a in demo.tags if a.get("id")]
-    assert len(ids) == len(set(ids))
-    inside = [a["href"] for a in demo.all("a") if (a["href"] or "").startswith("#")]
-    assert {href[1:] for href in inside if href} <= set(ids)
+    inside, outside = (
+        [href for a in demo.all("a") if (href := a["href"] or "").startswith("#") == within] for within in (True, False)
+    )
+    assert len(ids) == len(set(ids)) and {href[1:] for href in inside} <= {*ids, ""}
     assert inside.count("#every-launch") == 2  # the contents twice; a folded heading has no link
+    assert outside == ["analysis.html#x"]
     # The first folded sections are open.
     assert ["open" in each for each in demo.all("details")[1:]] == [True, True, False]
-
-
-def test_names_are_text(demo: Elements) -> None:
-    assert not demo.all("img") and not demo.all("b")
-    for name in pages.HOSTILE[:4]:
-        assert name in demo.text
+    assert not any(demo.all(tag) for tag in ("img", "b", "link")) and all(
+        name in demo.text for name in pages.HOSTILE[:4]
+    )
     assert "bell\\x07escape\\x1b[31m override\\u202egnirts" in demo.text
-
-
-def test_a_charts_json_does_not_end_its_script() -> None:
-    chart = Chart("C", lambda: charts.figure([], 9, {"a": [{"x": pages.HOSTILE[1]}]}), "")
-    text = report_html(Document(View((), ()), (View((), (), charts=(chart,)),)), "p")
-    assert len(Elements(text).all("script")) == 3
-    assert not Elements(text).all("img")
-
-
-def test_links_go_to_the_page_in_the_same_form_and_a_number_to_its_source(demo: Elements) -> None:
-    assert [a["href"] for a in demo.all("a") if not (a["href"] or "").startswith("#")] == ["analysis.html#x"]
     facts = [each for each in demo.all("span") if each.get("class") == "fact"]
     assert facts == [{"class": "fact", "data-tip": 'ncu, launch 3: a | b / "c"'}] * len(pages.HOSTILE)
     assert demo.text.count("at 52.8% of <b>") == len(pages.HOSTILE)
-
-
-def test_without_the_charts_library_a_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The library is there once with its notice where there are charts; without it, the page says so.
+    assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1
+    assert "vegaEmbed=" not in document_html("# no charts\n\n## A\n", "no charts")
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     markdown_html.vega_js.cache_clear()
     assert pages.demo().count("pip install vl-convert-python") == 1
 
 
+def test_a_charts_json_does_not_end_its_script() -> None:
+    chart = Chart("C", lambda: charts.figure([], 9, {"a": [{"x": pages.HOSTILE[1]}]}), "")
+    text = report_html(Document(View((), ()), (View((), (), charts=(chart,)),)), "p")
+    assert len(Elements(text).all("script")) == 3 and not Elements(text).all("img")
+
+
 # Charts over a size and of the recorded H200 run, and their colours.
-
-
-@pytest.fixture(scope="module")
-def run() -> Run:
-    """The recorded run with all its samples."""
-    return parsed("all")
 
 
 def test_colours_are_seen_on_both_papers() -> None:
@@ -289,8 +257,8 @@ def test_colours_are_seen_on_both_papers() -> None:
         assert contrast(colour, colours.ink(colour)) >= 4.5, colour
 
 
-def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:
-    opened = OpenedRun(run.path)
+def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(tmp_path: Path) -> None:
+    opened = OpenedRun(parsed("all").path)
     shown, metadata = opened.roofline("prefill")._repr_mimebundle_()
     assert shown.keys() == {VEGALITE, "image/svg+xml", "text/plain"} and metadata
     assert len(str(shown[VEGALITE])) < len(str(opened.roofline()))
@@ -298,13 +266,10 @@ def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, 
         assert chart._repr_mimebundle_()[0]["image/svg+xml"].startswith("<svg")
     assert opened.show().set_index("launch").loc[3, "duration_us"] == pytest.approx(307.872)
     assert "NVIDIA H200" in opened._repr_html_()
+    other = OpenedRun(make_run(tmp_path / "run", name="<script>x</script>").path)
+    assert "<script>" not in other._repr_html_()
     with pytest.raises(FiprofError, match="has no timeline"):
-        OpenedRun(make_run(tmp_path / "run").path).timeline()
-
-
-def test_a_runs_name_is_text_in_a_notebook(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", name="<script>x</script>")
-    assert "<script>" not in OpenedRun(run.path)._repr_html_()
+        other.timeline()
 
 
 def luminance(colour: str) -> float:

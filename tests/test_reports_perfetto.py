@@ -64,27 +64,18 @@ ORIGIN_NS = 2440108540
 """The first CUDA call."""
 
 
-@pytest.mark.parametrize(
-    ("table", "name", "category", "count"),
-    [("kernels", "kernel", "kernel", 184), ("copies", "kind", "copy", 15), ("api", "name", "cuda", 443), ("ranges", "name", "nvtx", 132)],
-)  # fmt: skip
-def test_every_row_is_a_slice(
-    five_kernels: Run, trace: Trace, table: str, name: str, category: str, count: int
-) -> None:
-    rows = five_kernels.table(table).to_pylist()
-    found = [(each["name"], round(each["ts"] * 1e3), round(each["dur"] * 1e3)) for each in trace.of(category)]
-    assert len(found) == count
-    assert Counter(found) == Counter(
-        (row[name], row["start_ns"] - ORIGIN_NS, row["end_ns"] - row["start_ns"]) for row in rows
-    )
-
-
-def test_ranges_are_nested_as_nvtx_nests_them(five_kernels: Run, trace: Trace) -> None:
-    rows = five_kernels.table("ranges").to_pylist()
-    expected = Counter(
+def test_every_row_is_a_slice_and_ranges_are_nested_as_nvtx_nests_them(five_kernels: Run, trace: Trace) -> None:
+    for table, name, category in (
+        ("kernels", "kernel", "kernel"), ("copies", "kind", "copy"), ("api", "name", "cuda"), ("ranges", "name", "nvtx"),
+    ):  # fmt: skip
+        rows = five_kernels.table(table).to_pylist()
+        found = [(each["name"], round(each["ts"] * 1e3), round(each["dur"] * 1e3)) for each in trace.of(category)]
+        expected = [(row[name], row["start_ns"] - ORIGIN_NS, row["end_ns"] - row["start_ns"]) for row in rows]
+        assert expected and Counter(found) == Counter(expected)
+    nested = (
         (row["name"], row["depth"], None if row["parent"] is None else rows[row["parent"]]["name"]) for row in rows
     )
-    assert Counter((each["name"], each["depth"], each["inside"]) for each in trace.of("nvtx")) == expected
+    assert Counter((each["name"], each["depth"], each["inside"]) for each in trace.of("nvtx")) == Counter(nested)
 
 
 def test_an_arrow_from_the_call_to_each_kernel(trace: Trace) -> None:

@@ -14,7 +14,7 @@ from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import torch_memory
-from tests.recorded_runs import invoke
+from tests.recorded_runs import answer
 from tests.reports_fixture import write_manifest
 
 DATA = Path(__file__).parent / "data/torch"
@@ -33,10 +33,7 @@ def told(folder: Path, name: str, *, history: bool = False) -> dict[str, Any]:
         unpacked(f"{name}.jsonl", folder / name / "nsys/torch_memory.jsonl")
     write_manifest(folder / name, environment={"program": {"command": ["python3", name]}})
     assert not parse_all(folder / name).problems
-    status, printed = invoke("story", str(folder / name), "--format", "json")
-    assert status == 0
-    found: dict[str, Any] = json.loads(printed)
-    return found
+    return answer("story", folder / name)
 
 
 @pytest.mark.parametrize(("name", "events"), [("request", 2624), ("graphs", 555), ("leak", 3117)])
