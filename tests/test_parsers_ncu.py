@@ -278,7 +278,7 @@ def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
     ("ranges", "case", "iteration"),
     [
         ("iter 3|fiprof:measure|fiprof:a:b[x=1:2]|fiprof:iter 3", "a:b[x=1:2]", 3),
-        ("NCCL:a|fiprof:measure|fiprof:a[x=1]", "a[x=1]", None),
+        ("NCCL:measure|NCCL:b[x=2]|fiprof:measure|fiprof:a[x=1]", "a[x=1]", None),
         ("fiprof:warmup|fiprof:iter 1", None, None),
     ],
 )

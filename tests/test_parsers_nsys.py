@@ -547,15 +547,17 @@ def test_ranges_that_share_a_tick() -> None:
     setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
     warmup = Range("fiprof", "warmup", 10, 30, 1, "push_pop")
     case = Range("fiprof", "rope[a=1]", 10, 20, 1, "push_pop")
-    ranges = nested([case, warmup, setup])
+    counted = Range("fiprof", "iter 0", 12, 14, 1, "push_pop")  # only measured iterations have a number
+    ranges = nested([counted, case, warmup, setup])
     assert [(found.name, found.depth, found.parent) for found in ranges] == [
         ("setup", 0, None), ("warmup", 0, None), ("rope[a=1]", 1, 1),
+        ("iter 0", 2, 2),
     ]  # fmt: skip
     scopes = Scopes(ranges)
-    positions = scopes.at(np.ones(6, np.int64), np.array([9, 10, 19, 20, 29, 30], np.int64)).tolist()
+    positions = scopes.at(np.ones(7, np.int64), np.array([9, 10, 13, 19, 20, 29, 30], np.int64)).tolist()
     inside, after = Scope("warmup", "rope[a=1]"), Scope("warmup")
     found = [None if position == NOTHING else scopes.all[position] for position in positions]
-    assert found == [Scope("setup"), inside, inside, after, after, None]
+    assert found == [Scope("setup"), inside, inside, inside, after, after, None]
 
 
 TIMES = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.integers(0, 9))
