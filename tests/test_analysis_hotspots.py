@@ -1,62 +1,45 @@
-"""fiprof/analysis/hotspots.py: the instructions that hold most warp samples; sass.py: what they probably wait for."""
+"""What the instructions that hold most warp samples probably wait for."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fiprof.analysis.frames import OfRun
-from fiprof.analysis.hotspots import LaunchHotspots, hotspots
-from fiprof.analysis.sass import Code
-from fiprof.model.run import Run
-from fiprof.reports.hotspots import document
-from fiprof.reports.writers import render
+from fiprof.analysis.sass import Code, parse
+from tests.recorded_runs import invoke, rows
 from tests.reports_fixture import add, make_run
-
-# Made-up runs
-
-
-def made(folder: Path, lines: Sequence[dict[str, Any] | tuple[str, int, str | None]], **row: Any) -> Run:
-    """A run of one launch with these instructions."""
-    launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0, **row}
-    run = make_run(folder, launches=[launch])
-    records = (
-        line if isinstance(line, dict) else dict(zip(("sass", "samples", "top_reason"), line, strict=True))
-        for line in lines
-    )
-    add(run, "hotspots", [{"launch": 0, "address": 16 * place, **record} for place, record in enumerate(records)])
-    return run
-
-
-def shape(report: OfRun[LaunchHotspots, None]) -> list[list[tuple[int, int | None]]]:
-    """Of the only launch: place and rank of the lines in each block."""
-    (launch,) = report.launches
-    return [[(line["offset"] // 16, line["rank"]) for line in block] for block in launch.blocks]
-
-
-def test_neighbours_are_merged(tmp_path: Path) -> None:
-    samples = {2: 50, 5: 90, 11: 70}
-    run = made(tmp_path / "run", [("NOP", samples.get(i, 0), None) for i in range(13)])
-    assert shape(hotspots(run, context=1)) == [
-        [(1, None), (2, 3), (3, None), (4, None), (5, 1), (6, None)],
-        [(10, None), (11, 2), (12, None)],
-    ]
-    assert shape(hotspots(run, context=0)) == [[(2, 3)], [(5, 1)], [(11, 2)]]
-    assert shape(hotspots(run, context=3)) == [[(i, {2: 3, 5: 1, 11: 2}.get(i)) for i in range(13)]]
-    assert shape(hotspots(run, top=1, context=0)) == [[(5, 1)]]
 
 
 @pytest.mark.parametrize("samples", [0, None])
 def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -> None:
-    report = hotspots(made(tmp_path / "run", [{"sass": "EXIT", "samples": samples}]))
-    assert document(report).data.rows == ()
-    assert "None of its 1 instructions has a sample" in render(document(report), "table")
+    launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0}
+    run = make_run(tmp_path / "run", launches=[launch])
+    add(run, "hotspots", [{"launch": 0, "address": 0, "sass": "EXIT", "samples": samples}])
+    assert rows("hotspots", run.path) == []
+    assert "None of its 1 instructions has a sample" in invoke("hotspots", str(run.path))[1]
 
 
-# SASS
+@pytest.mark.parametrize(
+    ("line", "reads", "writes"),
+    [
+        ("@!P1  LDG.E.64.CONSTANT R8, desc[UR12][R2.64+0x10]", "P1 R2 R3 UR12 UR13", "R8 R9"),
+        ("LDSM.16.M88.4 R120, [R142+UR4+-0x1000]", "R142 UR4", "R120 R121 R122 R123"),
+        ("STG.E.64 desc[UR14][R28.64], R8", "R8 R9 R28 R29 UR14 UR15", ""),
+        ("LDGSTS.E.BYPASS.LTC128B.128 desc[UR14][R10.64], !P3, [R32+0x1800]", "P3 R10 R11 R32 UR14 UR15", ""),
+        ("ATOMG.E.ADD.STRONG.GPU PT, R5, desc[UR4][R2.64], R7", "R2 R3 R7 UR4 UR5", "R5"),
+        ("IADD3 R14, P0, R19, UR4, RZ", "R19 UR4", "R14 P0"),
+        ("SHFL.BFLY PT, R24, R25, 0x4, 0x1f", "R25", "R24"),
+        ("LOP3.LUT P0, RZ, R16, 0x1, RZ, 0xc0, !PT", "R16", "P0"),
+        ("IMAD.WIDE.U32 R12, R9, 0x4, R20", "R9 R20 R21", "R12 R13"),
+        ("HMMA.16816.F32 R112, R128, R132, RZ", "R128 R129 R130 R131 R132 R133", "R112 R113 R114 R115"),
+        ("DMUL R2, R4, UR18", "R4 R5 UR18 UR19", "R2 R3"),
+        ("F2F.F32.F64 R0, R2", "R2 R3", "R0"),
+    ],
+)
+def test_registers(line: str, reads: str, writes: str) -> None:
+    found = parse(line)
+    assert (set(found.reads), set(found.writes)) == (set(reads.split()), set(writes.split()))
 
 
 FRAGMENTS = st.sampled_from(

@@ -54,18 +54,16 @@ def test_a_commit_that_is_not_here_is_not_suggested(fiprof: Fiprof, tmp_path: Pa
         git(tmp_path, "init", "-q")
         git(tmp_path, "commit", "-q", "--allow-empty", "-m", name)
         commits.append(git(tmp_path, "rev-parse", "HEAD"))
+    for name in ("a", "b"):
+        shutil.copytree(parsed("decode").path, tmp_path / name, dirs_exist_ok=True)
     for b, suggested in ((commits[1], True), ("0123456789ab", False)):
         for name, commit in (("a", commits[0]), ("b", b)):
-            shutil.rmtree(tmp_path / name, ignore_errors=True)
-            folder = shutil.copytree(parsed("decode").path, tmp_path / name)
-            manifest = json.loads((folder / "run.json").read_text())
+            manifest = json.loads((tmp_path / name / "run.json").read_text())
             manifest["environment"]["git"] = commit
-            (folder / "run.json").write_text(json.dumps(manifest))
+            (tmp_path / name / "run.json").write_text(json.dumps(manifest))
         done = fiprof("compare", "./a", "./b")
-        assert (done.returncode, f"--measure git:{commits[0]} git:{b} " in " ".join(done.stdout.split())) == (
-            0,
-            suggested,
-        )
+        assert done.returncode == 0, done.stderr
+        assert (f"--measure git:{commits[0]} git:{b} " in " ".join(done.stdout.split())) == suggested
         assert suggested or "git:" not in done.stdout
 
 

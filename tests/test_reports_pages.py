@@ -18,7 +18,7 @@ from fiprof.reports.markdown_html import document_html, report_html
 from fiprof.reports.notebook import VEGALITE, OpenedRun
 from fiprof.reports.view import FORMATS, Chart, Column, Document, Narrow, Value, View
 from fiprof.reports.writers import render
-from fiprof.text import cell_width, csv_cell, escape_control, shorten
+from fiprof.text import cell_width, csv_cell
 from tests import pages
 from tests.recorded_runs import parsed
 from tests.reports_fixture import make_run
@@ -91,17 +91,6 @@ ROW = (3, "decode batch=1", "BatchDecodeWithPagedKVCacheKernel", 1234.5, "memory
 @pytest.mark.parametrize(
     ("width", "lines"),
     [
-        (120, [
-            "#  case            kernel                                 time  limit                next step   note",
-            "                                                            µs",
-            "3  decode batch=1  BatchDecodeWithPagedKVCacheKernel  1,234.50  memory-bound (DRAM)  more bytes  cold",
-        ]),
-        (60, [
-            "#      time  limit                next step   note",
-            "         µs",
-            "decode batch=1 · BatchDecodeWithPagedKVCacheKernel",
-            "3  1,234.50  memory-bound (DRAM)  more bytes  cold",
-        ]),
         (40, [
             "#      time  limit                note",
             "         µs",
@@ -172,16 +161,6 @@ def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width:
 def test_lines_fit_the_terminal(names: list[str], width: int) -> None:
     view = View((Column("a", "a"), Column("n", "n")), tuple((name, 1) for name in names))
     assert max(map(cell_width, render(view, "table", width=width).splitlines())) <= width
-
-
-@given(st.text(), st.integers(1, 30))
-def test_shortened_text_keeps_both_ends(text: str, cells: int) -> None:
-    text = escape_control(text)
-    short = shorten(text, cells)
-    assert cell_width(short) <= cells
-    if short != text:
-        head, _, tail = short.partition("…") if text.count("…") == 0 else ("", "", "")
-        assert text.startswith(head) and text.endswith(tail)
 
 
 # A report as one HTML file. What a browser makes of it: test_browser.py.

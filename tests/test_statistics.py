@@ -334,6 +334,7 @@ SLOW, FAST = (100, 101, 99, 100, 102, 100), (80, 81, 79, 80, 82, 80)
     ("one", "other", "factor"),
     [
         pytest.param(solved(SLOW), solved(FAST, tensor_cores=True), 1.25, id="an option"),
+        pytest.param(solved(SLOW), solved(FAST, dtype="bf16"), None, id="another type"),
         pytest.param(solved(SLOW), solved(FAST, tensor_cores=True, run="b"), None, id="another process"),
         # A single round: nothing but another process can confirm it.
         pytest.param(solved([100]), solved([80], page_size=64), None, id="one round"),

@@ -307,29 +307,6 @@ def test_without_a_side_there_is_not_enough_evidence(missing: tuple[str, ...]) -
     assert steps(LaunchContext({}, NAMES, found)) == ()
 
 
-@pytest.mark.parametrize(
-    ("columns", "waiting_pct", "runner_up", "margin"),
-    [
-        ({"dram_throughput_pct": 90, "l1_data_pct": 83}, 0, "memory l1_data", 7),
-        ({"dram_throughput_pct": 90}, 0, "latency", 30),
-        ({"dram_throughput_pct": 85, "sm_active_cycles": 7000}, 0, "imbalance uneven_work", 5),
-        ({"dram_throughput_pct": 50}, 0, "memory dram", 10),
-        ({"sm_active_cycles": 7900}, 0, "latency", 1),
-        ({"sm_active_cycles": 5000, "dram_throughput_pct": 78}, 0, "memory dram", 2),
-        # A GPU that waits for the host is launch-bound whatever the kernel does.
-        ({"dram_throughput_pct": 90}, 70, "memory dram", 20),
-        ({"dram_throughput_pct": 90}, 49.9, "launch", 0.1),
-    ],
-)  # fmt: skip
-def test_the_runner_up_and_its_distance(
-    columns: dict[str, float], waiting_pct: float, runner_up: str, margin: float
-) -> None:
-    found = bound(columns, waits(waiting_pct))
-    assert name_of(found.runner_up) == runner_up
-    assert found.margin_points == pytest.approx(margin)
-    assert (found.kind is Kind.LAUNCH) == (waiting_pct == 70)
-
-
 # Any launch
 
 
