@@ -146,7 +146,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += [surprises.paced(moments, rows, *change, kernels) for change in paces[group].items()]
         surprising += surprises.leak(moments, rows)
-        laws += surprises.growth(moments, rows)
+        if not (changes[group] or paces[group]):
+            laws += surprises.growth(moments, rows)
     # A warm-up and the steps have the same layers: those that come last are told.
     layered = {
         (said["count"], said["period"], None if said["load"] else said["kernels"]): layer
