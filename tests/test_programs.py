@@ -21,6 +21,7 @@ from fiprof.model.spans import innermost
 from fiprof.parsers.nsys import NOTED
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.reports.comm import summary
+from fiprof.reports.top import folded
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
 from tests.recorded_runs import PROGRAMS, invoke, profiled, two_ranks
@@ -92,6 +93,15 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
     }  # fmt: skip
     (activity,) = parts(run, within_steady=False).values()
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
+
+
+def test_ranges_that_count_on_and_work_side_by_side_are_said() -> None:
+    run = str(profiled("tworanks").path)
+    printed, whole = (" ".join(invoke("top", run, *words)[1].split()) for words in ((), ("--all",)))
+    assert "1 1 step * > overlapped 55 12.478 22.2%" in printed and "step 3 > overlapped" in whole
+    assert "kernels of several streams run side by side for 9.4% of the kernels' time" in printed
+    sizes = ["prefill 128", "prefill 256", "prefill 512", "gemm m=1", "gemm m=2", "gemm m=3", "other 7", None]
+    assert [*folded(sizes).values()] == [None, *sizes[:-1]]
 
 
 def test_copies_are_those_of_the_trace(tmp_path: Path) -> None:
