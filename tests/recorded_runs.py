@@ -51,7 +51,7 @@ EXAMS = {
     "exam": {"H100": RECORDED / "20261123-212123-exam", "H200": RECORDED / "20261123-214021-exam"},
     "unseen": {"H100": RECORDED / "20261124-153946-unseen", "H200": RECORDED / "20261124-161606-unseen"},
     "fresh": {"H100": RECORDED / "20261126-124612-fresh", "H200": RECORDED / "20261126-130725-fresh"},
-    "last": {"H100": RECORDED / "20261126-132435-last"},
+    "last": {"H100": RECORDED / "20261126-132435-last", "H200": RECORDED / "20261126-204836-last"},
 }
 """exam_kernels.py, unseen_kernels.py, … by the model of GPU; without samples of the GPU's metrics."""
 
