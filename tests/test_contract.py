@@ -33,7 +33,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_one_envelope(archive: str) -> None:
     run = ("show", "stalls", "top")
-    for command in (*run, "runs", "env", "kernels"):
+    for command in (*run, "runs", "kernels"):
         words = [str(parsed("all").path)] if command in run else ["--artifacts", archive] if command == "runs" else []
         found = printed(command, *words)
         assert list(found)[:6] == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
