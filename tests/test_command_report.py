@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Fiprof
-from tests.recorded_runs import copied, refusal
+from tests.recorded_runs import copied, invoke, parsed, refusal
 from tests.reports_fixture import make_run
 
 
@@ -95,3 +95,11 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     error = refusal("report", make_run(tmp_path / "run").path, "--out", "/proc/fiprof")
     assert error.message == "/proc/fiprof cannot be written: No such file or directory"
     assert error.remedy == "write it elsewhere with --out DIR"
+
+
+def test_a_run_without_raw_files_still_has_a_report(tmp_path: Path) -> None:
+    left_out = shutil.ignore_patterns("ncu", "nsys", "tables")
+    run = Path(shutil.copytree(parsed("decode").path, tmp_path / "run", ignore=left_out))
+    assert invoke("report", str(run), "--format", "md")[0] == 0
+    text = " ".join((run / "report.md").read_text(encoding="utf-8").split()).replace("> ", "")
+    assert "no counters, occupancy and roofs: ncu ran, but its tables are not there" in text

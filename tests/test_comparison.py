@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from fiprof.analysis.comparison.kernels import factors
 from fiprof.analysis.comparison.measured_result import ComparedCase, compared
-from fiprof.analysis.comparison.runs import ArchivedSide, compare
+from fiprof.analysis.comparison.runs import ArchivedSide, compare, pair_cases
 from fiprof.analysis.comparison.statistics import Outcome
+from fiprof.model.manifest import CaseEntry
 from tests.conftest import Fiprof
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
@@ -149,6 +150,24 @@ def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
     assert invoke("compare", counted, str(CUDA_GRAPHS))[0] == 1
     status, printed = invoke("compare", counted, counted, "--out", str(tmp_path / "page.html"))
     assert (status, "PrefillWithKVCacheKernel           312.83  312.83   +0.00" in printed) == (0, True)
+
+
+# Pairs
+
+
+def case(workload: str, **params: Any) -> CaseEntry:
+    words = ",".join(f"{name}={value}" for name, value in params.items())
+    return CaseEntry(f"{workload}[{words}]", workload, params, 0, 0, 0)
+
+
+def test_cases_are_paired_by_their_parameters() -> None:
+    a = [case("p", batch=1, backend="fa2"), case("p", batch=2, backend="fa2"), case("n", rows=1), case("n", rows=2)]
+    # Another backend throughout, a newer option, and nothing like n[rows=2].
+    b = [case("p", batch=2, backend="fa3", fast=0), case("p", batch=1, backend="fa3", fast=0), case("n", rows=1)]
+    pairs, only_a, only_b = pair_cases(a, b)
+    assert pairs == [(a[0], b[1]), (a[1], b[0]), (a[2], b[2])] and (only_a, only_b) == (a[3:], [])
+    # Two of a side that agree in the rest are no pair of either.
+    assert pair_cases([case("p", x=1, y=1), case("p", x=1, y=2)], [case("p", x=2)])[0] == []
 
 
 # What differs
