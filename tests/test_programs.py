@@ -95,7 +95,8 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
 
 
-def test_ranges_that_count_on_and_work_side_by_side_are_said() -> None:
+def test_ranges_that_count_on_and_work_side_by_side_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     run = str(profiled("tworanks").path)
     printed, whole = (" ".join(invoke("top", run, *words)[1].split()) for words in ((), ("--all",)))
     assert "1 1 step * > overlapped 55 12.478 22.2%" in printed and "step 3 > overlapped" in whole

@@ -1,7 +1,7 @@
 """Stands in for ncu, which needs a GPU: checks its arguments, runs the program, and replays a recorded run's output.
 
 FAKE_RUN: the archived run whose output it replays. FAKE_NCU names a failure that real ncu was seen with
-(no-kernels, no-metrics, permission, no-report); exit statuses and lines are those of ncu 2025.3.1.
+(no-kernels, permission, no-report); exit statuses and lines are those of ncu 2025.3.1.
 """
 
 import os
@@ -65,8 +65,6 @@ def profile(options: dict[str, str], program: list[str], recorded: Path) -> int:
             "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
         )
         return 1
-    if failure == "no-metrics":
-        print("==WARNING== No metrics to collect found in sections.")
     status = subprocess.run(program, check=False).returncode
     if status:
         print(f"==ERROR== The application returned an error code ({status if status > 0 else -status}).")

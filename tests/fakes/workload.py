@@ -2,9 +2,8 @@
 
 Marks the same NVTX ranges as the runner, where nvtx is installed, and writes results in the runner's form: those of the
 run FAKE_RUN where that has the case.
-FAKE_WORKLOAD names how it is to behave: ok, garbage, exit3, abort, hang, stubborn (hangs and ignores SIGINT and
-SIGTERM, with a child in a session of its own). FAKE_FAILS: text in the ids of cases that fail; FAKE_DIES: of
-cases that end the process; FAKE_HANGS: of cases that never end.
+FAKE_WORKLOAD names how it is to behave: ok, garbage, exit3, abort, hang. FAKE_FAILS: text in the ids of cases that fail;
+FAKE_DIES: of cases that end the process; FAKE_HANGS: of cases that never end.
 
 Kept warm for a comparison, its cases take the times of the recorded run FAKE_RUN, with the spread between processes and
 rounds that this GPU had. A workload's own ``fake_slower`` is a factor on them, its ``fake_spread`` that between
@@ -16,9 +15,7 @@ import argparse
 import json
 import os
 import random
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -48,8 +45,8 @@ def main() -> None:
         sys.exit(3)
     if behaviour == "abort":
         os.abort()
-    if behaviour in ("hang", "stubborn"):
-        hang(stubborn=behaviour == "stubborn")
+    if behaviour == "hang":
+        hang()
     fails, dies, hangs = (os.environ.get(f"FAKE_{name}") for name in ("FAILS", "DIES", "HANGS"))
     by_case = {record.get("case"): record for record in recorded()}
     failed = 0
@@ -59,7 +56,7 @@ def main() -> None:
             case = parse_case(text)
             print(f"fiprof: measure {number}/{len(options.case)} {case.id}", file=sys.stderr, flush=True)
             if hangs and hangs in case.id:
-                hang(stubborn=False)
+                hang()
             if dies and dies in case.id:
                 os.abort()
             if fails and fails in case.id:
@@ -143,11 +140,7 @@ def recorded() -> list[dict[str, Any]]:
     return read_jsonl(Path(os.environ["FAKE_RUN"]) / "baseline.jsonl") if "FAKE_RUN" in os.environ else []
 
 
-def hang(*, stubborn: bool) -> None:
-    if stubborn:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+def hang() -> None:
     print("fiprof: setup 1/1 hanging", file=sys.stderr, flush=True)
     time.sleep(300)
 
