@@ -274,7 +274,7 @@ def test_a_long_table_is_what_markdown_would_make_of_it(monkeypatch: pytest.Monk
             None if n % 7 == 0 else n * 123.456,
         )
         for n in range(HTML_TABLE)
-    ]
+    )
     table = View(columns, rows, title="Runs")
     page = report_html(Document(table, (table,)), "site")
     monkeypatch.setattr("fiprof.reports.markdown_html.HTML_TABLE", HTML_TABLE + 1)
