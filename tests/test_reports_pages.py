@@ -266,7 +266,7 @@ def contrast(one: str, other: str) -> float:
 def test_a_long_table_is_what_markdown_would_make_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = (*(Column("", name) for name in ("run", "what", "tags")), Column("", "took", "s", ",.1f"))
     what = "a_b_c | *x* & <i> `q` \"d\" 'e'  # 1. ~t~ \x1b[1m"
-    rows = [
+    rows = tuple(
         (
             link(f"2026_{n}*<b>", f"runs/{n}.html"),
             what,
