@@ -12,7 +12,7 @@ HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 .PHONY: help setup collect test soak lint types check size bench docs reports pictures clean
 # What to install, e.g. `$(call install,.[docs])`.
 install = uv pip install --quiet --python $(BIN)/python --editable '$(1)' 2>/dev/null || \
-  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '$(1)'
+  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(1)'
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
