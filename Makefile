@@ -47,7 +47,7 @@ collect: $(BIN)/fiprof
 endif
 
 test: setup ## Run the tests, side by side
-	$(BIN)/python -m pytest -n auto --dist loadscope $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: setup ## Check style and who imports whom
 	$(BIN)/ruff check .
