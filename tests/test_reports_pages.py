@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
+from fiprof.model.finding import Provenance, TracedNumber
 from fiprof.reports import charts, colours, markdown_html
 from fiprof.reports.markdown_html import HTML_TABLE, document_html, link, report_html
 from fiprof.reports.notebook import VEGALITE, OpenedRun
@@ -263,20 +264,17 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_a_long_table_is_what_markdown_would_make_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_long_table_is_what_markdown_would_make_of_it(traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = (*(Column("", name) for name in ("run", "what", "tags")), Column("", "took", "s", ",.1f"))
     what = "a_b_c | *x* & <i> `q` \"d\" 'e'  # 1. ~t~ \x1b[1m"
+    number = TracedNumber(123.456, Provenance("ncu", "a | b", launch=3)) if traced else 123.456
     rows = tuple(
-        (
-            link(f"2026_{n}*<b>", f"runs/{n}.html"),
-            what,
-            ("a", "b") if n % 3 else (),
-            None if n % 7 == 0 else n * 123.456,
-        )
+        (link(f"2026_{n}*<b>", f"runs/{n}.html"), what, ("a", "b") if n % 3 else (), number if n % 7 else None)
         for n in range(HTML_TABLE)
     )
     table = View(columns, rows, title="Runs")
     page = report_html(Document(table, (table,)), "site")
     monkeypatch.setattr("fiprof.reports.markdown_html.HTML_TABLE", HTML_TABLE + 1)
     assert page == report_html(Document(table, (table,)), "site")
-    assert page.count('data-o="') == HTML_TABLE
+    assert page.count('class="fact"') == (sum(number is not None for *_, number in rows) if traced else 0)

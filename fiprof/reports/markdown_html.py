@@ -195,7 +195,8 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
             parts += [vega_block(chart.title, chart.spec()), caption]
         if view.rows and (shown := shown_columns(view, bars=False)):
             cells = [[_traced(value) if numbers_of(value) else value for value in values] for _, values in shown]
-            write = markdown_table if len(view.rows) < HTML_TABLE else _table_block
+            traced = any(numbers_of(value) for _, values in shown for value in values)
+            write = markdown_table if traced or len(view.rows) < HTML_TABLE else _table_block
             parts.append(write([column for column, _ in shown], list(zip(*cells, strict=True))))
         parts += [f"*{_traced(note)}*" for note in view.notes]
     parts += [f"*{_traced(note)}*" for note in report.notes]
@@ -203,7 +204,7 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
 
 
 def _table_block(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> Markdown:
-    """A table as ``document_html`` would make it of that in Markdown."""
+    """A table as ``document_html`` would make it of that in Markdown; of numbers that name no source."""
     from markdown_it import MarkdownIt
     from markdown_it.common.utils import escapeHtml
 
