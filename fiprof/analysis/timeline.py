@@ -386,11 +386,13 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
 def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]]]:
     """Process and GPU -> times of allocations, in order, and the bytes that were held from then on."""
     found: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for events in run.pieces("memory", ("time_ns", "device", "pid", "total_bytes"), run.row_count("memory")):
-        for time_ns, device, pid, total in sorted(zip(*map(finite, events.columns), strict=True), key=itemgetter(0)):
-            times, totals = found[pid, device]
-            times.append(time_ns)
-            totals.append(total)
+    if not run.row_count("memory"):
+        return found
+    events = map(finite, run.table("memory", ("time_ns", "device", "pid", "total_bytes")).columns)
+    for time_ns, device, pid, total in sorted(zip(*events, strict=True), key=itemgetter(0)):
+        times, totals = found[pid, device]
+        times.append(time_ns)
+        totals.append(total)
     return found
 
 

@@ -338,7 +338,7 @@ def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[
     """
     from fiprof.reports.report import environment
 
-    sections = [section for section in made.sections if section.anchor == "reproduce"]
+    sections = [section for section in made.parts if section.anchor == "reproduce"]
     files = {"raw": sorted(map(escape_control, raw)), "private": sorted(map(escape_control, private))}
     where = shlex.quote(f"./{folder}")
     guide = environment().get_template("guide.md.j2")
