@@ -235,14 +235,14 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
             continue
         apart = np.abs(np.cumsum(logs[first:stop] - logs[first:stop].mean())[left - 1])
         at = first + int(left[np.argmax(apart / np.sqrt(left * (stop - first - left)))])
-        places = [np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))]
-        before, after = (float(np.median(lengths[each])) for each in places)
-        beside = np.median(lengths[at : at + FEW_STEPS]) - np.median(lengths[at - FEW_STEPS : at])
-        faster, slower = sorted((lengths[each] for each in places), key=np.median)
-        least = max(LEAST_SHARE * min(before, after), LEAST_NS, MOST_OF * abs(after - before))
-        if abs(beside) >= least and np.percentile(slower, 10) > np.percentile(faster, 90):
-            typical = (int(rows[each[np.argsort(lengths[each], kind="stable")[len(each) // 2]]]) for each in places)
-            found[at] = (next(typical), next(typical))
+        sides = np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))
+        faster, slower = sorted((lengths[side] for side in sides), key=np.median)
+        usual, change = float(np.median(faster)), float(np.median(slower) - np.median(faster))
+        beside = abs(np.median(lengths[at : at + FEW_STEPS]) - np.median(lengths[at - FEW_STEPS : at]))
+        abrupt = beside >= max(LEAST_SHARE * usual, LEAST_NS, MOST_OF * change)
+        if abrupt and np.percentile(slower, 10) > np.percentile(faster, 90):
+            before, after = (side[np.argsort(lengths[side], kind="stable")[len(side) // 2]] for side in sides)
+            found[at] = (int(rows[before]), int(rows[after]))
             parts += [(first, at), (at, stop)]
     return dict(sorted(found.items()))
 
@@ -255,8 +255,8 @@ def paced(
     done, less = (_work(moments, place, kernels[place]) for place in (typical if before > after else typical[::-1]))
     more = {part: work - less.get(part, 0) for part, work in done.items()}
     reason = _cause(more, abs(after - before), [moments.name(place) for place in typical])
-    words = "{of}: from step {number} on {after_ms:,.3f} ms each, {before_ms:,.3f} before"
-    words += "; until then {reason}." if before > after else ": {reason}."
+    words = "{of}: {after_ms:,.3f} ms each from step {number} on, {before_ms:,.3f} ms each before; "
+    words += ("what took longer until then" if before > after else "what takes longer since") + ": {reason}."
     where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}
     return finding("pace", words, **where, before_ms=before / 1e6, after_ms=after / 1e6, reason=reason)
 
