@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.model.finding import Provenance, TracedNumber
 from fiprof.reports import charts, colours, markdown_html
-from fiprof.reports.markdown_html import HTML_TABLE, document_html, link, report_html
+from fiprof.reports.markdown_html import document_html, report_html
 from fiprof.reports.notebook import VEGALITE, OpenedRun
 from fiprof.reports.view import FORMATS, Chart, Column, Document, Narrow, Value, View
 from fiprof.reports.writers import render
@@ -262,19 +261,3 @@ def luminance(colour: str) -> float:
 def contrast(one: str, other: str) -> float:
     high, low = sorted(map(luminance, (one, other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_long_table_is_what_markdown_would_make_of_it(traced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = (*(Column("", name) for name in ("run", "what", "tags")), Column("", "took", "s", ",.1f"))
-    what = "a_b_c | *x* & <i> `q` \"d\" 'e'  # 1. ~t~ \x1b[1m"
-    number = TracedNumber(123.456, Provenance("ncu", "a | b", launch=3)) if traced else 123.456
-    rows = tuple(
-        (link(f"2026_{n}*<b>", f"runs/{n}.html"), what, ("a", "b") if n % 3 else (), number if n % 7 else None)
-        for n in range(HTML_TABLE)
-    )
-    table = View(columns, rows, title="Runs")
-    page = report_html(Document(table, (table,)), "site")
-    monkeypatch.setattr("fiprof.reports.markdown_html.HTML_TABLE", HTML_TABLE + 1)
-    assert page == report_html(Document(table, (table,)), "site")
-    assert page.count('class="fact"') == (sum(number is not None for *_, number in rows) if traced else 0)

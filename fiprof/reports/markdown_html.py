@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".html"
 WIDEST_CELL = 40  # cells to which a column of a table is padded in plain text
-CHART, TABLE = "vega-lite", "html-table"
+CHART = "vega-lite"
 CHARTS = re.compile(rf"^```{CHART} (.*)\n.*\n```$", re.MULTILINE)
 PAGE_ONLY = re.compile(r"^\[//\]: # \"page\"\n.*?^\[//\]: # \"end\"\n", re.MULTILINE | re.DOTALL)
 """What stands on the page alone, between two comments: long tables to look things up in."""
@@ -38,8 +38,6 @@ FOLD = f"[]({FOLD_TARGET})"
 OPEN_FOLDS = 2
 SOURCE = "source:"  # target of a link that is no link but a number, whose title says where it comes from
 LONG_TABLE = 25  # rows from which a table scrolls in a box of its own
-HTML_TABLE = 200  # rows from which a report writes a table as HTML: by way of Markdown, 2,000 take another second
-BOX = '<div class="scroll{}" tabindex="0" role="group" aria-label="Table">'
 AROUND_PX = 60  # height of a chart's axis and legend, about
 
 
@@ -195,41 +193,10 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
             parts += [vega_block(chart.title, chart.spec()), caption]
         if view.rows and (shown := shown_columns(view, bars=False)):
             cells = [[_traced(value) if numbers_of(value) else value for value in values] for _, values in shown]
-            traced = any(numbers_of(value) for _, values in shown for value in values)
-            write = markdown_table if traced or len(view.rows) < HTML_TABLE else _table_block
-            parts.append(write([column for column, _ in shown], list(zip(*cells, strict=True))))
+            parts.append(markdown_table([column for column, _ in shown], list(zip(*cells, strict=True))))
         parts += [f"*{_traced(note)}*" for note in view.notes]
     parts += [f"*{_traced(note)}*" for note in report.notes]
     return document_html("\n\n".join(filter(None, parts)), title, library=library)
-
-
-def _table_block(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> Markdown:
-    """A table as ``document_html`` would make it of that in Markdown; of numbers that name no source."""
-    from markdown_it import MarkdownIt
-    from markdown_it.common.utils import escapeHtml
-
-    parser = MarkdownIt("commonmark", {"html": False})
-    made = ["<table>", "<thead>", "<tr>"]
-    right = [is_number(column, [row[place] for row in rows]) for place, column in enumerate(columns)]
-    for column, number in zip(columns, right, strict=True):
-        head = escapeHtml(" ".join(filter(None, (column.title, column.unit and f"({column.unit})"))))
-        made.append(f'<th class="n">{head}</th>' if number else f"<th>{head}</th>")
-    made += ["</tr>", "</thead>", "<tbody>"]
-    for row in rows:
-        made.append("<tr>")
-        for value, column, number in zip(row, columns, right, strict=True):
-            plain = not isinstance(value, Markdown)
-            text = escape_control(word(value, column.spec)).strip() if plain else str(value)
-            shown = escapeHtml(text) if plain else parser.renderInline(text)
-            made.append(f'<td class="n" data-o="{_order(text)}">{shown}</td>' if number else f"<td>{shown}</td>")
-        made.append("</tr>")
-    return Markdown("\n".join([f"```{TABLE} {len(rows)}", *made, "</tbody>", "</table>", "```"]))
-
-
-def _order(text: str) -> str:
-    """The number by which a cell is sorted; empty for none."""
-    found = re.fullmatch(r"([-+]?\d+(\.\d+)?)%?", text.replace(",", ""))
-    return found[1] if found else ""
 
 
 def _cautions(texts: Iterable[Sayable]) -> list[str]:
@@ -353,7 +320,7 @@ def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
             case "table_open":
                 rows = [each.type for each in tokens[index:]]
                 long = " long" if rows[: rows.index("table_close")].count("tr_open") > LONG_TABLE else ""
-                shown = f"{BOX.format(long)}<table>\n"
+                shown = f'<div class="scroll{long}" tabindex="0" role="group" aria-label="Table"><table>\n'
             case "table_close":
                 shown = "</table></div>\n"
             case "blockquote_open":
@@ -363,7 +330,8 @@ def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
             case "th_open" | "td_open" if token.attrs.pop("style", ""):
                 token.attrSet("class", "n")
                 if token.type == "td_open":
-                    token.attrSet("data-o", _order(tokens[index + 1].content))
+                    found = re.fullmatch(r"([-+]?\d+(\.\d+)?)%?", tokens[index + 1].content.replace(",", ""))
+                    token.attrSet("data-o", found[1] if found else "")
             case "fence":
                 shown = _fence(token)
         if shown is not None:
@@ -376,8 +344,6 @@ def _fence(token: Token) -> str:
     from markupsafe import Markup, escape
 
     kind, _space, title = token.info.partition(" ")
-    if kind == TABLE:
-        return Markup(f"{BOX.format(' long')}{token.content.rstrip()}</div>\n")
     if kind != CHART:
         return Markup('<div class="code"><pre tabindex="0"><code>{}</code></pre></div>\n').format(token.content)
     spec = json.loads(token.content)
