@@ -11,7 +11,10 @@ all="tests/single_purpose.py tests/trouble_kernels.py tests/exam_kernels.py test
 all="$all tests/unseen_kernels.py tests/fresh_kernels.py tests/last_kernels.py"
 for file in ${FILES:-$all}; do
     workloads=""
-    for name in $(sed -nE 's/^(    name(, summary)? = |trouble\(|(torch_)?exam\()"([a-z0-9_]+)".*/\4/p' "$file"); do
+    exam=$(basename "$file" _kernels.py)
+    names=$(sed -nE "1d;s/^$exam,([a-z0-9_]+),.*/\1/p" tests/kernels/exams.csv)
+    [ -n "$names" ] || names=$(sed -nE 's/^(    name(, summary)? = |trouble\()"([a-z0-9_]+)".*/\3/p' "$file")
+    for name in $names; do
         workloads="$workloads --workload $file:$name"
     done
     # shellcheck disable=SC2086 # the words of the list are separate arguments
