@@ -18,8 +18,6 @@ from fiprof.model.tables import OPEN_ENDED, TABLES
 
 TESTS = Path(__file__).parent
 
-# docs/keys.md: every key of the JSON output, from the quantities.
-
 KEYS_HEAD = """# JSON
 
 `--format json` of every command prints one object:
@@ -82,9 +80,6 @@ def keys() -> str:
     return KEYS_HEAD + "\n".join(rows) + "\n"
 
 
-# docs/commands.md: what --help says of every command.
-
-
 COMMANDS_HEAD = """# Commands
 
 What `--help` prints. RUN is a path, a name, the beginning of one, or `latest`.
@@ -114,9 +109,6 @@ def _sections(command: click.Command, ctx: click.Context, level: str) -> Iterato
     if isinstance(command, click.Group):
         for name, each in command.commands.items():
             yield from _sections(each, context(each, name, ctx), f"{level}#")
-
-
-# docs/run-folder.md: what lies in a run folder, and every table.
 
 
 TABLES_HEAD = """# Run folder and tables

@@ -84,9 +84,7 @@ def test_a_host_unlike_the_others_is_found(place: Path, archive: Path) -> None:
     assert fiprof.scan(str(archive)).outliers()["lost_ms"].round(2).tolist()[:2] == [1.21, 0.77]
 
 
-@pytest.mark.fault(
-    "A digest is no Parquet file, or has other columns", "its trace is left out of what is asked, and named"
-)
+@pytest.mark.fault("a digest is no Parquet file, or has other columns", "its trace is left out, and named")
 def test_a_damaged_digest_is_named(archive: Path, tmp_path: Path) -> None:
     runs = sorted(archive.glob("*-trace*"))[:3]
     for run in runs:

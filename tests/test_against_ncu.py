@@ -102,9 +102,6 @@ def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(five_kernels: Run) -> 
         assert [*map(round, found)] == [*map(int, shares)]
 
 
-# The text page
-
-
 PRINTED = {
     "Duration": "duration_us", "DRAM Throughput": "dram_throughput_pct", "L1/TEX Hit Rate": "l1_hit_pct",
     "Theoretical Occupancy": "theoretical_occupancy_pct", "Achieved Occupancy": "achieved_occupancy_pct",
@@ -144,9 +141,6 @@ def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> Non
     assert len(sizes) == 2 and row["shared_kb_per_block"] == pytest.approx(shared_kb, abs=0.005)
 
 
-# Rules and limits
-
-
 def test_bank_conflicts_are_those_of_ncu_s_rule() -> None:
     said = re.compile(r"shared (load|store) requests\.This results in (\d+) bank conflicts,\s+which represent (\S+)%")
     shown, compared = rows("show", parsed("all").path), 0
@@ -181,9 +175,6 @@ def test_the_shares_of_all_stalls_are_one(name: str) -> None:
         stalled, sampled = map(sum, zip(*shares, strict=True))
         assert len(shares) >= 18
         assert stalled == pytest.approx(1, abs=0.001) and sampled in (0, pytest.approx(1, abs=0.001))
-
-
-# The source page
 
 
 def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:

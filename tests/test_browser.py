@@ -39,9 +39,6 @@ def draw_all(page: Any) -> None:
     expect(page.locator(".plot:not([data-drawn])")).to_have_count(0)
 
 
-# Charts
-
-
 LABELS = """() => [...document.querySelectorAll(".plot svg")].flatMap((svg) => {
   const shown = [...svg.querySelectorAll("text")].filter((text) => {
     const style = getComputedStyle(text);
@@ -94,9 +91,6 @@ def test_no_label_lies_on_another_or_outside_and_axe_core_finds_nothing(
     assert [(a[:2], b[1]) for a, b in pairs if (a[1] or b[1]) and overlap(a[2], b[2])] == []
     outside = [label[:2] for label in labels if max(x for x, _ in label[2]) > viewport["width"] + 1]
     assert outside == []
-
-
-# The page
 
 
 def test_tables_are_sorted_by_the_number_and_searched_and_folds_open(show: Show) -> None:
@@ -187,9 +181,6 @@ def test_printed_it_is_dark_on_white_with_all_its_charts(show: Show) -> None:
 def test_without_javascript_tables_are_there(show: Show) -> None:
     page = show("demo", script=False)
     assert page.locator("#launches-of-the-run td", has_text="PrefillWithKVCacheKernel").is_visible()
-
-
-# A site
 
 
 def test_a_published_archive(browser: Any, tmp_path: Path) -> None:

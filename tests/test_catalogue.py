@@ -152,9 +152,7 @@ def test_where_others_may_not_write_the_catalogue_is_the_readers_own(
     assert len(list((tmp_path / "cache/fiprof/catalogues").glob("*.sqlite"))) == 1
 
 
-@pytest.mark.fault(
-    "a run's names, parameters, tags and user in run.json are SQL, NULs, control characters", "shown as text"
-)
+@pytest.mark.fault("names, parameters, tags and user in run.json are SQL, NULs, control characters", "shown as text")
 @pytest.mark.usefixtures("url")
 def test_hostile_strings_are_data(archive: Path) -> None:
     evil = "'; DROP TABLE runs; --\0%_\x1b[31m" + "x" * 5000

@@ -145,9 +145,6 @@ def test_programs_are_timed_as_a_whole_and_in_their_ranges(fiprof: Fiprof, tmp_p
     assert (min(work.a_us) >= 10_000, min(work.b_us) >= 20_000, found.kept_warm) == (True, True, False)
 
 
-# Commits
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout whose workload takes twice the time since its last commit, and has changes."""
@@ -228,9 +225,6 @@ def test_a_commit_that_is_not_there(fiprof: Fiprof, checkout: Path, tmp_path: Pa
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
         assert reason in done.stderr
     assert not list(tmp_path.glob("artifacts/*"))
-
-
-# What is typed
 
 
 @pytest.mark.parametrize(

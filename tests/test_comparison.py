@@ -25,9 +25,6 @@ from tests.recorded_runs import rows as answers
 from tests.test_programs import kernel, made_run
 from tests.test_strangers import git
 
-# Two runs compared: pairs of cases and kernels, what explains a change, what is refused.
-
-
 Rows = list[dict[str, Any]]
 
 
@@ -103,8 +100,6 @@ def test_the_parts_of_a_difference_sum_to_it(data: st.DataObject) -> None:
         assert back == pytest.approx({each.item: -each.us for each in found}, abs=1e-6)
 
 
-# Programs
-
 NCU_PAGE = Path(__file__).parent / "data/ncu/full.raw.csv"
 
 
@@ -152,9 +147,6 @@ def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
     assert (status, "PrefillWithKVCacheKernel           312.83  312.83   +0.00" in printed) == (0, True)
 
 
-# Pairs
-
-
 def case(workload: str, **params: Any) -> CaseEntry:
     words = ",".join(f"{name}={value}" for name, value in params.items())
     return CaseEntry(f"{workload}[{words}]", workload, params, 0, 0, 0)
@@ -168,9 +160,6 @@ def test_cases_are_paired_by_their_parameters() -> None:
     assert pairs == [(a[0], b[1]), (a[1], b[0]), (a[2], b[2])] and (only_a, only_b) == (a[3:], [])
     # Two of a side that agree in the rest are no pair of either.
     assert pair_cases([case("p", x=1, y=1), case("p", x=1, y=2)], [case("p", x=2)])[0] == []
-
-
-# What differs
 
 
 def changed(name: str, into: Path, **settings: Any) -> Path:
@@ -195,9 +184,6 @@ def test_counters_under_other_conditions_are_not_compared(tmp_path: Path) -> Non
     both = parsed("all").path, changed("all", tmp_path, cache_control="none")
     assert not list(about(answered(*both), "factor"))
     assert list(about(answered(*both, "--anyway"), "factor"))
-
-
-# The command
 
 
 def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> None:

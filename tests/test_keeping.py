@@ -119,9 +119,6 @@ def test_verify_says_whether_the_catalogue_agrees(run: Path) -> None:
     assert invoke("verify", *words)[0] == 0
 
 
-# Exports
-
-
 def kernels_of(out: Path) -> list[str]:
     """The kernels' names of an export, whatever its format."""
     if out.suffix == ".json":
@@ -172,9 +169,6 @@ def test_force_replaces_only_what_export_made(target: str, run: Path, tmp_path: 
     assert files() == before
     for _ in range(2):
         assert invoke("export", str(run), "--to", target, "--force", "--out", str(tmp_path / "mine"))[0] == 0
-
-
-# Raw files that go
 
 
 def pruning(archive: Path, *words: str) -> dict[str, str | None]:
@@ -413,10 +407,7 @@ def test_a_catalogue_that_is_rebuilt(sql: str, run: Path, fiprof: Fiprof) -> Non
     assert fiprof("index", "--rebuild", *words).returncode == fiprof("runs", *words).returncode == 0
 
 
-@pytest.mark.fault(
-    "FIPROF_CATALOG is locked when a collect or a tag ends, or runs are listed",
-    "it is said who has it, how long is waited",
-)
+@pytest.mark.fault("FIPROF_CATALOG is locked at a collect's or tag's end, or for a list", "who has it is said")
 @pytest.mark.parametrize("words", [("collect", "--replay", str(RUNS["decode"])), ("tag", "run", "x"), ("runs",)])
 def test_a_locked_database_of_several(words: tuple[str, ...], tmp_path: Path) -> None:
     shutil.copytree(PROGRAMS["vectors"], tmp_path / "artifacts/run")
@@ -444,8 +435,6 @@ def test_an_interrupted_prune(run: Path) -> None:
     assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
     assert {each.kind for each in verify(run).found} == {"withheld", "pruned"}
 
-
-# Others' archives
 
 POWERLESS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")
 """Root who may do what any user may with others' files."""
@@ -476,9 +465,7 @@ def listing(run: Path) -> list[tuple[str, int]]:
     return sorted((str(path), path.stat().st_mtime_ns) for path in (run, *run.rglob("*")))
 
 
-@pytest.mark.fault(
-    "a run of another user's that may not be written, two readers at once", "tables in the reader's cache"
-)
+@pytest.mark.fault("a run of another user's that may not be written, two readers", "tables in the reader's cache")
 def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     before = listing(theirs)

@@ -168,10 +168,7 @@ class Kill(NamedTuple):
     """What ran on for longer than ORPHANS_S."""
 
 
-@pytest.mark.fault(
-    "every command ended at random moments by INT, TERM, HUP or KILL",
-    "nothing runs on, is left or lost; no false reason",
-)
+@pytest.mark.fault("any command ended at random moments by INT, TERM, HUP, KILL", "nothing runs on, is left or lost")
 @pytest.mark.parametrize("turn", range(MOMENTS))
 @pytest.mark.parametrize(("name", "number"), KILLS)
 def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:

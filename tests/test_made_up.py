@@ -33,9 +33,6 @@ def shown(folder: Path, command: str = "roofline", **launch: Any) -> dict[str, A
     return rows(command, make_run(folder, launches=[made]).path)[0]
 
 
-# What a run may lack
-
-
 @pytest.mark.parametrize("command", NEED_COUNTERS)
 @pytest.mark.parametrize(
     ("manifest", "why"),
@@ -63,8 +60,6 @@ def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str) -> None:
     first = next(line for line in printed.splitlines() if line.startswith("! "))
     assert first == "! the run cut was interrupted: Ctrl-C"
 
-
-# Rooflines
 
 INSTRUCTIONS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")
 COPY: dict[str, Any] = {
@@ -127,8 +122,6 @@ def test_a_pipe_that_worked_and_was_not_counted_gets_no_other_roof(
         assert (row["basis"], row["work"], row["roof"], row["compute_roof_tflops"]) == ("model", "model", "DRAM", None)
 
 
-# Occupancy
-
 FULL: dict[str, Any] = {
     "threads_per_block": 256.0, "blocks": 100.0, "multiprocessors": 132.0, "max_warps_per_sm": 64.0,
     "limit_registers_blocks": 8.0, "limit_shared_memory_blocks": 8.0, "limit_warps_blocks": 8.0,
@@ -183,9 +176,6 @@ def test_a_step_by_registers_makes_room(registers: int, threads: int, blocks: in
         assert found.waves is not None
         assert found.waves.full * found.waves.wave_blocks + found.waves.last_blocks == blocks
         assert 0 <= found.waves.idle_share < 1
-
-
-# Stalls
 
 
 def test_a_reason_of_a_later_ncu_and_samples_without_ratios(tmp_path: Path) -> None:

@@ -20,11 +20,6 @@ from fiprof.orchestrator.study import load
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import invoke, parsed
 
-# DRAM's use by two measurements, and the least time of a case.
-
-
-# The table of metrics and the formulas over it.
-
 
 @pytest.mark.parametrize(
     ("row", "clock", "cycles"),
@@ -45,9 +40,6 @@ def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | No
     assert peak_of("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
 
 
-# The results' schema: every field is described, and bad files are named.
-
-
 DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
 
 
@@ -55,9 +47,6 @@ DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
 def test_every_field_is_described(kind: type) -> None:
     described = set(re.findall(r"`(\w+)`", DOCUMENT))
     assert {field.name for field in dataclasses.fields(kind)} <= described
-
-
-# fiprof/model/selection.py: which launches a user means, which are alike; and the options of every command.
 
 
 @pytest.mark.parametrize(
@@ -115,9 +104,6 @@ def test_sections_of_show_stand_alone() -> None:
     assert titles == ["Occupancy", "Limits of occupancy: blocks on a multiprocessor that each resource allows"]
 
 
-# Settings
-
-
 @pytest.mark.fault("a time limit that is 0, negative, nan or infinite", "refused, exit status 2")
 @pytest.mark.parametrize(
     "words", ["--set x", "--iterations 0", "--tool perf", "--seed a", *(f"--timeout {each}" for each in ("0", "-1", "nan", "inf"))]
@@ -139,9 +125,6 @@ def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
             with pytest.raises(FiprofError, match=f"{each.name} is below {low:g}"):
                 load(str(tmp_path / "study.toml"))
     assert {each.name for each in settings_of(Settings)} <= {each.name for each in settings_of(StudySettings)}
-
-
-# fiprof/model/times.py: medians and spreads.
 
 
 @pytest.mark.parametrize("bits", [20, 33, 40])

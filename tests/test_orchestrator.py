@@ -23,9 +23,6 @@ from fiprof.orchestrator.process import Command, Supervisor, end_orphans
 from fiprof.orchestrator.run_folder import Archive
 from tests.conftest import Fiprof, python_path
 
-# fiprof.orchestrator.locks: one collect at a time on a GPU.
-
-
 NOBODY = 65534
 GPU = f"GPU-test-{os.getpid()}"
 
@@ -109,9 +106,6 @@ def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event
     )
 
 
-# fiprof.orchestrator.process: every child is gone when a command ends, however it ends.
-
-
 # A tool that ignores polite requests, with a helper in a session of its own, as profilers start them.
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -151,9 +145,7 @@ Supervisor().start(Command("step", (sys.executable, "-c", sys.argv[1]), Path(sys
 """
 
 
-@pytest.mark.fault(
-    "fiprof is killed, and the guard of its processes too", "the tool and its helpers end within seconds"
-)
+@pytest.mark.fault("fiprof is killed, and the guard of its processes too", "tool and helpers end within seconds")
 @pytest.mark.parametrize("victims", ["fiprof", "fiprof and its guard"])
 def test_a_killed_fiprof_leaves_no_process(tmp_path: Path, victims: str) -> None:
     log = tmp_path / "step.log"
@@ -204,9 +196,6 @@ def assert_gone(pid: int) -> None:
             return
         time.sleep(0.05)
     pytest.fail(f"process {pid} lives on")
-
-
-# fiprof.orchestrator.run_folder: run folders come about whole, and are found again.
 
 
 @pytest.fixture
@@ -292,6 +281,3 @@ def test_a_study_is_no_run_and_says_which_runs_it_has(tmp_path: Path) -> None:
         assert caught.value.message == f"{study} is a study, not a run; its runs: 20261121-101530-decode"
         assert "reports/INDEX.md" in caught.value.remedy
     assert Archive(tmp_path).find(f"{study}/2026").name == "20261121-101530-decode"
-
-
-# Files of a folder that a stranger may have made: nothing outside it is read, written or waited for.

@@ -95,10 +95,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
 
 
-@pytest.mark.fault(
-    "escapes, bidi overrides, markup and formulas in every name, reason and text of a run",
-    "no command prints one raw, to stdout or stderr; CSV has no formula",
-)
+@pytest.mark.fault("escapes, bidi overrides, markup, formulas in all text of a run", "none is printed raw or computed")
 @pytest.mark.parametrize("command", [*READERS, "runs", "parse", "pack", "report", "collect", "wrong"])
 def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, tmp_path: Path) -> None:
     ways = {
@@ -193,9 +190,6 @@ def test_closed_streams(closed: str) -> None:
     done = ran("sh", "-c", shell, env={**os.environ, "PYTHONPATH": python_path()})
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (closed == "2>&-")
-
-
-# What the commands print, on a terminal: no line is longer than it, no row wraps, no value is cut.
 
 
 AT_A_TERMINAL = (

@@ -23,9 +23,6 @@ from fiprof.parsers import ncu
 from fiprof.parsers.names import NO_NAME, printable, short_name
 from tests.recorded_runs import parsed
 
-# The ncu parser on what ncu 2025.3.1 recorded on an H200 (``--set full``; and 17 launches with fewer sections).
-
-
 DATA = Path(__file__).parent / "data" / "ncu"
 
 
@@ -154,9 +151,6 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
         Counter(tuple(row[name] for name in same) for row in rows(each, "rules")) for each in (full, from_report)
     ]
     assert findings[0] == findings[1]
-
-
-# The ncu parser on pages of another shape, and on what is no page at all.
 
 
 IDENTITY = 13
@@ -396,9 +390,7 @@ def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) ->
     assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
 
 
-@pytest.mark.fault(
-    "a details page cut short, of several pages, or with a metric twice", "one line; no table is written"
-)
+@pytest.mark.fault("a details page cut short, of several pages, with a metric twice", "one line; no table is written")
 @pytest.mark.parametrize(
     ("page", "problem"),
     [
@@ -428,10 +420,7 @@ AMONG = " is cut short, or other output stands among its rows: "
 NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
 
 
-@pytest.mark.fault(
-    "ncu's raw page empty, of another format, cut short, with a launch or a column twice",
-    "one line and how to export it again; no table is written",
-)
+@pytest.mark.fault("ncu's raw page empty, of another format, cut, with a launch or column twice", "one line; no table")
 @pytest.mark.parametrize(
     ("content", "problem", "remedy"),
     [
@@ -497,8 +486,6 @@ def whole_page() -> dict[tuple[int, str], dict[str, Any]]:
         return {(row["launch"], row["metric"]): row for row in read(Path(name), "metrics")}
 
 
-# The other pages: the launches are there without them, and what is wrong is named.
-
 DETAILS_HEADER = ["ID", "Kernel Name", "Section Name", "Metric Name", "Rule Name", "Rule Type", "Rule Description"]
 
 
@@ -528,9 +515,7 @@ PREFILL, DECODE, MERGE = (
     )
 )
 
-
 SOURCE = text([*PREFILL, *DECODE, *MERGE])
-
 
 RULE = details(["0", "f", "s", "", "r", "OPT", "m"])
 UNPLACED = "{} has an instruction of PrefillWithKVCacheKernel at {!r}, which is no address"
@@ -541,9 +526,7 @@ def at(address: str) -> str:
     return text([*([address, *row[1:]] if row[0] == "0x1010" else row for row in PREFILL), *DECODE, *MERGE])
 
 
-@pytest.mark.fault(
-    "ncu's details or source page damaged or of another report", "launches and stalls are read; it is named"
-)
+@pytest.mark.fault("ncu's details or source page damaged or of another report", "the others are read; it is named")
 @pytest.mark.fault("an instruction at no address in ncu's source page", "the other tables are read; the line names it")
 @pytest.mark.parametrize(
     ("kind", "page", "sentence"),
@@ -573,18 +556,13 @@ def test_another_page_that_cannot_be_used_is_named(tmp_path: Path, kind: str, pa
     assert len(read(tmp_path, "launches")) == 3
 
 
-@pytest.mark.fault(
-    "infinities in ncu's metrics; 1,234.5, -1 or 10^30 where warp samples are counted", "left out and named"
-)
+@pytest.mark.fault("infinities in ncu's metrics; 1,234.5, -1 or 10^30 warp samples", "left out and named")
 @pytest.mark.parametrize("cell", ["inf", "-inf", "-1", "1,234.5", "1" + "0" * 30])
 def test_values_that_no_launch_has_are_left_out_and_named(tmp_path: Path, cell: str) -> None:
     missing = parse(text(replaced("smsp__pcsamp_sample_count", cell)), tmp_path, source=SOURCE)
     assert "launches: values that no launch has are left out: smsp__pcsamp_sample_count" in missing
     assert (0, "smsp__pcsamp_sample_count") not in {(row["launch"], row["metric"]) for row in read(tmp_path, "metrics")}
     assert len(read(tmp_path, "hotspots")) == 6
-
-
-# The report itself.
 
 
 def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -605,12 +583,6 @@ def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
         ncu.parse(None, tmp_path / "tables", report=report)
     assert "\n" not in caught.value.message
     assert not (tmp_path / "tables").exists()
-
-
-# Kernel names, as real tools print them and as no tool should.
-
-
-# From recorded traces of an H200 and from reports of ncu, c++filt and clang.
 
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,12}", fullmatch=True).filter(lambda name: name != "operator")

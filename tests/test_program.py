@@ -74,9 +74,6 @@ def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
     assert (round(lock["share"], 3), round(host["share"], 3)) == (0.937, 0.020)
 
 
-# Made-up steps of 1 ms: eight kernels of 50 µs each and what the cause adds
-
-
 def steps_of(folder: Path, cause: str, *, steps: int = 12, marked: bool = True) -> Program:
     """A program that starts up for 50 ms, loads code in its first step, and whose every step has one cause."""
     made: dict[str, Rows] = {"kernels": [], "api": [], "copies": [], "ranges": []}

@@ -29,9 +29,6 @@ from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Job as Simulated
 from tests.simulated_ranks import judge
 
-# ``fiprof top``: where the GPU's time goes, and why it is idle.
-
-
 Rows = list[dict[str, Any]]
 
 
@@ -130,9 +127,6 @@ def test_nested_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch
         assert getattr(found, name).tolist() == getattr(whole, name).tolist()
 
 
-# Made-up jobs
-
-
 @dataclass
 class Job:
     """Rows of a run of several ranks, a process and a GPU each."""
@@ -194,10 +188,7 @@ def who(row: dict[str, Any]) -> tuple[int, ...]:
     return tuple(waits(row))
 
 
-@pytest.mark.fault(
-    "a rank lacks collectives that the others have",
-    "each finds its own by its end; `comm` says how many have no partner",
-)
+@pytest.mark.fault("a rank lacks collectives that the others have", "each finds its own; those alone are counted")
 def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
     """Of five collectives rank 1 has three: each finds its own."""
     job = Job(2)
@@ -264,10 +255,7 @@ OF_PROCESS = {
 }
 
 
-@pytest.mark.fault(
-    "the clocks of two traces differ by 30 ms",
-    "`comm` moves one until collectives end together, and says how sure that is",
-)
+@pytest.mark.fault("the clocks of two traces differ by 30 ms", "`comm` moves one by collectives' ends, and says so")
 def test_a_trace_a_rank(tmp_path: Path) -> None:
     """The recorded job as nsys around each rank would have it: the second session began 2 s sooner, on a clock that is
     30 ms ahead."""
@@ -347,9 +335,6 @@ def test_clocks_that_nothing_ties(tmp_path: Path) -> None:
     assert {(each["late_rank"], each["skew_us"], each["bus_gbps"]) for each in found.collectives} == {(1, 300, None)}
 
 
-# Ranks: who a process is in its job, and what is told by rank.
-
-
 ENVIRONMENTS = "INSERT INTO StringIds VALUES (900001, 'LOCAL_RANK=1 A=1 RANK=9'), (900002, 'RANK=8 LOCAL_RANK=0')"
 CAPTURE = "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)"
 ONE_RANK = ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0", CAPTURE)
@@ -377,9 +362,6 @@ def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], 
     assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
     if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
         assert [row[-1] for row in query(tmp_path / "trace.sqlite", f"SELECT * FROM {NOTED}")] == [r for _, r in ranks]
-
-
-# What ``fiprof top`` and ``comm`` say of the programs in tests/programs, recorded on H200s.
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:

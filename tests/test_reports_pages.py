@@ -163,9 +163,6 @@ def test_lines_fit_the_terminal(names: list[str], width: int) -> None:
     assert max(map(cell_width, render(view, "table", width=width).splitlines())) <= width
 
 
-# A report as one HTML file. What a browser makes of it: test_browser.py.
-
-
 class Elements(HTMLParser):
     """Tags with their attributes, and the text outside scripts and styles."""
 
@@ -225,9 +222,6 @@ def test_a_charts_json_does_not_end_its_script() -> None:
     chart = Chart("C", lambda: charts.figure([], 9, {"a": [{"x": pages.HOSTILE[1]}]}), "")
     text = report_html(Document(View((), ()), (View((), (), charts=(chart,)),)), "p")
     assert len(Elements(text).all("script")) == 3 and not Elements(text).all("img")
-
-
-# Charts over a size and of the recorded H200 run, and their colours.
 
 
 def test_colours_are_seen_on_both_papers() -> None:

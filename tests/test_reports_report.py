@@ -30,8 +30,6 @@ from tests.reports_fixture import (
     write_manifest,
 )
 
-# fiprof/reports/report.py: what a report of a whole, partial, odd or large run has, as data, Markdown and HTML.
-
 
 def rows(made: Report, run: int = 0) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = made.data["runs"][run]["rows"]
@@ -60,9 +58,6 @@ def table(made: Report, anchor: str, place: int = 0) -> list[list[str | None]]:
 
     found = [each for each in section(made, anchor)["blocks"] if each["k"] == "table" and each["rows"]]
     return [[text(cell) for cell in row] for row in found[place]["rows"]]
-
-
-# Whole runs
 
 
 @functools.cache
@@ -123,9 +118,6 @@ def test_the_source_of_a_launch_is_whole() -> None:
     assert all(lines[int(place)].count("BRA") or "BSSY" in lines[int(place)] or "0x" in lines[int(place)] for place in code["jumps"])  # fmt: skip
 
 
-# Partial runs
-
-
 def test_without_nsys(tmp_path: Path) -> None:
     run = record_run(tmp_path / "run", trace=False)
     failed = ended("nsys", exit_status=1, outcome="failed", message="the importer failed", remedy="again")
@@ -148,9 +140,6 @@ def test_a_run_with_nothing_at_all(tmp_path: Path) -> None:
     assert made.warnings[0] == "the run run was interrupted: the plain run failed"
     assert "0 of 1 checks passed, 0 failed, 1 were not possible" in text and "--replay" not in text
     assert made.html()
-
-
-# Large runs
 
 
 def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
@@ -220,9 +209,6 @@ def test_a_time_of_a_kernel_says_whose_it_is_and_is_the_same_on_every_page(name:
     assert all(row["time"] is None or "(n" in json.dumps(row["time"]) for row in rows(reported(name)))
 
 
-# Parameters and several runs
-
-
 def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_path: Path) -> None:
     def made(name: str, ns: int, **values: Any) -> Run:
         kernels = [execution(i * 10**6, i * 10**6 + ns, iteration=i) for i in range(5)]
@@ -258,9 +244,6 @@ def test_levels_of_the_hardware_are_its_samples() -> None:
         assert {level for level in levels if level >= 0} == {round(value) for value in inside}
 
 
-# Numbers of a report: each comes from one cell of a raw file or one documented formula over such cells.
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_every_number_names_its_source_and_is_that_of_the_raw_files(name: str) -> None:
     made, raw = reported(name), RawRun(parsed(name).path)
@@ -279,9 +262,6 @@ def test_every_number_names_its_source_and_is_that_of_the_raw_files(name: str) -
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
 COUNTED = re.compile(r"\d+ bytes|fp\d+")
-
-
-# The commands and files with which a run is made again.
 
 
 def commands(run: Run) -> list[str]:
@@ -325,9 +305,6 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "profile", "--output=by-hand/nsys/trace.nsys-rep", *argv[3:-1], "--out=by-hand/logs/nsys.jsonl",
     ]  # fmt: skip
-
-
-# What commands and reports print of recorded runs, as whole documents (tests/data/reports).
 
 
 def test_documents_are_those_of_the_repository() -> None:

@@ -155,9 +155,7 @@ def until(there: object, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.fault(
-    "a GPU's worker is killed at random moments", "the batch is measured again: the same cells, none twice"
-)
+@pytest.mark.fault("a GPU's worker is killed at random moments", "the batch is measured again: no cell twice")
 @pytest.mark.parametrize("turn", range(KILLS))
 def test_a_killed_worker_loses_nothing(place: Path, env: Env, local: Path, turn: int) -> None:
     words = ("study", "small.toml", "--on", "local", "--out", f"killed-{turn}", "--no-documents")
@@ -189,13 +187,8 @@ def workers(session: int) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.fault(
-    "a batch's worker dies each time", "it is tried four times; the others are measured, and the study says so"
-)
-@pytest.mark.fault(
-    "something else uses a GPU, slows it down, changes its limit or loses memory's content while a batch measures",
-    "the batch is set aside, with the reason, and measured again",
-)
+@pytest.mark.fault("a batch's worker dies each time", "it is tried four times; the others are measured; it is said")
+@pytest.mark.fault("a GPU is used, slowed or limited while a batch measures", "it is set aside, and measured again")
 def test_a_batch_that_never_ends_well_is_given_up_and_tried_by_the_next_command(place: Path, env: Env) -> None:
     """There a case takes its process with it, and is left out; then something else is on the GPU."""
     words = ("study", "one.toml", "--on", "local", "--out", "refused", "--no-documents")
@@ -234,9 +227,6 @@ def test_who_has_one_gpu_imports_none_of_it() -> None:
         "import sys, fiprof.orchestrator.study; print(*sorted({'submitit', 'distributed', 'dask'} & set(sys.modules)))"
     )
     assert ran(sys.executable, "-c", words, env={**os.environ, "PYTHONPATH": python_path()}).stdout == "\n"
-
-
-# What NVML says of the GPUs
 
 
 def nvml(env: Env, **more: str) -> Env:
@@ -279,9 +269,6 @@ def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) ->
     documents(place / "boards")
     page = (place / "boards/reports/environment.md").read_text()
     assert "2 boards measured. Between them the times of 1 case that several had lie up to 0.0% apart." in page
-
-
-# A real Slurm
 
 
 @pytest.fixture(scope="module")
@@ -351,9 +338,7 @@ PartitionName=h200 Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
 
-@pytest.mark.fault(
-    "one of a study's jobs is cancelled while fiprof is away", "the same command submits its batch again"
-)
+@pytest.mark.fault("a study's job is cancelled while fiprof is away", "the same command submits its batch again")
 def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) -> None:
     """Left to Slurm, one job cancelled, and taken up by the same command."""
     words = ("study", "small.toml", *on_page("slurm"), "--out", "slurm", "--no-documents")

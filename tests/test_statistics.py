@@ -24,8 +24,6 @@ from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, KernelResults, Times
 from tests import study_fixture as fixture
 
-# Intervals of medians, against scipy's and against their own promise.
-
 
 @pytest.mark.parametrize("count", [6, 7, 20, 61, 5000])
 def test_the_interval_is_that_of_scipys_quantile_test(count: int) -> None:
@@ -68,9 +66,6 @@ def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
     assert times([], rounds=3) is None
 
 
-# fiprof/analysis/claims.py with FlashInfer's claims: each verdict is a test on the recorded numbers.
-
-
 BY_NAME = {claim.name: claim for claim in claims()}
 
 
@@ -89,9 +84,6 @@ def timed(case: CaseResult, us: float, relative: float = 0.005) -> CaseResult:
 
 def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> CaseResult:
     return fixture.decode(batch, kv_len, kv_heads, tensor_cores=False, cuda_graph=False)
-
-
-# Ratios
 
 
 def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() -> None:
@@ -171,9 +163,6 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
 def test_intervals_that_are_too_wide_test_nothing() -> None:
     wide = result("gqa-faster", timed(decode(32), 150, 0.6), timed(decode(8), 100, 0.6))
     assert wide.absence is not None and (wide.verdict, wide.absence.kind) == ("not_testable", "too_wide")
-
-
-# The test of two sides: exact, the interval agrees with it, and it says what it does not know.
 
 
 SIDES = st.integers(1, 3).flatmap(
@@ -294,8 +283,6 @@ def test_processes_in_another_state_are_no_spread_that_grew() -> None:
     assert differences(a, b)[0].spread_ratio > 9
     assert not differences(a, b)[0].spread_grew
 
-
-# Made-up cases
 
 PARAMS: dict[str, Value] = {
     "batch": 32, "kv_heads": 8, "page_size": 16, "tensor_cores": False, "cuda_graph": False, "dtype": "fp16"

@@ -94,9 +94,7 @@ ATTACKS: list[tuple[str, Callable[[Path], None], list[str], str]] = [
 
 
 @pytest.mark.fault("a link in a run folder: a raw file, log, table, run.json, tables/, ncu/", "one line; not followed")
-@pytest.mark.fault(
-    "a link where a report, a packed file or a temporary is to be written", "what it leads to is untouched"
-)
+@pytest.mark.fault("a link where a report, a packed file or a temporary is written", "what it leads to is untouched")
 @pytest.mark.fault("run.json names files with ../ or an absolute path", "run.json is refused, with the field")
 @pytest.mark.fault("a FIFO in place of run.json, a raw file, timings or a table", "one line; nothing waits for it")
 @pytest.mark.fault("a bundle or a replay of a run with links", "one line; nothing from outside is in it")
@@ -224,9 +222,6 @@ def test_two_packs_at_once(run: Path) -> None:
                     assert hashlib.sha256(plain.read_bytes()).hexdigest() == file["sha256"]
 
 
-# What is pasted or run
-
-
 @pytest.mark.fault("an environment key `A;touch x;B` in run.json", "run.json is refused, with the field")
 def test_what_the_report_prints_for_a_shell(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     manifest = json.loads((run / "run.json").read_text())
@@ -247,18 +242,13 @@ def test_what_the_report_prints_for_a_shell(fiprof: Fiprof, run: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["artifacts", "outside"]
 
 
-# Code in the current folder
-
-
 def git(folder: Path, *words: str) -> str:
     user = ("-c", "user.name=x", "-c", "user.email=x@x", "-c", "protocol.file.allow=always", "-c", "core.fsmonitor=")
     return subprocess.run(["git", *user, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.mark.fault("a checkout whose included configuration names a monitor and filters to git", "none of them runs")
-@pytest.mark.fault(
-    "a checkout with a submodule that names a monitor, or with a conditional include", "none of them runs"
-)
+@pytest.mark.fault("a checkout with a submodule that names a monitor, or a conditional include", "none of them runs")
 @pytest.mark.fault("a partial clone that lacks an object, whose remote names a program", "git fetches nothing")
 @pytest.mark.parametrize("plant", ["include.path", "includeIf.onbranch:*.path", "submodule", "promisor"])
 def test_git_runs_nothing_of_a_checkout(plant: str, tmp_path: Path) -> None:

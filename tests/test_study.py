@@ -38,9 +38,6 @@ from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY, Fiprof
 from tests.recorded_runs import STUDY, invoke, refusal
 
-# A study's definition and plan, and the command around them.
-
-
 GIB = 2**30
 
 
@@ -154,9 +151,6 @@ def test_the_documentation(tmp_path: Path) -> None:
     assert [case.workload for case in study.extras["jit"]] == ["rmsnorm"]
 
 
-# The five documents of a study follow from its results.
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fixture.write_study(tmp_path_factory.mktemp("study") / "study")
@@ -170,9 +164,6 @@ def whole(folder: Path) -> Study:
 def changed(study: Study, change: fixture.Change) -> Study:
     results = (dataclasses.replace(r, cases=list(map(change, r.cases))) for r in study.results)
     return dataclasses.replace(study, results=tuple(results))
-
-
-# Change the data, and what is found changes
 
 
 def advice(study: Study, question: str) -> str:
@@ -220,9 +211,6 @@ def test_what_crosses_boards_is_less_sure_by_what_lies_between_them(whole: Study
         assert (other.ratio.low * factor, other.ratio.high / factor) == pytest.approx((one.ratio.low, one.ratio.high))
         wider[crosses] += 1
     assert wider == {True: 36, False: 36}
-
-
-# What is missing
 
 
 def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
@@ -284,8 +272,6 @@ def test_a_users_own_workload_has_its_sections(tmp_path: Path) -> None:
     assert "### mine: growth along size" in made["analysis"] and "```vega-lite mine: time" in made["analysis"]
 
 
-# Foreign names
-
 HOSTILE = "<script>alert(1)</script> [a](javascript:x) **b** `c` | _d_ ![e](f) &amp; \\\n# g"
 
 
@@ -319,9 +305,6 @@ def test_a_table_has_its_numbers_to_the_right_and_sorted_by_value() -> None:
     assert '<section id="part-one">' in shown and '<a href="#part-one">Part one</a>' in shown
 
 
-# The documents of the recorded study (artifacts/recorded/study-flashinfer-quick): its numbers, computed again from the JSON.
-
-
 FOLDER = STUDY
 BY_NAME = {claim.name: claim for claim in declared_claims()}
 
@@ -338,9 +321,6 @@ def rows(workload: str) -> list[dict[str, Any]]:
     """A file's cases, as JSON alone has them."""
     found: list[dict[str, Any]] = json.loads((FOLDER / f"results/{workload}.json").read_text())["cases"]
     return found
-
-
-# Claims
 
 
 def rounds(workload: str, name: str, one: object, other: object) -> list[tuple[list[float], list[float]]]:
@@ -390,9 +370,6 @@ def test_the_traffic_of_the_claims(of_recorded: Study) -> None:
     assert [item.saving for item in tested] == pytest.approx(saved)
 
 
-# Scaling
-
-
 def test_every_recorded_fit_is_the_best_possible_one(of_recorded: Study) -> None:
     """By np.polyfit where its line is possible, else by trying the possible intercepts; from the JSON."""
     lines = 0
@@ -430,9 +407,6 @@ def _squares(x: np.ndarray, y: np.ndarray, intercept: float, slope: float | None
     """Of the relative residuals; without a slope, of the best one that is not negative."""
     best = max(((y - intercept) * x / y**2).sum() / (x**2 / y**2).sum(), 0.0) if slope is None else slope
     return float((((y - intercept - best * x) / y) ** 2).sum())
-
-
-# The documents
 
 
 def cells(text: str, heading: str) -> list[list[str]]:
@@ -492,9 +466,6 @@ def test_the_committed_documents_are_those_of_the_committed_results() -> None:
     for name, text in MADE.items():
         assert plain_markdown(text, f"{name}.html") == (FOLDER / f"reports/{name}.md").read_text(), name
     assert cases_csv(load(FOLDER)) == (FOLDER / "reports/cases.csv").read_text()
-
-
-# The guide's code
 
 
 def roots() -> list[Path]:

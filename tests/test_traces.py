@@ -34,9 +34,6 @@ def wall(run: Run, case: str, wall_us: float) -> str:
     return str(run.path)
 
 
-# When the GPU works
-
-
 def test_a_copy_of_134_mb_is_no_wait(tmp_path: Path) -> None:
     """A kernel of 3 µs and a copy of 61 µs in each iteration: by the kernels alone, the GPU waited for 95.6 %."""
     rmsnorm = "shortName IN (SELECT id FROM StringIds WHERE value = 'RMSNormKernel')"
@@ -80,9 +77,6 @@ def test_the_launch_of_a_case_with_a_copy_is_judged_by_its_counters(tmp_path: Pa
     assert kinds[0] == "launch" != kinds[1]
 
 
-# Side by side
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 9)), max_size=20))
 def test_unions_are_those_of_each_moment(intervals: list[tuple[int, int, int]]) -> None:
     keys, starts, lengths = np.array(intervals, np.int64).reshape(-1, 3).T
@@ -91,9 +85,6 @@ def test_unions_are_those_of_each_moment(intervals: list[tuple[int, int, int]]) 
     assert {(key, at) for key, start, end in found for at in range(start, end)} == moments
     assert found == sorted(found)
     assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(found))
-
-
-# Samples of the hardware
 
 
 def test_damaged_samples(tmp_path: Path) -> None:

@@ -34,9 +34,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
     return folder / "artifacts"
 
 
-@pytest.mark.fault(
-    "a gate, a failed or a damaged run after the last complete one", "`latest` is what the command reads"
-)
+@pytest.mark.fault("a gate, a failed or a damaged run after the last complete one", "`latest` is what a command reads")
 @pytest.mark.parametrize(
     ("words", "name"),
     [
@@ -65,9 +63,7 @@ class Layer(nn.Module): ...
 """
 
 
-@pytest.mark.fault(
-    "a workload's file imports what this interpreter lacks, or has no cost", "it is collected all the same"
-)
+@pytest.mark.fault("a workload's file imports what is lacking here, or has no cost", "it is collected all the same")
 def test_kernels_of_ones_own(faked: Fiprof, tmp_path: Path) -> None:
     texts = {
         "whole": KERNEL,

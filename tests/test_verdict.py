@@ -25,9 +25,6 @@ from tests import golden
 from tests.conftest import REPOSITORY
 from tests.recorded_runs import ON_H100, RUNS, on_h100, parsed, rows
 
-# Recorded launches
-
-
 MODELS = ("H200", "H100")
 SINGLE_PURPOSE = {
     "matmul": "compute tensor_cores", "device_copy": "memory dram", "l2_copy": "memory l2", "l2_read": "memory l2",
@@ -120,9 +117,6 @@ def test_docs_verdict_names_every_cause() -> None:
     assert all(cause.words in page for cause in CauseId)
 
 
-# Made-up launches
-
-
 BASE: dict[str, float] = {
     # Nothing is busy, every multiprocessor works as long as the others, several waves.
     "blocks": 1320, "multiprocessors": 132, "threads_per_block": 256, "waves_per_sm": 2.0, "sm_active_cycles": 9900,
@@ -132,7 +126,6 @@ BASE: dict[str, float] = {
     "issue_slot_busy_pct": 20, "issue_active_pct": 22, "fma_pct": 5, "alu_pct": 5, "xu_pct": 1, "lsu_pct": 4,
     "fp64_pct": 0, "tensor_active_pct": 0.1,
 }  # fmt: skip
-
 
 METRIC_OF = {metric.name: metric.ncu[0] for metric in METRICS}
 NAMES = METRIC_OF.__getitem__
@@ -307,9 +300,6 @@ def test_without_a_side_there_is_not_enough_evidence(missing: tuple[str, ...]) -
     assert steps(LaunchContext({}, NAMES, found)) == ()
 
 
-# Any launch
-
-
 COLUMNS = sorted({column for resource in RESOURCES.values() for column in resource.columns} | set(BASE))
 VALUES = st.one_of(st.none(), st.just(math.nan), st.floats(0, 120), st.floats(0, 1e12), st.just(0.0))
 OTHERS = (
@@ -352,9 +342,6 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
     if found.kind in (Kind.COMPUTE, Kind.MEMORY):
         waits_too = Bottleneck(Kind.LATENCY, None, 0.0) if found.limits[0].value < SATURATED else found.limits[0]
         assert advice and any(advice[0].relieving(limit) for limit in (*found.limits, waits_too))
-
-
-# What is advised, the most that it saves, and what the instructions rule out
 
 
 def listing(*lines: str, reason: str = "long_scoreboard", hot: int = -1, executed: int = 1) -> Listing:
@@ -426,9 +413,6 @@ def test_a_launch_bound_graph_is_not_told_to_use_a_graph() -> None:
     found = steps(LaunchContext(BASE, NAMES, judge(BASE, waiting=waits(60)), case=waiting_case(60, graph=True)))
     # Kernels that are fused save more than the waiting.
     assert [(step.id, step.bound_pct) for step in found] == [("larger_graph", 60), ("larger_launches", None)]
-
-
-# Look before advising
 
 
 LOAD, LOAD16, USE = "LDG.E R4, desc[UR4][R2.64]", "LDG.E.128 R4, desc[UR4][R2.64]", "FADD R8, R4, R9"

@@ -64,7 +64,6 @@ WORDS = st.one_of(
     .filter(harmless),
 )
 
-
 RUNS_THERE = (
     "latest",
     "run",
@@ -171,12 +170,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.fault(
-    "any word on any command line: not UTF-8, empty, huge, controls, like an option", "done, or one line"
-)
-@pytest.mark.fault(
-    "no HOME, PATH or TMPDIR that is of use, odd locale, TERM, COLUMNS, TZ, FIPROF_*", "done, or one line"
-)
+@pytest.mark.fault("any word on any command line: not UTF-8, empty, huge, controls, an option", "done, or one line")
+@pytest.mark.fault("no HOME, PATH or TMPDIR of use, odd locale, TERM, COLUMNS, TZ, FIPROF_*", "done, or one line")
 @pytest.mark.fault("standard input, output or error closed by the shell", "the exit status is the same")
 @pytest.mark.fault("archives, runs and files whose names are not UTF-8", "read and written like any other")
 @settings(

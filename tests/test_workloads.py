@@ -22,8 +22,6 @@ from fiprof.workloads.case import parse_case
 from fiprof.workloads.registry import builtin, find
 from tests.conftest import REPOSITORY, Completed, Fiprof, ran
 
-# fiprof.workloads.case and base: the notation of cases, and what is refused.
-
 
 @pytest.mark.parametrize("name", builtin())
 def test_an_id_reads_back(name: str) -> None:
@@ -102,7 +100,6 @@ class Mine(Workload[Params]):
         return Cost(self.params.width, 1, 2)
 """
 
-
 MINE = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -141,9 +138,6 @@ def test_a_link_at_the_top_is_seen_and_not_imported(name: str) -> None:
     assert (REPOSITORY / name).is_symlink() and (REPOSITORY / name / "__init__.py").is_file()
     done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=REPOSITORY, capture_output=True, check=False)
     assert done.returncode == 1 and f"import fiprof.{name}" in done.stderr.decode()
-
-
-# The turns of the runner's cases, what FlashInfer planned, and the two operations that a fused kernel replaces.
 
 
 class Buffer(bytes):
@@ -196,9 +190,6 @@ def test_the_two_operations_have_the_fused_kernels_reference() -> None:
     fused, apart = (list(workload.reference() or []) for workload in workloads)
     assert len(fused) == 2
     assert all(torch.equal(one, other) for one, other in zip(fused, apart, strict=True))
-
-
-# The runner on a machine without a GPU, and started by an interpreter that does not have fiprof.
 
 
 RUNNER = Path(fiprof.workloads.__path__[0]) / "__main__.py"
@@ -255,9 +246,6 @@ def test_a_gate_holds_until_it_is_opened(tmp_path: Path) -> None:
         let_through()
         assert process.communicate(timeout=10)[0] == "through\n"
     assert not (tmp_path / "gate").exists()
-
-
-# The source map, on a FlashInfer in miniature and on those that are installed for the tests.
 
 
 named = os.environ.get("FIPROF_TEST_FLASHINFER", "")
