@@ -28,35 +28,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fiprof.analysis import thresholds
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.thresholds import (
-    BESIDE,
-    BUSY,
-    CLOSE,
-    CONFLICTED,
-    CONTENDED,
-    CONTENDED_UNIT,
-    DOMINANT_STALL,
-    ELSEWHERE,
-    EXCESS,
-    FEW_LANES,
-    FULL_REQUEST,
-    HOST_TRAFFIC,
-    IDLE,
-    LOCAL_TRAFFIC,
-    MOSTLY,
-    NOISE,
-    QUEUED,
-    QUEUED_LOADS,
-    SATURATED,
-    SCATTERED,
-    SHARED_ATOMICS,
-    SHORT,
-    WAITING,
-    WARP,
-    Threshold,
-    ThresholdOrigin,
-)
+from fiprof.analysis.thresholds import BUSY, CLOSE, ELSEWHERE, MOSTLY, SATURATED, Threshold, ThresholdOrigin
 from fiprof.analysis.verdict.model import Bottleneck, Cause, CauseId, Comparison, Kind, Part, Verdict
 from fiprof.model import quantities
 from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
@@ -184,13 +158,13 @@ class _Limits(NamedTuple):
     @property
     def first(self) -> Bottleneck | None:
         """The first that holds in the module's order; None where there is not enough to tell."""
-        if self.waiting and self.waiting.value >= WAITING:
+        if self.waiting and self.waiting.value >= thresholds.WAITING:
             return self.waiting
         if (busiest := self.busiest) and busiest.value >= SATURATED:
             return busiest
-        if self.beside and self.beside.value >= BESIDE:
+        if self.beside and self.beside.value >= thresholds.BESIDE:
             return self.beside
-        if self.imbalance and self.imbalance.value >= IDLE and not self.waits_longer_than_it_idles:
+        if self.imbalance and self.imbalance.value >= thresholds.IDLE and not self.waits_longer_than_it_idles:
             return self.imbalance
         if not self.both_sides:
             return None
@@ -212,8 +186,9 @@ class _Limits(NamedTuple):
             if (first := to.first) and first[:2] != now[:2]:
                 found[first[:2]] = min(points, found.get(first[:2], points))
 
-        thresholds = {"waiting": WAITING, "beside": BESIDE, "imbalance": IDLE, "elsewhere": MOSTLY}
-        for field, threshold in thresholds.items():
+        least = {"waiting": thresholds.WAITING, "beside": thresholds.BESIDE}
+        least |= {"imbalance": thresholds.IDLE, "elsewhere": MOSTLY}
+        for field, threshold in least.items():
             if limit := getattr(self, field):
                 for value in (threshold - _LITTLE, threshold):
                     changed(self._replace(**{field: limit._replace(value=value)}), abs(limit.value - threshold))
@@ -258,7 +233,7 @@ def judge(
     if top and top.of == "barrier":
         # Barriers are this pipe's work: it is busy because warps wait for each other.
         resources = tuple(each for each in resources if each.part is not Part.ADU_PIPE)
-    imbalance = None if idle is None else Comparison(quantities.IDLE, idle, IDLE)
+    imbalance = None if idle is None else Comparison(quantities.IDLE, idle, thresholds.IDLE)
     compute = any(number(row, column) is not None for column in ("sm_throughput_pct", "issue_slot_busy_pct"))
     memory = [number(row, column) for column in ("dram_throughput_pct", "l1_data_pct")]
     limits = _Limits(
@@ -284,9 +259,10 @@ def judge(
     if found is not None:
         others = limits.others()
         for_loads = bool(top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls))
-        waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= DOMINANT_STALL)
+        waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= thresholds.DOMINANT_STALL)
         # A second resource says more than that none is saturated.
-        near = sorted((each for each in others if each[1] < NOISE), key=lambda each: each[0].kind is Kind.LATENCY)
+        near = [each for each in others if each[1] < thresholds.NOISE]
+        near.sort(key=lambda each: each[0].kind is Kind.LATENCY)
         if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
             # It is busy, and the warps wait for something else.
             near = [each for each in others if each[0][:2] == limits.busiest[:2]]
@@ -342,10 +318,8 @@ def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Compa
     the least, more bytes in flight shorten both."""
     if len(stalls) > 1 and [each.of for each in stalls[:2]] == ["barrier", "long_scoreboard"]:
         barrier, loads = stalls[:2]
-        if (
-            loads.value >= MOSTLY / 100 * (100 - barrier.value)
-            and (number(row, "dram_throughput_pct") or 0) >= BUSY / 2
-        ):
+        mostly = loads.value >= MOSTLY / 100 * (100 - barrier.value)
+        if mostly and (number(row, "dram_throughput_pct") or 0) >= BUSY / 2:
             return loads, barrier, *stalls[2:]
     return tuple(stalls)
 
@@ -353,7 +327,7 @@ def loads_behind_barriers(row: Row, stalls: Sequence[Comparison]) -> tuple[Compa
 def queued(row: Row, stalls: Sequence[Comparison]) -> bool:
     """Whether the warps that wait for loads, with one on its way each at the least, wait for those before theirs."""
     waiting = next((each.value for each in stalls if each.of == "long_scoreboard"), 0.0)
-    return waiting / 100 * (_LOADS_NS.value(row) or 0.0) >= QUEUED_LOADS
+    return waiting / 100 * (_LOADS_NS.value(row) or 0.0) >= thresholds.QUEUED_LOADS
 
 
 def _imbalance(row: Row, idle: float) -> Part:
@@ -365,7 +339,7 @@ def _imbalance(row: Row, idle: float) -> Part:
     if fewer or (waves is not None and waves.idle_multiprocessors):
         return Part.TOO_FEW_BLOCKS
     tail = 100 * (waves.loss_share or 0.0) if waves is not None else 0.0
-    return Part.TAIL if tail >= max(IDLE, idle - CLOSE) else Part.UNEVEN_WORK
+    return Part.TAIL if tail >= max(thresholds.IDLE, idle - CLOSE) else Part.UNEVEN_WORK
 
 
 def _deciding(
@@ -385,9 +359,8 @@ def _deciding(
     shown = [found.comparison] if found and found.comparison else []
     blocks, multiprocessors = metric("blocks").traced(row, names), number(row, "multiprocessors")
     if found and found.kind is Kind.IMBALANCE and blocks and multiprocessors and blocks.value < multiprocessors:
-        shown.append(
-            Comparison(metric("blocks"), blocks, Threshold(multiprocessors, "", ThresholdOrigin.MULTIPROCESSORS))
-        )
+        limit = Threshold(multiprocessors, "", ThresholdOrigin.MULTIPROCESSORS)
+        shown.append(Comparison(metric("blocks"), blocks, limit))
     shown += against(*resources[:1])
     issued = metric("issue_active_pct").traced(row, names)
     if found and found.kind is Kind.LATENCY and issued:
@@ -406,9 +379,7 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
     whole = metric("l2_throughput_pct").traced(row, names)
     shown = next((item.comparison.number for item in resources if item.part is Part.L2 and item.comparison), None)
     memory = number(row, "memory_throughput_pct") or 0.0
-    if whole is None or shown is None or whole.value < BUSY:
-        return ()
-    if whole.value <= max(shown.value, memory) * ELSEWHERE:
+    if not whole or not shown or whole.value < BUSY or whole.value <= max(shown.value, memory) * ELSEWHERE:
         return ()
     words = (
         "ncu's L2 figure ({l2}) is of a part that its report does not show; lookups and transfers use L2 to {shown}, "
@@ -440,7 +411,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         return ()
     latency, top = found.kind is Kind.LATENCY, stalls[0] if stalls else None
     waits_for = str(top.of) if top else ""
-    main = waits_for if top and top.value >= DOMINANT_STALL else ""
+    main = waits_for if top and top.value >= thresholds.DOMINANT_STALL else ""
 
     def held(quantity: Quantity, threshold: Threshold | None = None) -> Comparison | None:
         """A number against a threshold; None where it was not collected."""
@@ -457,31 +428,31 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     # One of the parts binds, or nothing does and the warps mostly wait for one of the reasons.
     traffic = waits_for in _TRAFFIC_STALLS if latency else found.part in _TRAFFIC
     shared = waits_for in _SHARED_STALLS if latency else found.part in _SHARED
-    queued = not latency or 100 - found.value >= QUEUED
+    queued = not latency or 100 - found.value >= thresholds.QUEUED
     why: list[Cause] = []
 
     def because(id: CauseId, share: Comparison, *more: Comparison, of_time: bool = True) -> None:
         why.append(Cause(id, (share, *more), share.value if of_time else None))
 
-    if traffic and (share := reached(quantities.HOST_SHARE, HOST_TRAFFIC)):
+    if traffic and (share := reached(quantities.HOST_SHARE, thresholds.HOST_TRAFFIC)):
         because(CauseId.HOST_MEMORY, share)
 
     # Many atomics in shared memory; on one address, which one slice of L2 takes in; or many.
-    if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, SHARED_ATOMICS)):
+    if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, thresholds.SHARED_ATOMICS)):
         because(CauseId.ATOMICS, share, of_time=False)
     elif traffic:
         share = held(quantities.ATOMIC_SHARE, MOSTLY)
-        contended = reached(quantities.ATOMIC_CONTENTION, CONTENDED)
-        if contended and reached(metric("l2_atomic_unit_max_pct"), CONTENDED_UNIT):
+        contended = reached(quantities.ATOMIC_CONTENTION, thresholds.CONTENDED)
+        if contended and reached(metric("l2_atomic_unit_max_pct"), thresholds.CONTENDED_UNIT):
             because(CauseId.ATOMICS, contended, *([share] if share else []), of_time=False)
-        elif share and share.reached and not reached(quantities.SECTORS_PER_NEEDED, SCATTERED):
+        elif share and share.reached and not reached(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED):
             # Spread over L2 and over the sectors of a request, they have nothing to add up.
             because(CauseId.ATOMICS, share, of_time=False)
 
     if shared and not why and (share := reached(quantities.SHUFFLE_SHARE, MOSTLY)):
         because(CauseId.SHUFFLES, share, of_time=False)
     # Atomics on one word are passes one after another too.
-    conflicts = held(quantities.CONFLICT_SHARE, CONFLICTED)
+    conflicts = held(quantities.CONFLICT_SHARE, thresholds.CONFLICTED)
     if shared and queued and not why and conflicts and conflicts.reached:
         because(CauseId.BANK_CONFLICTS, conflicts, of_time=False)
 
@@ -491,34 +462,36 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     if top and latency and main in ("membar", "sleeping"):
         because(CauseId.MEMORY_FENCE if main == "membar" else CauseId.SLEEPING, top)
     # A launch of a few µs fetches its code for the first time: that is no loop too long for the cache.
-    if top and latency and main == "no_instruction" and reached(quantities.DURATION, SHORT):
+    if top and latency and main == "no_instruction" and reached(quantities.DURATION, thresholds.SHORT):
         because(CauseId.INSTRUCTION_CACHE, top)
     # Constants by immediate address; indexed ones have a cache of their own among the resources.
     if top and latency and main == "imc_miss":
         because(CauseId.CONSTANT_CACHE, top)
 
-    if traffic and (share := reached(quantities.LOCAL_SHARE, LOCAL_TRAFFIC)):
+    if traffic and (share := reached(quantities.LOCAL_SHARE, thresholds.LOCAL_TRAFFIC)):
         because(CauseId.LOCAL_MEMORY, share, *beside(quantities.LOCAL_BYTES, metric("spill_requests")))
 
     # More sectors than the bytes need; where only requests were counted, more than the widest request has. And they
     # queue somewhere: a resource binds, or one is used enough for that.
-    touched = held(quantities.SECTORS_PER_NEEDED, SCATTERED)
+    touched = held(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED)
     if touched is None:
-        touched = reached(quantities.SECTORS_PER_REQUEST, FULL_REQUEST)
-        touched = touched if touched and touched.value >= EXCESS * FULL_REQUEST else None
+        touched = reached(quantities.SECTORS_PER_REQUEST, thresholds.FULL_REQUEST)
+        touched = touched if touched and touched.value >= thresholds.EXCESS * thresholds.FULL_REQUEST else None
     # Beyond L1 only what L1 lets through counts, and for DRAM what L2 does.
     per_needed = quantities.DRAM_PER_NEEDED if found.part is Part.DRAM else quantities.L2_PER_NEEDED
-    beyond = None if found.part in _IN_L1 else held(per_needed, SCATTERED)
+    beyond = None if found.part in _IN_L1 else held(per_needed, thresholds.SCATTERED)
     if traffic and queued and touched and touched.reached and (beyond is None or beyond.reached):
         sectors = beside(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
         because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
 
     # Instructions that few threads of a warp take part in.
-    lanes, block = held(metric("threads_per_instruction"), FEW_LANES), held(metric("threads_per_block"), WARP)
-    if lanes and not lanes.reached and found.kind is not Kind.MEMORY and block and not block.reached:
-        because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
-    elif lanes and not lanes.reached and found.kind is not Kind.MEMORY:
-        because(CauseId.DIVERGENCE, lanes, *beside(metric("uniform_branches_pct")), of_time=False)
+    lanes = held(metric("threads_per_instruction"), thresholds.FEW_LANES)
+    block = held(metric("threads_per_block"), thresholds.WARP)
+    if lanes and not lanes.reached and found.kind is not Kind.MEMORY:
+        if block and not block.reached:
+            because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
+        else:
+            because(CauseId.DIVERGENCE, lanes, *beside(metric("uniform_branches_pct")), of_time=False)
     fixed = reached(quantities.FIXED, MOSTLY)
     if fixed and not why and found.kind not in _USED:
         because(CauseId.TOO_LITTLE_WORK, fixed)
