@@ -33,8 +33,7 @@ SAVING_TOLERANCE = 0.05  # the same for a claimed saving, as a part of the whole
 MOST = 0.80
 """Part of the deciding cases beyond a claim on one side, from which it is wrong on that side and does not depend.
 fiprof's own choice."""
-LEAST_DECIDED = 0.50
-"""Part of the cases that have to decide before anything is said of a claim. fiprof's own choice."""
+LEAST_DECIDED = 0.50  # part of the cases that have to decide before anything is said of a claim. fiprof's own choice.
 NEAR_ONE = 0.1  # ratios so close to 1 are written with three decimals: the side of it matters
 MOST_GROUPS = 6  # groups of cases that the parameters tell apart, at most
 UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)  # kinds of a verdict that say nothing for or against a bound

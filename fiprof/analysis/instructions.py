@@ -63,8 +63,7 @@ class Family(Worded):
         "integer and address arithmetic",
         "IMAD IADD3 IADD LEA LOP3 SHF ISETP SEL MOV PRMT VIADD VIMNMX VIADDMNMX IMNMX IABS PLOP3 POPC FLO BREV "
         "SGXT BMSK CS2R S2R S2UR P2R R2P R2UR UIADD3 UIMAD ULEA ULOP3 USHF UMOV UISETP USEL UPRMT UPLOP3 IDP",
-    )
-    """Addresses, logic, comparisons, moves."""
+    )  # addresses, logic, comparisons, moves
     OTHER = "other", "others"
 
 

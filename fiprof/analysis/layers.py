@@ -16,12 +16,9 @@ from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
 
-OTHER_LAYER = 1.25
-"""Times the median layer: what takes longer than that, in the middle of the steps looked at, differs."""
-LAYER_STEPS = 20
-"""Steps that the layers are the median of, at most."""
-UNEVEN = 2.0
-"""Times the median work of a layer that the largest has, from which on their time is told by it."""
+OTHER_LAYER = 1.25  # times the median layer: what takes longer than that, in the middle of the steps looked at, differs
+LAYER_STEPS = 20  # steps that the layers are the median of, at most
+UNEVEN = 2.0  # times the median work of a layer that the largest has, from which on their time is told by it
 
 LAYERS = (
     Column("of", "step", meaning="What the steps are called."),

@@ -23,24 +23,20 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, innermost, split
 
-BEFORE = "before the first range"
-"""What it was is told, but it has no share of the time: imports, mostly."""
+BEFORE = "before the first range"  # what it was is told, but it has no share of the time: imports, mostly
 
 
 class Does(Worded):
-    HOST = "host", "host work"
-    """It is in no CUDA call."""
+    HOST = "host", "host work"  # it is in no CUDA call
     LAUNCHING = "launching", "launching"
     WAITING = "waiting", "waiting for the GPU"
     ALLOCATING = "allocating", "allocating"
     LOADING = "loading", "loading code"
-    CALLS = "calls", "other CUDA calls"
-    """Copies among them."""
+    CALLS = "calls", "other CUDA calls"  # copies among them
 
 
 DOES = tuple(Does)
-MOST_PARTS = 12
-"""Ranges a step, beyond which they are its operators, not its phases."""
+MOST_PARTS = 12  # ranges a step, beyond which they are its operators, not its phases
 _CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
 
 

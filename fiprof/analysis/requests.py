@@ -21,10 +21,8 @@ from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.spans import split
 
-Said = dict[str, int | tuple[str, ...]]
-"""Word -> its number, or the requests that follow it."""
-Rate = tuple[float, Finding]
-"""GB/s, and where from."""
+Said = dict[str, int | tuple[str, ...]]  # word -> its number, or the requests that follow it
+Rate = tuple[float, Finding]  # GB/s, and where from
 
 _ID = re.compile(r"\b(?:r|req|request|seq|rid)[ _#-]?(\d+)\b", re.IGNORECASE)
 _REQUEST = re.compile(r"(?:request|req|generate)\b", re.IGNORECASE)
@@ -41,10 +39,8 @@ _VERBS = {
 }
 FOLLOWED = 0.98
 """Share of the steps in which as many requests decode as the step says, from which on their tokens are told."""
-FEW_STEPS = 5
-"""Of one name, from which on what is usual can be told."""
-DISTURBS = 1.05
-"""Times as long as a step that only decodes a step with a prefill takes at least, to be told."""
+FEW_STEPS = 5  # of one name, from which on what is usual can be told
+DISTURBS = 1.05  # times as long as a step that only decodes a step with a prefill takes at least, to be told
 
 REQUESTS = (
     Column("request", "request", meaning="Its id, as the program says it."),

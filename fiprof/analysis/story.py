@@ -26,8 +26,7 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
 
-SHOWN = 0.005
-"""Share of the time below which a phase is told with the others."""
+SHOWN = 0.005  # share of the time below which a phase is told with the others
 
 HAPPENED = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began; of steps of one name the first."),
@@ -90,8 +89,7 @@ class Story:
 
     rank: int | None
     device: int
-    several: int
-    """GPUs of the run."""
+    several: int  # GPUs of the run
     tables: dict[str, tuple[Sequence[Column], list[Row]]]
     """Columns and rows, in order of time: told, happened, steps (all that repeat, with what they say), memory (the
     largest allocations), requests, layers (medians over the steps looked at)."""

@@ -18,8 +18,7 @@ from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.ranks import COLLECTIVE
 
-NEIGHBOURS = 15
-"""Steps whose median a step is held against: what is usual may change as a sequence grows."""
+NEIGHBOURS = 15  # steps whose median a step is held against: what is usual may change as a sequence grows
 SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 """A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
 deviations), by this share of them, and by so much."""
@@ -27,16 +26,14 @@ MOST_SURPRISES, MOST_CHANGES = 8, 4
 """Steps of one name that are explained, the longest first, and changes of their kernels and of their time."""
 COMPILES = re.compile(r"\b(run_ninja|nvrtc\w*|compile\w*|_?jit\w*|build_and_load)\b", re.IGNORECASE)
 """Python functions, and their files, that compile."""
-GARBAGE = "gc generation"
-"""Beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them."""
+GARBAGE = "gc generation"  # beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them
 EXPLAINS, MOST_OF = 0.4, 0.8
 """Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
 MEANWHILE = ", meanwhile {doing}"
 LATE_SHARE, LEAST_GROWTH = 0.1, 0.02
 """Share of steps by which a rank is late in them, and of the first step by which they grow to the last, to be told."""
 
-Part = tuple[str, str]
-"""What a step's time is made of (kernel, call, host, host work, range), and which."""
+Part = tuple[str, str]  # what a step's time is made of (kernel, call, host, host work, range), and which
 
 
 def usual_length(lengths: Floats) -> Floats:

@@ -15,12 +15,9 @@ from fiprof.model.finding import Finding, finding
 
 MOST_LINES, MOST_SINGLE = 90, 16
 """Lines, and steps that have one of their own: the slowest first, then those that preempt, then those that admit."""
-FEWEST_TURNS, MOST_PHASES = 3, 12
-"""Turns from which on phases are one line, and runs of phases in one, at most."""
-OFTEN = 5
-"""Pieces of one name, between steps, from which on only those are told that take so many times the median."""
-PLACES = re.compile("page|block|kv|cache|slot", re.IGNORECASE)
-"""Words for the memory of tokens, in what a step says."""
+FEWEST_TURNS, MOST_PHASES = 3, 12  # turns from which on phases are one line, and runs of phases in one, at most
+OFTEN = 5  # pieces of one name, between steps, from which on only those are told that take so many times the median
+PLACES = re.compile("page|block|kv|cache|slot", re.IGNORECASE)  # words for the memory of tokens, in what a step says
 NOTABLE = 1.15
 """Times the usual step from which on a step that surprises nobody is said to be slow, and what it does besides."""
 

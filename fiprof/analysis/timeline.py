@@ -29,19 +29,15 @@ from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.spans import LONG_AGO, NOTHING, by_thread, covered, split, union
 
 PHASES = ("measure", "setup", "warmup", "all")
-PIECES = 79
-"""Of a track, where none are asked for."""
+PIECES = 79  # of a track, where none are asked for
 TENSOR_ACTIVE = metric("tensor_active_pct")
-KNOWN_PCT = 5.0
-"""Tensor activity below this is too little to compare ncu's with nsys's."""
-AGREEMENT = (0.75, 1.33)
-"""nsys's tensor level over ncu's: their windows and clocks differ, but not by more."""
+KNOWN_PCT = 5.0  # tensor activity below this is too little to compare ncu's with nsys's
+AGREEMENT = (0.75, 1.33)  # nsys's tensor level over ncu's: their windows and clocks differ, but not by more
 FULL_PCT = 75.0
 """SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
 FIPROF_DOMAIN = "fiprof"
 NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
-LEAST_GAP_NS = -(1 << 41)
-"""Kernels of a GPU overlap by less: 37 minutes."""
+LEAST_GAP_NS = -(1 << 41)  # kernels of a GPU overlap by less: 37 minutes
 
 SPANS = (
     *map(Column, ("phase", "case", "label", "device")),
@@ -78,27 +74,18 @@ class CasePhase:
     label: str
     device: int | None
     several_devices: bool
-    rank: int | None
-    """None in a run of one."""
+    rank: int | None  # None in a run of one
     start_us: float
-    end_us: float
-    """Since the trace began; of a case that came several times, of its longest turn."""
-    busy: float
-    """Share of ``length_us`` in which a kernel, a copy or a memory set ran."""
-    copying: float
-    """In which one of the latter ran and no kernel."""
-    spans: list[Row]
-    """Rows of SPANS."""
-    tracks: list[Track]
-    """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
+    end_us: float  # since the trace began; of a case that came several times, of its longest turn
+    busy: float  # share of ``length_us`` in which a kernel, a copy or a memory set ran
+    copying: float  # in which one of the latter ran and no kernel
+    spans: list[Row]  # rows of SPANS
+    tracks: list[Track]  # kernels, then what was sampled, from ``start_us`` to ``end_us``
     copies: list[Row]
     """``kind``, ``memory``, ``count``, ``total_ms`` and what :func:`copies.speed` says, the longest first."""
-    calls: list[Row]
-    """``name``, ``count``, ``total_us``, the longest first."""
-    turns: int
-    """How often the case came, between others."""
-    length_us: float
-    """From the first kernel's start to the last one's end, of all turns together."""
+    calls: list[Row]  # ``name``, ``count``, ``total_us``, the longest first
+    turns: int  # how often the case came, between others
+    length_us: float  # from the first kernel's start to the last one's end, of all turns together
 
 
 @dataclass(frozen=True)
@@ -106,8 +93,7 @@ class Timeline:
     """What ``fiprof timeline`` shows of a run."""
 
     phases: tuple[CasePhase, ...]
-    period_us: float | None
-    """Between two samples; None without."""
+    period_us: float | None  # between two samples; None without
     warnings: tuple[Finding, ...]
 
 
@@ -223,11 +209,9 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
     gaps = Quantiles(count, LEAST_GAP_NS)
     groups: dict[Any, int] = {}
     gpus: dict[Any, int] = {}
-    last: dict[int, tuple[int, int]] = {}
-    """Group -> kind and end of its last kernel."""
+    last: dict[int, tuple[int, int]] = {}  # group -> kind and end of its last kernel
     turns: dict[int, list[list[int]]] = defaultdict(list)
-    current: dict[int, int] = {}
-    """GPU -> the group whose turn it is."""
+    current: dict[int, int] = {}  # GPU -> the group whose turn it is
     for piece in run.pieces("kernels", (*NAMES, "pid", "start_ns", "end_ns")):
         start, end = numbers(piece["start_ns"]), numbers(piece["end_ns"])
         own = {"rank": ranks.of_rows(piece.select(["pid", "device"]))} if ranks.several else {}

@@ -48,8 +48,7 @@ class Level:
 class Line:
     """A quantity of one case or kernel on one GPU."""
 
-    rows: tuple[Row, ...]
-    """The runs, the oldest first. Case, kernel, GPU, board and driver are those of each."""
+    rows: tuple[Row, ...]  # the runs, the oldest first. Case, kernel, GPU, board and driver are those of each.
     values: tuple[float, ...]
     conditions: str | None  # conditions under which ncu measured; None where the quantity does not depend on them
     levels: tuple[Level, ...]

@@ -19,8 +19,7 @@ Rows = list[dict[str, Any]]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 INK = "currentColor"
 FONT_PX = 12
-CHAR_PX = 6.6
-"""Mean width of a character at FONT_PX; labels are measured by it."""
+CHAR_PX = 6.6  # mean width of a character at FONT_PX; labels are measured by it
 NAME_PX, BAR_PX, GAP_PX = 18, 16, 12  # heights of a row's name, of its bar, and of the space below
 LONGEST_NAME = 80
 LEGEND_PX = 155  # width of a legend's column
@@ -255,14 +254,12 @@ def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
 
 HEIGHT = 400
 LABEL_PX = 14  # between the middles of two lines' names
-MOST_TICKS = 12
-"""Sizes that have a tick each; more have those of the logarithm."""
+MOST_TICKS = 12  # sizes that have a tick each; more have those of the logarithm
 NAMES_PX, KEY_PX = 290, 300
 """Most of the width that the lines' names have at the right, and, where it is narrow, in a key below."""
 NARROW = "width < 500"  # the plot of a phone
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
-Names = tuple[str, str]
-"""Name and unit of an axis; a count has no unit."""
+Names = tuple[str, str]  # name and unit of an axis; a count has no unit
 
 
 def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str, float]] = ()) -> Spec:

@@ -11,10 +11,8 @@ from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
 By = Literal["collective", "rank", "cause"]
 
-MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3
-"""That people are shown: those that cost most."""
-TELLING = 0.1
-"""Of the delay that recurs: what takes more of it and does not recur is told."""
+MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3  # that people are shown: those that cost most
+TELLING = 0.1  # of the delay that recurs: what takes more of it and does not recur is told
 MARKS, IDLE = "█▒w", "·"  # of a rank that computes, communicates and waits, and of one that does nothing
 TRACK_WORDS = len("rank 000  ")
 NOTE = (

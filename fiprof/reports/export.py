@@ -40,8 +40,7 @@ COPY_BYTES = 1 << 20
 ELSEWHERE = "write it elsewhere with --out"
 JSON_HEAD = b'{"schema":"export/1",'
 MARK_FILE = ".export"  # in a folder, with the mark that zips and traces have too
-APPLICATION_ID = 0x66697072
-"""The same in the header of SQLite: https://sqlite.org/fileformat.html#application_id."""
+APPLICATION_ID = 0x66697072  # the same in the header of SQLite: https://sqlite.org/fileformat.html#application_id
 ARCHIVE_FILES = ("catalogue.sqlite", "archive.id")
 RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)  # what ncu-ui and nsys-ui open
 ZIP_TIMES_S = (315532800 + 86400, 4354819200 - 86400)

@@ -17,8 +17,7 @@ HOW_TO_READ = (
     "stands at the instruction that could not issue; what it probably waits for is read from the straight-line code "
     "before it."
 )
-LEAST_SHARE = 0.0005
-"""Of the samples, that is shown: less is 0.0%."""
+LEAST_SHARE = 0.0005  # of the samples, that is shown: less is 0.0%
 MOST_LAUNCHES = 3  # groups of like launches that people are shown
 
 SHOWN = (

@@ -33,8 +33,7 @@ PAGE_ONLY = re.compile(r"^\[//\]: # \"page\"\n.*?^\[//\]: # \"end\"\n", re.MULTI
 """What stands on the page alone, between two comments: long tables to look things up in."""
 CONTENTS_LEVEL = 3  # headings up to this level stand in the table of contents
 FOLD_TARGET = "fold:"
-FOLD = f"[]({FOLD_TARGET})"
-"""In a heading whose section is folded on the page; the first ones are open."""
+FOLD = f"[]({FOLD_TARGET})"  # in a heading whose section is folded on the page; the first ones are open
 OPEN_FOLDS = 2
 SOURCE = "source:"  # target of a link that is no link but a number, whose title says where it comes from
 LONG_TABLE = 25  # rows from which a table scrolls in a box of its own
@@ -278,8 +277,7 @@ def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
     tokens = parser.parse(markdown)
     headings: list[tuple[int, str, str]] = []
     taken: dict[str, int] = {}
-    opened: list[tuple[int, str]] = []
-    """Level and end of each section that is not closed yet."""
+    opened: list[tuple[int, str]] = []  # level and end of each section that is not closed yet
     folds, number, after = 0, False, ""
     for index, token in enumerate(tokens):
         shown = None

@@ -29,8 +29,7 @@ from fiprof.text import escape_control
 MOST_GRAVE, MOST_OTHERS = 100, 20
 """Rows that people are shown: of what is slower or cannot be told, and of the rest. A comment on GitHub holds 65,536
 characters."""
-MOST_ANNOTATIONS = 10
-"""Annotations of one level that GitHub shows of a step; its documentation of workflow commands."""
+MOST_ANNOTATIONS = 10  # annotations of one level that GitHub shows of a step; its documentation of workflow commands
 
 DECIDED_BY = (
     Column("low_pct", "", "%", "", "Lower end of its interval; all cases' hold at once in 98 of 100 comparisons."),
@@ -68,8 +67,7 @@ BASELINES = (
     Column("set_at", meaning="When, ISO 8601 with offset."),
     Column("set_by", "by", meaning="user@host.", narrow=Narrow.BELOW),
 )
-FOR_PEOPLE = ("pair", "result", "interval", "short_commit", "count", "set")
-"""Keys of columns that programs do not get."""
+FOR_PEOPLE = ("pair", "result", "interval", "short_commit", "count", "set")  # keys of columns that programs do not get
 
 
 def _document(

@@ -39,14 +39,10 @@ from fiprof.text import escape_control, join_words, short_kernel, shorten
 if TYPE_CHECKING:
     import jinja2
 
-MOST_NAMED = 3
-"""Workloads or kernels that a title names."""
-MOST_DETAILS = 120
-"""Launches of a run that have panes: those with most time."""
-MOST_ROWS = 40
-"""Of a table in Markdown."""
-LONGEST_TITLE = 90
-"""Cells of a program's command in the title."""
+MOST_NAMED = 3  # workloads or kernels that a title names
+MOST_DETAILS = 120  # launches of a run that have panes: those with most time
+MOST_ROWS = 40  # of a table in Markdown
+LONGEST_TITLE = 90  # cells of a program's command in the title
 
 
 @dataclass(frozen=True)
@@ -56,14 +52,10 @@ class Report:
     title: str
     subtitle: str
     headline: str
-    warnings: tuple[str, ...]
-    """What makes the whole doubtful."""
-    data: dict[str, Any]
-    """All that the page shows, as JSON."""
-    parts: tuple[Section, ...]
-    """What happened in a program, and what is below."""
-    answer: Callable[[], Iterable[View]]
-    """What takes the time, for Markdown."""
+    warnings: tuple[str, ...]  # what makes the whole doubtful
+    data: dict[str, Any]  # all that the page shows, as JSON
+    parts: tuple[Section, ...]  # what happened in a program, and what is below
+    answer: Callable[[], Iterable[View]]  # what takes the time, for Markdown
     numbers: tuple[tuple[str, str, TracedNumber], ...]
     """Every number whose source is known: its section, how it is written there, and itself."""
 

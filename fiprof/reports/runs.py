@@ -14,8 +14,7 @@ from fiprof.model.manifest import CaseEntry, run_warning
 from fiprof.model.selection import Labels
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
-MOST_ROWS = 50
-"""Rows that people are shown: the newest, or the first in the order that was asked for."""
+MOST_ROWS = 50  # rows that people are shown: the newest, or the first in the order that was asked for
 MOST_WORKLOADS = 4  # workloads of a run that are named
 NONE = "no runs yet: fiprof collect makes one"
 NOTHING = "nothing fits: fiprof runs without filters lists what there is"

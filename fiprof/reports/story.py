@@ -19,10 +19,8 @@ from fiprof.text import escape_control, shorten
 MOST_ROWS, MOST_STEPS, MOST_REQUESTS = 20, 40, 6
 """Phases that people are shown: what takes most time, in order of time; steps; and requests: those with the longest
 TTFT, in order of arrival."""
-MOST_KERNELS, FIRST = 3, 3
-"""Of a layer, that are named; and rows of the program's verdict."""
-LONGEST_NAME = 60
-"""Cells."""
+MOST_KERNELS, FIRST = 3, 3  # of a layer, that are named; and rows of the program's verdict
+LONGEST_NAME = 60  # cells
 
 
 def document(

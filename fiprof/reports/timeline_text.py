@@ -49,8 +49,7 @@ def chart_cells(width: int) -> int:
     return min(max(width - len("kernels") - len("full block") - 4, CHART_CELLS[0]), CHART_CELLS[1])
 
 
-MOST_PHASES, MOST_KERNELS = 8, 12
-"""Cases, and kernels of each, that people are shown: what takes most time."""
+MOST_PHASES, MOST_KERNELS = 8, 12  # cases, and kernels of each, that people are shown: what takes most time
 
 
 def document(what: Timeline, *, most: bool = False) -> Document:

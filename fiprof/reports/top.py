@@ -31,8 +31,7 @@ DETAILS = BY_COPIES, BY_RANGES = "Copies", "NVTX ranges by the time of the kerne
 PROFILED = (
     "verdict: of the launches that ncu profiled; profiled: share of the kernel's time with their grids and blocks."
 )
-LONGEST_NAME = 200
-"""Cells of a range's name: PyTorch's operators can have their arguments in theirs."""
+LONGEST_NAME = 200  # cells of a range's name: PyTorch's operators can have their arguments in theirs
 HOW_IDLE = (
     "launching: the call was under way, or the work on its way; on the GPU: the call had long returned. host work: the "
     "launching thread was in no CUDA call; after waiting: a call before had waited until the GPU was done. outside "
@@ -197,8 +196,7 @@ def _profiled(parts: Sequence[Row]) -> str:
 COUNTED = re.compile(r"(\D*[^\d=])(\d+)(\D*)")
 """A name with one number that is no parameter's: ``step 12``, ``layer.3``."""
 FEWEST = 3  # names that differ in their number, from which on they are one row
-MOST_SHARE = 0.5
-"""Of the row's time: what has more stands by itself, as a first step often does."""
+MOST_SHARE = 0.5  # of the row's time: what has more stands by itself, as a first step often does
 SUMMED = ("count", "total_ns", "total_ms", "share")
 
 

@@ -31,8 +31,7 @@ _DETAILS = {
     "api": ("correlation", "status"),
 }  # fmt: skip
 MARK = b"export of fiprof: "  # in the header, as the file's name, so that an export replaces no other's file
-LEVEL = 5
-"""Of the compression: a third of the time of the highest, and a tenth larger."""
+LEVEL = 5  # of the compression: a third of the time of the highest, and a tenth larger
 
 
 def write(run: Run, path: Path) -> str:
@@ -81,8 +80,7 @@ def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
     origin_ns = min(starts, default=0)
     ends = (row["end_ns"] or row["start_ns"] for rows in (kernels, copies, calls, ranges) for row in rows)
     last_ns = max(ends, default=0)
-    processes: dict[str, int] = {}
-    """GPUs with their streams, and the program's processes with their threads -> number."""
+    processes: dict[str, int] = {}  # GPUs with their streams, and the program's processes with their threads -> number
     threads = itertools.count(1)
 
     def item(row: Row, category: str, name: str | None, details: Row) -> Row:

@@ -20,8 +20,7 @@ from fiprof.text import short_kernel
 SPARK_CELLS = 32
 SPARK = "▁▂▃▄▅▆▇█"
 MARK = "╎"  # before the first run at a new level
-LEAST_RANGE = 0.05
-"""Range of a line, over its value: less than this is drawn flat."""
+LEAST_RANGE = 0.05  # range of a line, over its value: less than this is drawn flat
 MOST_LINES = 50  # lines that a page shows, those that changed most
 MOST_ROWS = 20  # lines that people are shown in a table
 CHART_PX = 220

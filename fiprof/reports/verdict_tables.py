@@ -51,10 +51,8 @@ _CASES = (
 )
 
 MOST_ROWS = 20  # groups of launches, and cases that wait for the host, that people are shown
-MOST_OF_PROGRAM = 5
-"""Rows of a program's ranking that people are shown before its launches; ``fiprof top`` has more."""
-MOST_STEPS = 3
-"""Groups whose first step is shown whole; and whose evidence, where they were asked for."""
+MOST_OF_PROGRAM = 5  # rows of a program's ranking that people are shown before its launches; ``fiprof top`` has more
+MOST_STEPS = 3  # groups whose first step is shown whole; and whose evidence, where they were asked for
 MOST_RULES = 4  # of a launch, that people are shown
 
 

@@ -19,8 +19,7 @@ __all__ = ["Chart", "Column", "Document", "Narrow", "View", "view_of"]
 Format = Literal["table", "json", "csv", "md"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 
-Record = dict[str, Any]
-"""What has fields of its own: for programs only, in no table for people."""
+Record = dict[str, Any]  # what has fields of its own: for programs only, in no table for people
 
 Value = str | int | float | bool | Finding | TracedNumber | Record | tuple[str | Finding | Record, ...] | None
 """A cell. None is what was not measured; an enum or a finding is shown in words."""
@@ -43,19 +42,13 @@ class View:
     """A table with a heading, and the sentences and charts that belong to it."""
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
-    """Each as long as columns."""
+    rows: tuple[tuple[Value, ...], ...]  # each as long as columns
     title: str = ""
-    warnings: tuple[Sayable, ...] = ()
-    """What makes the numbers doubtful; before them."""
-    summary: tuple[Sayable, ...] = ()
-    """What the numbers say in words; before them too."""
-    notes: tuple[Sayable, ...] = ()
-    """How to read them; after them."""
-    folded: bool = False
-    """For looking into: folded under its title; without one it belongs to the view before."""
-    charts: tuple[Chart, ...] = ()
-    """On a page, before the table."""
+    warnings: tuple[Sayable, ...] = ()  # what makes the numbers doubtful; before them
+    summary: tuple[Sayable, ...] = ()  # what the numbers say in words; before them too
+    notes: tuple[Sayable, ...] = ()  # how to read them; after them
+    folded: bool = False  # for looking into: folded under its title; without one it belongs to the view before
+    charts: tuple[Chart, ...] = ()  # on a page, before the table
 
 
 @dataclass(frozen=True)
@@ -64,14 +57,10 @@ class Document:
 
     programs: View | Callable[[], View]
     """All of it in one table, for JSON and CSV; what makes it, where that takes time."""
-    shown: tuple[View, ...]
-    """For the terminal and Markdown."""
-    warnings: tuple[Sayable, ...] = ()
-    """About the whole, before everything."""
-    notes: tuple[Sayable, ...] = ()
-    """About the whole, after everything."""
-    further: Mapping[str, Any] = field(default_factory=dict)
-    """What JSON has beside the rows."""
+    shown: tuple[View, ...]  # for the terminal and Markdown
+    warnings: tuple[Sayable, ...] = ()  # about the whole, before everything
+    notes: tuple[Sayable, ...] = ()  # about the whole, after everything
+    further: Mapping[str, Any] = field(default_factory=dict)  # what JSON has beside the rows
 
     @cached_property
     def data(self) -> View:

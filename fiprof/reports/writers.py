@@ -94,10 +94,8 @@ class _Cells:
     column: Column
     values: list[str]
     right: bool
-    width: int
-    """Cells that it takes: as many as it wants at first."""
-    narrowest: int
-    """Cells that it keeps where there is no room."""
+    width: int  # cells that it takes: as many as it wants at first
+    narrowest: int  # cells that it keeps where there is no room
 
     @classmethod
     def of(cls, column: Column, values: Sequence[Value], room: int) -> _Cells:

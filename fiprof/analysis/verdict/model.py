@@ -119,8 +119,7 @@ class Bottleneck(NamedTuple):
 
     kind: Kind
     part: Part | None  # None where the kind says all
-    value: float
-    """Percent of time. Of latency: what the busiest resource leaves."""
+    value: float  # percent of time. Of latency: what the busiest resource leaves.
     comparison: Comparison | None = None  # the number itself; None for latency, which is the absence of the others
 
     @property

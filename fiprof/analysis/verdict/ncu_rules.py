@@ -25,8 +25,7 @@ class QuotedRule(NamedTuple):
     rule: str
     kind: str  # OPT, INF or WRN
     message: str  # its first sentences
-    speedup_kind: str | None
-    """``global``: of the kernel; ``local``: of the section's share. None without an estimate."""
+    speedup_kind: str | None  # ``global``: of the kernel; ``local``: of the section's share. None without an estimate.
     speedup_pct: float | None  # its estimate of the time that could be saved, percent
     rejected: Finding | None = None  # why it is no step; None where it is one, or may be
 

@@ -26,8 +26,7 @@ class Section:
     anchor: str
     title: str
     blocks: tuple[View | Code, ...] = ()
-    folded: bool = False
-    """For looking things up: folded until a link leads into it."""
+    folded: bool = False  # for looking things up: folded until a link leads into it
 
 
 def said(*texts: Sayable) -> View:
@@ -50,8 +49,7 @@ class Ink:
     """Writes values as JSON and remembers where each number comes from."""
 
     def __init__(self) -> None:
-        self.section = "answer"
-        """Where in the report the next numbers stand."""
+        self.section = "answer"  # where in the report the next numbers stand
         self.numbers: list[tuple[str, str, TracedNumber]] = []
         """Section, text as it is written there, and the number with its source."""
         self._sources: dict[str, int] = {}

@@ -33,13 +33,10 @@ from fiprof.reports.run_report.ink import Ink, said, significant
 from fiprof.reports.view import Column, View
 from fiprof.text import escape_control
 
-MOST_SOURCES, MOST_INSTRUCTIONS = 24, 60_000
-"""Launches whose instructions are in the page, and all of these together."""
-MOST_RAW = 16
-"""Launches whose every counter is in the page, by ncu's names; of others those that fiprof reads."""
+MOST_SOURCES, MOST_INSTRUCTIONS = 24, 60_000  # launches whose instructions are in the page, and all of these together
+MOST_RAW = 16  # launches whose every counter is in the page, by ncu's names; of others those that fiprof reads
 SCATTERED = 1.05  # sectors a request over the ideal ones, from which they are told
-SMALLEST_STALL, SMALLEST_MEDIAN = 0.002, 0.01
-"""Share of a reason that is shown, of the launch and as the run's median."""
+SMALLEST_STALL, SMALLEST_MEDIAN = 0.002, 0.01  # share of a reason that is shown, of the launch and as the run's median
 LEAST_FOLLOWED = 0.0005  # of the samples, at an instruction whose cause is searched
 JUMPS = ("BRA", "JMP", "BSSY", "CALL", "WARPSYNC")
 

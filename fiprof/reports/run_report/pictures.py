@@ -17,12 +17,9 @@ from fiprof.reports import colours
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.text import escape_control, shorten
 
-MOST_POINTS = 600
-"""Of a picture; of more steps the longest of every few are drawn."""
-TOO_LONG = 4.0
-"""Times the usual step of the phase with most steps, from which one is drawn at the upper edge."""
-LONGEST_NAME = 90
-"""Cells of a step's name."""
+MOST_POINTS = 600  # of a picture; of more steps the longest of every few are drawn
+TOO_LONG = 4.0  # times the usual step of the phase with most steps, from which one is drawn at the upper edge
+LONGEST_NAME = 90  # cells of a step's name
 
 Picture = dict[str, Any]
 """``title``, what ``x`` and ``y`` are; ``groups`` with name, colour, flat ``xy`` and a word of each point (a line

@@ -25,16 +25,14 @@ from fiprof.text import functor, kernel_identity, short_kernel, shorten
 
 OF_KERNELS = {Waste.KERNEL, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
 """What kernels take, which have rows of their own."""
-MOST_ROWS = 300
-"""Of a run: those with most time."""
+MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
 MOST_SHAPES = 12  # of a program's kernel, that are told one by one
 BY_DESIGN = {"flops", "dram_reads", "dram_writes"}
 """Checks of a cost model: padded tiles count more operations, and what stays in L2 counts fewer bytes."""
 TIMED = {"nsys_vs_plain", "spread", "ncu_vs_nsys", "sm_clock", "profiled"}
 """Checks of a time; others are about what limits the launch."""
-USES = {"compute": Kind.COMPUTE, "DRAM": Part.DRAM, "L2": Part.L2, "issue": Part.ISSUE_SLOTS}
-"""Bars of a row's pane."""
+USES = {"compute": Kind.COMPUTE, "DRAM": Part.DRAM, "L2": Part.L2, "issue": Part.ISSUE_SLOTS}  # bars of a row's pane
 IDLE_GREYS = ("#8b939c", "#a3aab2", "#777f88", "#b4bac1", "#6a727b", "#959da5", "#838b94", "#9aa2aa")
 LIMIT_COLOURS = {
     Kind.COMPUTE: "#5d3dff", Kind.MEMORY: "#2a6f63", Kind.LATENCY: "#a54a1d", Spent.NOT_PROFILED: colours.DARK_GREY,
@@ -46,32 +44,21 @@ LIMIT_COLOURS = {
 @dataclass
 class Row:
     measured: Analyses
-    kind: str
-    """kernel, collective, or of a program idle, copies or startup."""
+    kind: str  # kernel, collective, or of a program idle, copies or startup
     name: str
-    total_us: float
-    """In an iteration of its case; of a program in all."""
-    label: str = ""
-    """Tells it from others of its name; empty where it need not."""
-    share: float = 0.0
-    """Of the time of all rows of the run, or of a program's wall time, 0 to 1."""
-    count: float = 0
-    """Executions in an iteration; of a program in all."""
-    time: TracedNumber | float | None = None
-    """Of one execution, µs: the median under nsys, else of ncu's launches."""
-    case: str = ""
-    """Case id; empty outside the cases."""
+    total_us: float  # in an iteration of its case; of a program in all
+    label: str = ""  # tells it from others of its name; empty where it need not
+    share: float = 0.0  # of the time of all rows of the run, or of a program's wall time, 0 to 1
+    count: float = 0  # executions in an iteration; of a program in all
+    time: TracedNumber | float | None = None  # of one execution, µs: the median under nsys, else of ncu's launches
+    case: str = ""  # case id; empty outside the cases
     kernel: str = ""
-    group: Group | None = None
-    """Its launches under ncu; None where ncu profiled none."""
-    others: tuple[Group, ...] = ()
-    """Launches of other shapes that are in this row."""
+    group: Group | None = None  # its launches under ncu; None where ncu profiled none
+    others: tuple[Group, ...] = ()  # launches of other shapes that are in this row
     spread: TracedNumber | None = None
-    about: tuple[str, ...] = ()
-    """Sentences about it, where no launch has a verdict."""
+    about: tuple[str, ...] = ()  # sentences about it, where no launch has a verdict
     full: str = ""
-    advice: Step | None = None
-    """Of a program: what to do about it, with what that saves of the program."""
+    advice: Step | None = None  # of a program: what to do about it, with what that saves of the program
 
     @property
     def title(self) -> str:
@@ -209,12 +196,10 @@ class Rows:
 
     rows: tuple[Row, ...]
     left_out: int = 0
-    top: Top | None = None
-    """Of a program."""
+    top: Top | None = None  # of a program
     wall: tuple[tuple[str, float, str], ...] = ()
     """Of a program: what its GPUs' time went into, as words, share and colour."""
-    window: TracedText | None = None
-    """Of a program: the part that this is about, and what came before."""
+    window: TracedText | None = None  # of a program: the part that this is about, and what came before
     window_us: float = 0.0
 
 

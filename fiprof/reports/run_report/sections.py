@@ -32,11 +32,9 @@ from fiprof.reports.view import Column, Value, View
 from fiprof.text import escape_control, shorten
 
 LONGEST_VALUE = 160  # cells
-MOST_CASES = 60
-"""Rows of a table: the cases with most kernel time."""
+MOST_CASES = 60  # rows of a table: the cases with most kernel time
 MOST_NAMED = 4  # launches or cases that a row names
-MOST_KERNELS = 20
-"""That several runs are compared by: those with most time in any of them."""
+MOST_KERNELS = 20  # that several runs are compared by: those with most time in any of them
 ENVIRONMENT = {
     "the GPU": ("gpu", "name"),
     "the driver": ("gpu_state", "before", "driver"),
@@ -113,11 +111,9 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
 
 # What parameters do
 
-MOST_PAIRS = 16
-"""Of a table: the largest differences."""
+MOST_PAIRS = 16  # of a table: the largest differences
 FEWEST_CASES = 4  # of a workload, for which a map says more than a list
-MOST_MAPS = 4
-"""Of a workload: one for each combination of the parameters that are no axis and no option."""
+MOST_MAPS = 4  # of a workload: one for each combination of the parameters that are no axis and no option
 
 OPTIONS = (
     Column("parameter", "parameter"), Column("where", "at"), Column("low", "slower"), Column("high", "faster"),

@@ -128,8 +128,7 @@ class _Track:
         self.start, self.end, self.labels = start, end, labels
         self.count = self.total = 0
         self.parts: list[tuple[Ints, Ints, Ints]] = []
-        self.bins: dict[int, Any] = {}
-        """Label -> ns in each bin."""
+        self.bins: dict[int, Any] = {}  # label -> ns in each bin
 
     def add(self, starts: Ints, ends: Ints, who: Ints) -> None:
         """More pieces, with the places of their labels."""
@@ -198,8 +197,7 @@ def _gathered(
     kinds, places = Kinds(), Kinds()
     labels: list[int | str] = []
     of_label: dict[int | str, int] = {}
-    of_kind: list[int] = []
-    """Kind -> place in ``labels``."""
+    of_kind: list[int] = []  # kind -> place in ``labels``
     for piece in run.pieces(table, ("start_ns", "end_ns", *keys, *said)):
         starts, ends = numbers(piece["start_ns"]), numbers(piece["end_ns"])
         inside = ends > starts
