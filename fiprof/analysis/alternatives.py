@@ -176,9 +176,6 @@ def of_cases(cases: Iterable[CaseResult]) -> dict[str, Alternative]:
     }
 
 
-# A run's
-
-
 @once
 def of_run(run: Run) -> Mapping[str, Alternative]:
     """Case id -> its fastest alternative in the run; only cases that have one."""

@@ -79,10 +79,8 @@ class Analyses:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """What nsys saw, every phase."""
         return timeline(self.run, phase="all")
 
     @cached_property
     def figures(self) -> OfRun[LaunchFigures, CaseEntry]:
-        """What ``fiprof show`` shows."""
         return show(self.run, wanted=self.shown)

@@ -95,9 +95,6 @@ def made(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch 
     return Check(name, passed, value, low, high, row["unit"], values=found, **of)
 
 
-# About the run
-
-
 def other_processes(run: Run) -> CheckValues:
     """Whether something else was on the GPU before or after the run. processes: what, without the program's own."""
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
@@ -107,9 +104,6 @@ def other_processes(run: Run) -> CheckValues:
     own = {f"{tables.own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
     others = tuple(sorted({process for processes in known for process in processes} - own))
     return {"value": len(others), "processes": others}
-
-
-# About a case
 
 
 def reference(run: Run, case: CaseEntry) -> CheckValues:
@@ -185,9 +179,6 @@ def dram_writes(run: Run, case: CaseEntry) -> CheckValues:
     if case.bytes_written * DRAM_LOW <= l2_bytes:
         return "fits_in_l2"
     return {"value": written / case.bytes_written, "low": DRAM_LOW - l2_bytes / case.bytes_written}
-
-
-# About a launch
 
 
 def ncu_vs_nsys(run: Run, launch: Row) -> CheckValues:
@@ -310,9 +301,6 @@ LAUNCH_CHECKS = (ncu_vs_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
 TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks)
 
 
-# All of a run
-
-
 def evaluate(run: Run) -> list[Check]:
     """Every check: those about the run, then about each case, then about each launch."""
     of_run = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
@@ -377,9 +365,6 @@ def _check(row: dict[str, Any]) -> Check:
     if not check.finding.values.keys() >= set(re.findall(r"{(\w+)", check.finding.words)):
         raise ValueError
     return check
-
-
-# What is said of them
 
 
 def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:

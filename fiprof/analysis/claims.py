@@ -241,7 +241,6 @@ class Result:
     absence: Finding | None = None
 
     def counted(self, outcome: Outcome) -> int:
-        """Tests with this outcome."""
         return sum(item.outcome is outcome for item in self.tested)
 
     @property
@@ -320,8 +319,6 @@ def results(study: Study) -> tuple[Result, ...]:
     )
 
 
-# Choices
-
 MOST_EXCEPTIONS = 4  # cases that a recommendation excepts by name; more are counted
 WORTH = 1 + WORTH_CHANGING / 100  # a ratio below it is no reason to choose, however sure it is
 
@@ -353,7 +350,6 @@ class Chosen:
 
     @property
     def median(self) -> float:
-        """Median gain over the pairs."""
         return median(ratio.value for _, ratio in self.group)
 
     def counted(self, direction: Direction) -> int:

@@ -376,9 +376,6 @@ def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, ce
         yield {"start_us": begin / 1e3, "end_us": end / 1e3, "tracks": tracks, "number": number}
 
 
-# What each rank did when
-
-
 class Activity:
     """What the ranks of a run did, all times on the first trace's clock: disjoint intervals of each rank, by start."""
 

@@ -46,7 +46,6 @@ class Clock(NamedTuple):
 
     @property
     def furthest_ns(self) -> float:
-        """The largest shift."""
         return max(self.shifts_ns, key=abs)
 
     def to_first(self, times: Ints) -> Ints:

@@ -180,8 +180,6 @@ def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
     return replace(kernels, **found)
 
 
-# The kernels of a collective
-
 SAME_TIME_NS = 50_000
 """Clocks of two GPUs of a machine differ by less: ends of a two-GPU all-reduce were seen 12 µs apart (H200)."""
 HEAD = 64  # first kernels of a rank, by which the offset of its clock is found
@@ -316,8 +314,6 @@ def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Rank
             group.append(column)
     return groups
 
-
-# Clocks
 
 SYMMETRIC = (Op.ALL_REDUCE, Op.ALL_GATHER, Op.REDUCE_SCATTER)
 """They end on all ranks nearly together; NCCL's barriers are all-reduces."""

@@ -32,7 +32,6 @@ MODEL_DIFFERS = 0.10
 """Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
 EXAMPLE = "docs/packs.md describes such files"
 
-# Expectations
 
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
@@ -152,8 +151,6 @@ def check_workloads(expectations: Expectations, workloads: Collection[str]) -> N
             remedy = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(workloads))}"
             raise FiprofError(f"the family {family.name} is for the workload {name!r}, which is not known", remedy)
 
-
-# Compared with what was measured
 
 COLUMNS = (
     Column("case", meaning="Case id; null outside the cases' ranges."),

@@ -57,7 +57,6 @@ class HostTimes(NamedTuple):
 
 @once
 def host_times(run: Run) -> HostTimes:
-    """What the run's threads did."""
     if not run.row_count("host_samples"):
         return HostTimes((), {})
     table = run.table("host_samples", COLUMNS)

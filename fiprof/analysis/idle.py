@@ -143,7 +143,6 @@ def parts(run: Run, *, within_steady: bool = True) -> dict[int, Activity]:
 
 
 def outside(run: Run) -> dict[int, Activity]:
-    """What each GPU did outside its steady part."""
     return {device: other for device, (_, other) in run.once(_measured).items()}
 
 
@@ -244,7 +243,6 @@ class _Gpu:
         return inside, other
 
     def _explain(self, starts: Ints, ends: Ints, calls: Ints) -> None:
-        """The gaps before the next kernels and copies."""
         if not len(starts):
             return
         if (starts[1:] < starts[:-1]).any():
@@ -261,7 +259,6 @@ class _Gpu:
             self.host.explain(begins, stops, calls[rows], further[rows], part)
 
     def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
-        """Count the time of each stream's kernels."""
         labels = self.tiles.at(starts)
         for label, part in enumerate(self.parts):
             if (here := labels == label).any():

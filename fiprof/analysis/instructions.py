@@ -72,7 +72,6 @@ _FAMILIES = {opcode: family for family in Family for opcode in family.opcodes}
 
 @functools.lru_cache(1 << 15)
 def family(line: str) -> Family:
-    """What a line of SASS is for."""
     found = parse(line)
     known = _FAMILIES.get(found.opcode, Family.OTHER)
     if known is Family.PACKED:
@@ -131,7 +130,6 @@ class Listing:
 
     @functools.cached_property
     def total(self) -> int:
-        """Samples of the launch."""
         return sum(self.samples)
 
     def _counts(self, column: str) -> list[int]:

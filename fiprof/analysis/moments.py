@@ -248,7 +248,6 @@ class Moments:
         return found[:, np.argsort(found[0], kind="stable")]
 
     def launched(self, wanted: set[int]) -> dict[int, Launched]:
-        """The kernels of some moments."""
         chosen, found, known = np.isin(np.arange(self.count), [*wanted]), list[tuple[Ints, ...]](), dict[str, int]()
         pieces = self._kernels("pid", "captured_tid", "captured_ns", "grid") if wanted else ()
         for names, name, starts, ends, of, rows, further in pieces:

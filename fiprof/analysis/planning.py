@@ -36,7 +36,7 @@ GPU, of one. layer_us: a run() of the case, or the range that repeats beside it.
 
 
 def plans(run: Run) -> list[Row]:
-    """Rows of PLANS; none where nothing says that it plans. Raises FiprofError for a table that cannot be read."""
+    """Rows of PLANS; none where nothing says that it plans."""
     timed = any("host_us" in plain.plan for plain in run.baseline.values())
     traced = run.has("ranges") and (timed or run.of_program or run.imported)
     found = {row["planned"]: row for row in _traced(run)} if traced else {}

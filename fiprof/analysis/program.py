@@ -115,7 +115,6 @@ class Program:
     startup: Finding | None  # what came before, and why it took so long; None where all is one part
 
     def fields(self) -> Row:
-        """For JSON."""
         rows = [
             {column.key: row[column.key] for column in RANKING}
             | {"step": row["step"].fields() if row["step"] else None}

@@ -76,12 +76,10 @@ class Work(NamedTuple):
 
     @property
     def tensor(self) -> bool:
-        """Whether the tensor cores did it."""
         return self.kind.startswith("tensor")
 
     @property
     def share(self) -> float | None:
-        """Share of the peak."""
         return ratio(self.ops_per_second, self.peak_ops_per_second)
 
 
@@ -97,7 +95,6 @@ class MemoryRoof(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Share of the peak."""
         return self.bytes_per_second / self.peak_bytes_per_second
 
 

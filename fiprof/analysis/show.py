@@ -68,12 +68,10 @@ class LaunchFigures:
 
     @property
     def duration_us(self) -> float | None:
-        """Duration by ncu."""
         return DURATION.of(self.row)
 
     @property
     def nsys_duration_us(self) -> float | None:
-        """Median duration under nsys."""
         return self.nsys.median_us if self.nsys else None
 
     @property

@@ -57,7 +57,6 @@ class Steady:
     inside: float = 0.0  # share of the kernels' time launched inside its ranges, not between them
 
     def holds(self, moments: Ints) -> Any:
-        """Whether each moment lies in it."""
         return Stretches(self.begins, self.ends, np.zeros(len(self.begins), int)).at(moments) != NOTHING
 
     @property
@@ -67,13 +66,12 @@ class Steady:
 
 
 def whole() -> Steady:
-    """All that a GPU did."""
     return Steady(By.WHOLE, np.array([LONG_AGO]), np.array([FOREVER]))
 
 
 @once
 def steady(run: Run) -> dict[int, Steady]:
-    """The steady part on each GPU (-1 where the trace does not say which). Raises FiprofError for unreadable tables."""
+    """The steady part on each GPU (-1 where the trace does not say which)."""
     of_device: dict[int, Steady] = {}
     pids: dict[int, list[int]] = {}
     for rank in ranks_of(run).all:

@@ -106,7 +106,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     """What happened on one GPU: that of a rank, or of the first row of the program's verdict. kv_bytes: of a token in
     the KV cache, where the program's ranges and marks do not say it (``kv_bytes_per_token 32768``).
 
-    Raises FiprofError for a run of cases, where this rank is not there, or for a table that cannot be read.
+    Raises FiprofError for a run of cases, or where this rank is not there.
     """
     if run.cases and not (run.of_program or run.imported):
         raise FiprofError(
@@ -292,7 +292,6 @@ def _doing(host: Floats) -> tuple[Finding, ...]:
 
 
 def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
-    """All moments, with what each says of itself."""
     slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
     paces, paced = Counter[int](), {each.values["place"] for each in surprising if each.kind == "pace"}
     counts, made, host = np.bincount(moments.group), list[Step](), host_times(moments.run)

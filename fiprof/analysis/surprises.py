@@ -259,7 +259,6 @@ def paced(
 
 
 def _where(moments: Moments, place: int) -> dict[str, Any]:
-    """Which step it is, and when."""
     of = moments.names[moments.group[place]].text
     return {"what": short_name(moments.name(place)), "of": of, "at_ms": int(moments.from_[place]) / 1e6}
 

@@ -305,9 +305,6 @@ def _levels(sampled: Samples | None, edges: Any) -> Iterable[Track]:
                 yield name, cells, largest
 
 
-# What happens beside the kernels: copies, CUDA calls, and allocations of device memory
-
-
 def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
     """Copies by phase, case, rank and GPU: starts and ends; and those of a kind together, the longest time first."""
     ranks, kinds = ranks_of(run), Kinds()
@@ -378,9 +375,6 @@ def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]
         times.append(time_ns)
         totals.append(total)
     return found
-
-
-# What is missing, and what is doubtful
 
 
 def _missing(

@@ -45,9 +45,6 @@ def thread_keys(pids: Ints, tids: Ints) -> Ints:
     return keys
 
 
-# NVTX ranges
-
-
 @dataclass(frozen=True)
 class Phases(Sequence[str]):
     """The program's NVTX ranges: push/pop, of its own domains.
@@ -210,9 +207,6 @@ def marks(run: Run) -> Marks:
     )
 
 
-# CUDA calls
-
-
 class Calls:
     """The CUDA calls of a run, by their row in ``api``; each column is read when it is first asked for."""
 
@@ -312,7 +306,6 @@ class Calls:
 
 
 def calls(run: Run) -> Calls:
-    """The CUDA calls, read once."""
     return run.once(Calls)
 
 

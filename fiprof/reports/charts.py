@@ -57,7 +57,6 @@ def tip(title: str, rows: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def text(name: str) -> str:
-    """A name as a chart shows it."""
     return shorten(escape_control(name), LONGEST_NAME)
 
 
@@ -96,7 +95,6 @@ def keyed(palette: Mapping[str, str], legend: Spec | None) -> Spec:
 
 
 def _legend(names: Sequence[str], symbol: str = "square", column_px: int = LEGEND_PX) -> Spec:
-    """A legend below, in as many columns as fit."""
     columns = {"expr": f"max(1, floor(width / {column_px}))"}
     look = {"symbolType": symbol, "labelLimit": column_px - 20, "columns": columns}
     return {"title": None, "values": list(names), **look}

@@ -105,7 +105,6 @@ def summary(what: Comm) -> str:
 
 
 def _doing(row: Row) -> str:
-    """What a rank did, in words."""
     return worded(doing_words(row["doing"], row["doing_name"], row["range"]))
 
 

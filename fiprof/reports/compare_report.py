@@ -50,9 +50,6 @@ Contribution = tuple[str, float, Mapping[str, str]]
 """Name of a part of a change, how much longer side B takes for it, and what else stands beside the mouse."""
 
 
-# The whole
-
-
 def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
     """Tables and charts for people; for programs every number in rows of one form.
 
@@ -63,7 +60,6 @@ def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETA
 
 
 def rows(found: RunComparison) -> View:
-    """The one table, for programs."""
     cells = ([getattr(each, column.key) for column in COLUMNS] for each in found.changes())
     return View(
         COLUMNS, tuple(tuple(each.value if isinstance(each, TracedNumber) else each for each in row) for row in cells)
@@ -157,9 +153,6 @@ def _contributions(title: str, items: Sequence[Contribution], unit: str, caption
     drawn = sorted(items, key=lambda item: -abs(item[1]))
     caption = caption or "How much longer side B takes for each part."
     return Chart(title, lambda: charts.contributions(drawn, unit), caption)
-
-
-# Tables
 
 
 def _cases(found: RunComparison, most: int | None) -> View:
@@ -288,9 +281,6 @@ def _factors(of: KernelChange, *, chart: bool) -> View:
 
 def _count(value: float) -> float | str:
     return value if value < 1000 else f"{value:,.0f}"
-
-
-# Tables of a program
 
 
 def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]:

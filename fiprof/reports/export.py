@@ -110,11 +110,7 @@ def _is_export(out: Path, target: str) -> bool:
     return False
 
 
-# Tables
-
-
 def _readers(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, tables.Reader]]:
-    """The run's tables, one after the other."""
     names = [name for name in TABLES if run.has(name)]
     if not names:
         raise FiprofError(f"{run.manifest.name} has no tables", "fiprof parse makes them from the raw files")
@@ -230,9 +226,6 @@ def _sqlite(run: Run, path: Path, tell: Callable[[str], None]) -> None:
                     database.executemany(insert, zip(*map(finite, piece.columns), strict=True))
     except sqlite3.Error as error:
         raise FiprofError(f"the database cannot be written: {error}", f"is the disk full? {ELSEWHERE}") from error
-
-
-# The report on disk, and the bundle that can be sent
 
 
 def render(made: Report, suffixes: Sequence[str]) -> dict[str, str]:

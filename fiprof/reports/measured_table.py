@@ -98,9 +98,6 @@ def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase],
             yield finding("slow_clock", words, case=label(case), count=case.slow_clock_rounds)
 
 
-# Two sides
-
-
 def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
     """A row a case, how sure it is, and how many processes would decide it. cases: those of the run's manifest."""
     of_a, of_b = (
@@ -156,9 +153,6 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         ),
         charts=(drawn,),
     )
-
-
-# The gate
 
 
 def gate_document(found: Gate, *, every: bool = False) -> Document:
@@ -224,7 +218,6 @@ def why(found: Gate) -> str:
 
 
 def _sides(found: Gate) -> str:
-    """What was measured, and how."""
     a, b = found.comparison.a, found.comparison.b
     short = a.commit[:SHORT_COMMIT] if a.commit else ""
     before = a.spec.replace(a.commit, short) if a.commit else a.spec
@@ -358,9 +351,6 @@ def annotation(level: str, title: str, text: str) -> str:
     """What GitHub shows on the page of a workflow's run, escaped as actions/toolkit does it."""
     title, text = (escape_control(each).replace("%", "%25") for each in (title, text))
     return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{text}"
-
-
-# Baselines
 
 
 def baselines(

@@ -168,9 +168,6 @@ def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
         yield from show.document(measured.figures, measured.run, sections=(), most=MOST_ROWS).shown[-1:]
 
 
-# What the run is, and what makes it doubtful
-
-
 def _program(run: Run) -> str:
     """The command in short, from the program's file on; of an imported run its first file."""
     command, files = (run.environment("program", each) or () for each in ("command", "files"))
@@ -211,12 +208,8 @@ def _doubts(run: Run, told: bool) -> Iterator[str]:
         yield from map(worded, missing(run))
 
 
-# Templates
-
-
 @functools.cache
 def environment() -> jinja2.Environment:
-    """The templates of the reports."""
     import jinja2
     from markupsafe import Markup
 

@@ -81,7 +81,6 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
 
 
 def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
-    """All that programs get of a launch."""
     works: dict[str, Work | None] = {work.kind: work for work in item.works}
     tensor = [work for work in item.works if work.tensor]
     works["tensor"] = max(tensor, key=lambda work: work.ops, default=None)
@@ -163,8 +162,6 @@ def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:
             "--set full): there, the compute roofs are those of the tensor cores alone."
         )
 
-
-# In characters
 
 CHART_COLUMNS, CHART_ROWS = 100, 22
 AXIS = 8  # cells left of the plot

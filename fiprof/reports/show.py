@@ -24,8 +24,6 @@ from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
 
 
-# The columns of launches
-
 RANK = (Column("rank", "rank"),)
 TIMED = (*TIMES, Column("nsys_spread", "spread", spec=".1%"), Column("grid", "grid"), Column("block", "block"))
 IN_LOOP = Column("case_dram_floor_pct", "in loop", "DRAM %", ".0f")
@@ -121,8 +119,6 @@ def _figure(item: LaunchFigures, key: str) -> Value:
     return found
 
 
-# Cases
-
 CASE_TIMES = (
     (case_quantities.PLAIN, "plain", ",.2f", Narrow.WRAP),
     (case_quantities.PLAIN_SPREAD, "spread", ".1%", Narrow.WRAP),
@@ -187,8 +183,6 @@ def planning(rows: Sequence[Mapping[str, Value]]) -> View:
     kept = [column for column in PLANS if any(row[column.key] is not None for row in rows)]
     return view_of(kept, rows, title="plan() and run()", notes=(note,))
 
-
-# The document
 
 Group = Alike[LaunchFigures]
 

@@ -70,7 +70,6 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
 
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
-    """The phases in order of time."""
     told = [row for row in what.rows("happened") if row["share"] is not None]
     longest = sorted(told, key=lambda row: -row["total_ms"])[:most]
     kept = [row for row in told if row in longest and (most is None or row["share"] >= SHOWN)]

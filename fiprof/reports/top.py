@@ -116,7 +116,6 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         return view_of(needed, map(short_range, rows), **texts)
 
     def rest(rows: Sequence[Row], text: str, places: int, **values: Any) -> tuple[str, ...]:
-        """What is said of the rows that are left out."""
         left_out = rows[len(rows[:most]) :]
         share = sum(row["share"] for row in left_out) / max(places, 1)
         return (say(text, count=len(left_out), share=share, **values),) if left_out else ()
@@ -152,7 +151,6 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
 
 
 def _places(rows: Sequence[Row]) -> int:
-    """Ranks or GPUs, each with shares of its own."""
     return len({(row["rank"], row["device"]) for row in rows})
 
 

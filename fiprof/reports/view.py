@@ -64,7 +64,6 @@ class Document:
 
     @cached_property
     def data(self) -> View:
-        """All of it in one table."""
         return self.programs() if callable(self.programs) else self.programs
 
 

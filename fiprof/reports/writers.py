@@ -73,7 +73,6 @@ class _Pen(NamedTuple):
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colour and text else text
 
     def said(self, texts: Iterable[Sayable], style: str = "", before: str = "") -> list[str]:
-        """Sentences, each wrapped."""
         lines = [line for said in texts for line in wrap(escape_control(before + worded(said)), self.width)]
         return [self.style(line, style) for line in lines] if style else lines
 
@@ -289,7 +288,6 @@ def _json_value(value: Any) -> Any:
 
 
 def _csv(view: View) -> str:
-    """The rows under their keys."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.key for column in view.columns])

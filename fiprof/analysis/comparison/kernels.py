@@ -90,9 +90,6 @@ class Change:
         return self.accounts_us or 0.0
 
 
-# The kernels of one side
-
-
 @dataclass(frozen=True)
 class SideKernel:
     """A kernel of one side: of a case the mean of an iteration's executions, of a program all of the trace."""
@@ -111,7 +108,6 @@ class SideKernel:
 
     @property
     def mean_us(self) -> float | None:
-        """Mean time of an execution under nsys."""
         return None if self.nsys_us is None or not self.count else self.nsys_us / self.count
 
 
@@ -184,9 +180,6 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
         ordered = sorted(max(shapes.values(), key=total_us), key=lambda launch: launch.duration_us or 0.0)
         found[key] = replace(known, ncu_us=total_us(group) / profiled, launch=ordered[(len(ordered) - 1) // 2])
     return list(found.values())
-
-
-# Which is which
 
 
 class Match(Worded):
@@ -295,9 +288,6 @@ def kernel_changes(a: Sequence[SideKernel], b: Sequence[SideKernel]) -> list[Ker
 
     found = [KernelChange(match, x, y, us(y) - us(x)) for x, y, match in pair_kernels(a, b)]
     return sorted(found, key=lambda each: (-abs(each.us), -us(each.shown), each.shown.kernel_full))
-
-
-# What explains a change
 
 
 def explained(changes: Sequence[KernelChange], a: Run, b: Run, most: int) -> list[KernelChange]:

@@ -104,9 +104,6 @@ def read_comparison(folder: Path) -> MeasuredComparison:
     return json_file.read(folder / COMPARISON, MeasuredComparison, "restore it from a copy", makes=makes)
 
 
-# The gate
-
-
 class Decision(Worded):
     """What is said of a case, the gravest first."""
 

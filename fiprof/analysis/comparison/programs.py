@@ -217,9 +217,6 @@ def _totals(
         yield key, (a_ns / 1e3, b_ns / 1e3), (a_count, b_count)
 
 
-# In sentences
-
-
 def program_summary(of: ProgramComparison) -> Iterator[str]:
     """How the time of the GPUs changed, and what accounts for it."""
     a_ms, b_ms, ms = (value / 1e3 for value in (of.window.a, of.window.b, of.window.us))
@@ -263,7 +260,6 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
 
 
 def program_warnings(of: ProgramComparison) -> tuple[Finding, ...]:
-    """What makes it doubtful."""
     if of.common >= LITTLE_IN_COMMON:
         return ()
     words = "only {share:.0%} of the kernels' time is in kernels that both sides have: these are different programs"

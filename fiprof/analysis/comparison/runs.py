@@ -38,8 +38,6 @@ with another."""
 MORE_TIMES = (WALL, BUSY, WAITING)
 TIMED_BY = {PLAIN.key: "without a profiler", NSYS.key: "under nsys", NCU.key: "under ncu"}
 
-# Conditions
-
 
 class Weight(Worded):
     """What a difference does to a comparison, the gravest first; it is the id of the finding, and words it."""
@@ -101,8 +99,6 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: list(Weight).index(Weight(each.kind))))
 
 
-# Which case is which
-
 CasePair = tuple[CaseEntry, CaseEntry]
 """A case of either side with the same parameters, but for those that make the sides."""
 
@@ -147,9 +143,6 @@ def pair_cases(
     pairs = [(case, paired[case.id]) for case in a if case.id in paired]
     done = {case.id for _, case in pairs}
     return pairs, [case for case in a if case.id not in paired], [case for case in b if case.id not in done]
-
-
-# What changed
 
 
 @dataclass(frozen=True)
@@ -230,7 +223,6 @@ class RunComparison:
 
     @property
     def confidence(self) -> Finding:
-        """How sure the differences are."""
         if self.same_run:
             return finding("same_run", "Both sides are the same run.")
         drift = (
@@ -322,9 +314,6 @@ def compare(
     )
 
 
-# The answer in sentences
-
-
 def summary(found: RunComparison) -> Iterator[str]:
     """The answer: what changed, why, how sure that is, and what to measure."""
     if found.cases:
@@ -358,7 +347,6 @@ def summary(found: RunComparison) -> Iterator[str]:
 
 
 def case_change(case: CaseChange) -> str:
-    """How its time changed, with the times."""
     if case.time is None:
         return say("{case}: no tool timed it on both sides.", case=case.label)
     values = {"case": case.label, "a": case.time.a, "b": case.time.b, "by": TIMED_BY[str(case.time.item)]}

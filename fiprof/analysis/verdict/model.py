@@ -93,7 +93,6 @@ class Comparison(NamedTuple):
         return self.threshold is not None and self.value >= self.threshold
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
         test = threshold = origin = None
         if self.threshold is not None:
             test = "at_least" if self.reached else "below"
@@ -124,11 +123,9 @@ class Bottleneck(NamedTuple):
 
     @property
     def finding(self) -> Finding:
-        """What its title is made from."""
         return named(self.kind, self.part)
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
         return {"kind": self.kind.value, "part": plain(self.part), "value": self.value}
 
 
@@ -184,7 +181,6 @@ class Cause(NamedTuple):
     """Percent of the launch's time (or of the binding resource's use) that it accounts for, where that is known."""
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
         evidence = [each.fields() for each in self.evidence]
         return {"id": self.id.value, "share_pct": self.share_pct, "evidence": evidence}
 
@@ -230,7 +226,6 @@ class Verdict:
 
     @property
     def finding(self) -> Finding:
-        """What its title is made from."""
         return titled(self.names, self.causes[0].id if self.causes else None)
 
     @property
@@ -283,7 +278,6 @@ class CaseVerdict(NamedTuple):
 
     @property
     def finding(self) -> Finding:
-        """What the iteration waits for, with the numbers."""
         copying = self.copying.number if self.copying else None
         values = {"waiting": self.waiting.number, "host": self.host, "copying": copying} if self.waiting else {}
         return Finding(str(self.bound), values, self.bound.words)

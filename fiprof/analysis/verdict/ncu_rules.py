@@ -30,7 +30,6 @@ class QuotedRule(NamedTuple):
     rejected: Finding | None = None  # why it is no step; None where it is one, or may be
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
         return {**self._asdict(), "rejected": plain(self.rejected)}
 
 
@@ -43,10 +42,7 @@ SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
 
 
 def by_launch(run: Run) -> Mapping[int, tuple[QuotedRule, ...]]:
-    """Launch -> what ncu's rules say; empty where they were not collected.
-
-    Raises FiprofError for a table that cannot be read.
-    """
+    """Launch -> what ncu's rules say; empty where they were not collected."""
 
     def quoted(row: dict[str, Any]) -> QuotedRule:
         texts = {name: row[name] or "" for name in ("section", "rule", "kind", "message")}

@@ -388,8 +388,6 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
     return (finding("hidden_l2_part", words, l2=whole, shown=shown),)
 
 
-# Why it is slow
-
 _IN_L1 = (Part.LSU_PIPE, Part.L1_DATA, Part.L1_TAGS, Part.SHARED_MEMORY_OR_L1)
 _TRAFFIC = (*_IN_L1, Part.L1_TO_L2, Part.L2, Part.L2_ATOMICS, Part.DRAM, Part.OTHER_MEMORY)
 _TRAFFIC_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")

@@ -115,11 +115,9 @@ class Step(NamedTuple):
         return said._replace(bound_pct=most, estimate_pct=saved, of=whole)
 
     def relieving(self, limit: Bottleneck) -> bool:
-        """Whether it makes a limit less."""
         return not {limit.kind, limit.part, *_HIDDEN.get(limit.part or Part.DRAM, ())}.isdisjoint(self.relieves)
 
     def fields(self) -> dict[str, Any]:
-        """For JSON."""
         action = self.action.fields()
         return {
             "id": action.pop("id"), "bound_pct": self.bound_pct, "estimate_pct": self.estimate_pct,
@@ -787,7 +785,6 @@ _FOR_KIND: Mapping[Kind, Make] = {
 
 
 def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
-    """What to do about a cause."""
     match cause:
         case CauseId.ATOMICS if s.code and s.code.modified("POPC", Family.SHARED_ATOMIC):
             # Those that only count are merged by the word: on Hopper 32 random ones of 64 words in a bank take 25.3

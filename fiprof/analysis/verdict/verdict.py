@@ -42,12 +42,8 @@ class LaunchVerdict(OfLaunch, Verdict):
 Verdicts = OfRun[LaunchVerdict, CaseVerdict]  # a run's verdicts; those of launches are empty without ncu
 
 
-# What binds
-
-
 def limits(run: Run, launches: Sequence[Launch]) -> list[Verdict]:
-    """What binds each of these launches, without what follows from it. Raises FiprofError for a table that cannot be
-    read."""
+    """What binds each of these launches, without what follows from it."""
     return [_judged(run, launch, cases(run).get(launch.case or ""))[0] for launch in launches]
 
 
@@ -75,7 +71,7 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
 
 @once
 def cases(run: Run) -> dict[str, CaseVerdict]:
-    """Case id -> its verdict, of those that were measured. Raises FiprofError for a table that cannot be read."""
+    """Case id -> its verdict, of those that were measured."""
     calls = launch_calls(run)
     found = {}
     for case in run.cases:
@@ -104,7 +100,7 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
     iteration's kernels, µs, on average; None where the calls were not traced.
 
     Of the phase ``measure``; the tables give a call that launched a graph to the first of its nodes alone. Empty
-    without nsys. Raises FiprofError for a table that cannot be read.
+    without nsys.
     """
     if not run.has("kernels"):
         return {}
@@ -118,9 +114,6 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
         call_us = None if total_ns is None or not iterations else total_ns / iterations / 1e3
         found[row["case"]] = (row["graph_node_count"] * 2 > row["phase_count"], call_us)
     return found
-
-
-# How sure that is
 
 
 def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Finding, ...]:
@@ -170,16 +163,12 @@ def _memory_would_bind(check: Check, found: Verdict) -> bool:
     return memory * highest / check.value >= needed
 
 
-# A run's verdicts
-
-
 def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False, program: bool = False) -> Verdicts:
     """What binds each launch of a run, in the order of the launches, and each case.
 
     medians: of like launches only that of median duration is judged, for all of them. program: whether the program has
     a verdict of its own, so that there need be no launches.
-    Raises FiprofError where the run has neither launches under ncu nor kernels under nsys, or no launch is left, or a
-    table cannot be read.
+    Raises FiprofError where the run has neither launches under ncu nor kernels under nsys, or no launch is left.
     """
     launches = run.launches
     run.require_launches("counters to judge", there=bool(launches or run.trace.cases or program))

@@ -195,9 +195,6 @@ def _occupancy(group: Group) -> dict[str, Any] | None:
     return {"bar": bar, "table": View(LIMITS, rows, summary=tuple(summary))}
 
 
-# Counters and source
-
-
 def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, list[tuple[int, Any]]]]:
     """ncu's own metrics of some launches: their names and units once, and of each launch place and value."""
     if not run.has("metrics") or not launches:

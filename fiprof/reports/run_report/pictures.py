@@ -76,7 +76,6 @@ def _said(row: Row, slow: Finding | None) -> str:
 
 
 def _line(law: Finding, places: list[int]) -> list[float]:
-    """How steps grow, from the first to the last."""
     first, slope = law.values["first_ms"], law.values["slope_us"] / 1e3
     return [places[0], first, places[-1], first + slope * (len(places) - 1)]
 

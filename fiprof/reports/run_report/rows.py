@@ -157,7 +157,6 @@ def _shape(group: Group) -> str:
 
 
 def short(step: Step) -> TracedText:
-    """The step in a few words."""
     return say(step.short, **step.action.values)
 
 
@@ -187,9 +186,6 @@ def rounded(time: TracedNumber | None) -> TracedNumber | None:
     return time.as_(spec, f" µs ({time.source.origin})")
 
 
-# A run's rows
-
-
 @dataclass(frozen=True)
 class Rows:
     """All rows of a run, the one with most time first."""
@@ -204,7 +200,6 @@ class Rows:
 
 
 def rows_of(measured: Analyses) -> Rows:
-    """What takes a run's time."""
     run = measured.run
     if run.has("kernels") and (run.of_program or not run.cases or run.imported) and run.row_count("kernels"):
         return _of_program(measured, top(run, within_steady=True))
@@ -281,9 +276,6 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
         if seen[title] > 1:
             row.label = f"{row.label} #{seen[title]}".strip()
     return tuple(rows)
-
-
-# A program's
 
 
 def _of_program(measured: Analyses, found: Top) -> Rows:
@@ -420,9 +412,6 @@ def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     others = itertools.cycle([colour for colour in colours.COLOURS if colour not in left.values()])
     for (name, kind), ns in parts.most_common():
         yield name, ns / window_ns, left.pop(kind, "") or next(others)
-
-
-# What is said first
 
 
 def headline(found: Rows) -> TracedText:

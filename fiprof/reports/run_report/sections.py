@@ -44,8 +44,6 @@ ENVIRONMENT = {
 }
 """In which runs may differ."""
 
-# Several runs
-
 
 def beside(runs: Sequence[Run], rows: Iterable[tuple[str, Sequence[Any]]], **texts: Any) -> View:
     """A row a quantity and a column a run; what differs from the first run is marked. texts: as for ``View``."""
@@ -108,8 +106,6 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
         blocks.append(beside(runs, lines))
     return Section("compared", "The runs beside each other", tuple(blocks))
 
-
-# What parameters do
 
 MOST_PAIRS = 16  # of a table: the largest differences
 FEWEST_CASES = 4  # of a workload, for which a map says more than a list
@@ -193,9 +189,6 @@ def format_switch(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# Two parameters as a map
-
-
 def maps(measured: Analyses) -> Iterator[View]:
     """The maps of a run: kernel time over the two parameters of most values, those that define the problem first."""
     workloads: dict[str, list[CaseEntry]] = defaultdict(list)
@@ -264,9 +257,6 @@ def _cell(measured: Analyses, cases: Sequence[CaseEntry], options: Sequence[str]
     return cell
 
 
-# Times
-
-
 def times(runs: Sequence[Run]) -> Section:
     """How long an iteration of each case takes, by each tool."""
     cases = {case.id: case for run in runs for case in run.cases}
@@ -303,12 +293,8 @@ def times(runs: Sequence[Run]) -> Section:
 
 
 def planned(run: Run) -> Section:
-    """What planning costs, apart from run()."""
     rows = plans(run)
     return Section("planned", "Planning", (show_report.planning(rows),) if rows else ())
-
-
-# Programs and ranks
 
 
 def ranges(found: Rows) -> Section:
@@ -327,9 +313,6 @@ def ranks(runs: Sequence[Run]) -> Section:
         for view in comm_report.document(run.once(comm)).shown[:3]
     ]
     return Section("ranks", "Ranks and collectives", tuple(blocks))
-
-
-# Checks
 
 
 def checked(found: Sequence[Check]) -> str:
@@ -372,9 +355,6 @@ def sure(runs: Sequence[Run]) -> Section:
     if rows:
         blocks.append(View(columns[start:], tuple(row[start:] for row in rows)))
     return Section("sure", "Checks", tuple(blocks), folded=True)
-
-
-# Environment
 
 
 def environment(runs: Sequence[Run]) -> Section:
@@ -448,11 +428,7 @@ def _environment(run: Run) -> Iterator[tuple[str, str]]:
     yield "fiprof", manifest.fiprof
 
 
-# Cases and settings
-
-
 def asked(runs: Sequence[Run]) -> Section:
-    """The cases and settings."""
     blocks: list[Any] = [
         said(f"This run measured nothing: it reads the raw files of {run.manifest.replayed_from}.")
         for run in runs
@@ -550,9 +526,6 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
         yield each.title, ": ".join(filter(None, (f"{shown} {each.unit}".strip(), meaning)))
 
 
-# What was done
-
-
 def actions(runs: Sequence[Run]) -> Section:
     """Every command of the runs with duration, exit status and what it made; and the raw files with their checksums."""
     blocks: list[Any] = []
@@ -602,8 +575,6 @@ def _stored(run: Run) -> set[str]:
             found |= {path} if packing.stored(run.path, path) else set()
     return found
 
-
-# How to do it again
 
 CODE_WIDTH = 96  # columns of a command that is broken between its words
 TYPED = ("argv: ", "command: ")  # begin of what a manifest says that was masked in a command line
