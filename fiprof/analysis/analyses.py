@@ -14,8 +14,6 @@ from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
 
 MOST_SHOWN = 200  # launches that a page analyses one by one
-
-
 Group = Alike[Launch]
 """Launches of the same kernel in the same case with the same grid and block, however long each takes."""
 

@@ -35,7 +35,6 @@ DRAM_LOW = 0.9  # counted bytes over the least that the algorithm needs
 SPREAD_HIGH = 0.10  # (p90 - p10) / median over the iterations
 SPREAD_ALLOWANCE_US = 1.0  # (p90 - p10) that is always allowed
 CLOCK_LOW = 0.8  # multiprocessor clock during a launch over the highest
-
 SAMPLING = ("sample_sum", "dropped_samples")  # checks of a launch's warp samples
 CHECKS = csv_rows(Path(__file__).with_name("checks.csv"))
 """Check -> unit, low, high; the kinds of verdict that rest on it: one that failed says nothing about the others, and

@@ -53,7 +53,6 @@ CLOCK_WORDS = {
     "reduce-scatter ties it to the first one's",
 }
 MOVED = "; it was moved by up to {shift_us:,.1f} µs, with a drift of {drift_ppm:,.1f} ppm"
-
 RANKS = tuple(map(Column, (
     "rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives", "late_collectives", "delay_us",
     "recurring_us", "wait_us", "communication_us", "overlap_share", "compute_us", "lost_share",
@@ -67,7 +66,6 @@ COLLECTIVES = tuple(map(Column, (
     "step_us", "lost_share", "arrivals", "missing_ranks", "meanwhile",
 )))  # fmt: skip
 """What each is stands in docs/keys.md."""
-
 Stretch = tuple[str, str, str, float]
 """What was done (one of DOING), name of the kernel or call, innermost NVTX range of the thread, µs; empty for none."""
 

@@ -34,7 +34,6 @@ from fiprof.model.run import Run, once
 from fiprof.model.spans import NOTHING, split
 
 Bools = npt.NDArray[np.bool_]
-
 BYTES, PEER = "Message size [bytes]", "Peer rank"  # keys of the NVTX payloads of NCCL's calls (nvtx_payload_schemas.h)
 UNKNOWN = -1  # in place of bytes, of a communicator, and of a time
 FOREVER, LARGEST = 1 << 62, (1 << 62) - 1  # an end that is not known, and the largest number of a communicator

@@ -31,8 +31,6 @@ STALL_MARGIN_POINTS = 1.0  # tolerance of a range of stall shares: recorded runs
 MODEL_DIFFERS = 0.10
 """Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
 EXAMPLE = "docs/packs.md describes such files"
-
-
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
 Name = Annotated[str, Meta(min_length=1)]

@@ -22,7 +22,6 @@ TOP = 5  # hotspots of a launch
 CONTEXT = 2  # instructions shown before and after each
 FEW_SAMPLES = 200  # with fewer, two standard errors of a share reach 7 points
 LONGEST_SASS = 1000  # characters of an instruction that are shown or written at most
-
 Line = dict[str, Any]
 """A SASS instruction: rank (1 for the launch's hottest; None for one that is only around a hotspot), offset (bytes from
 the kernel's first instruction), sass as ncu prints it, shown with the target of a branch as an offset, samples,

@@ -48,7 +48,6 @@ CALLS = (
     (Cause.CALL, re.compile("")),
 )
 """What a thread does in a call, by the first of these that its name begins with."""
-
 BLOCKING = re.compile(r"cu(da)?(Free|MemFree)(?!Async)|cu(da)?(Memcpy|Memset)")
 """Calls that wait for the GPU too: those that free memory, and copies whose own work is done."""
 ON_ITS_WAY_NS = 5_000
@@ -56,7 +55,6 @@ ON_ITS_WAY_NS = 5_000
 99 % take less than 3.3 (9,300 launches of the recorded Llama)."""
 OWN_WORK_NS = 200_000
 """Host work of so long is more than PyTorch's between two calls: 99 % of that is below 91 µs (the same)."""
-
 RANK, DEVICE = Column("rank", "rank"), Column("device", "GPU")
 IDLE = (
     RANK,

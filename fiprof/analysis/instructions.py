@@ -84,7 +84,6 @@ def family(line: str) -> Family:
 
 ACCESS_BYTES = 4
 """Bytes of a thread that SASS loads or stores unless the instruction says otherwise (.U8, .64, .128, …)."""
-
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 
 

@@ -81,7 +81,6 @@ STEPS = {
     Waste.SMALL_KERNELS: "fuse_kernels",
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
-
 FIRST_STEPS = "first steps"
 OUTSIDE = "outside every range"
 """Name of host work that no range holds and no sample names: perhaps there was nothing to do."""
@@ -456,7 +455,8 @@ class _Gpu:
         first = max(saved, key=lambda each: each[1])[2]
         bound, size = min(sum(each[0] for each in saved), 100.0), sum(each[1] for each in saved)
         estimate = size if size < bound else None
-        return replace_step(first, bound_pct=bound, estimate_pct=estimate)
+        said = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=None)
+        return said._replace(bound_pct=bound, estimate_pct=estimate)
 
     def _of_ranks(self) -> float:
         """Waiting for other ranks in collectives. Returns its ns."""
@@ -566,11 +566,6 @@ class _Gpu:
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
         words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
-
-
-def replace_step(of: Step, **values: Any) -> Step:
-    """A step of a launch as one of the program."""
-    return of._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=None, **values)
 
 
 def folded(ranges: Mapping[str | None, int]) -> dict[str | None, int]:

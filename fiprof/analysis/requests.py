@@ -23,7 +23,6 @@ from fiprof.model.spans import split
 
 Said = dict[str, int | tuple[str, ...]]  # word -> its number, or the requests that follow it
 Rate = tuple[float, Finding]  # GB/s, and where from
-
 _ID = re.compile(r"\b(?:r|req|request|seq|rid)[ _#-]?(\d+)\b", re.IGNORECASE)
 _REQUEST = re.compile(r"(?:request|req|generate)\b", re.IGNORECASE)
 """Beginning of the name of a range that is a request."""

@@ -79,6 +79,19 @@ class Samples:
 
 
 @once
+def device_memory(run: Run) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+    """GPU and process -> times of its allocations, in order, and the bytes that it held from then on."""
+    if not run.row_count("memory"):
+        return {}
+    table = run.table("memory", ("time_ns", "total_bytes", "device", "pid"))
+    times, totals, devices, pids = map(numbers, table.columns)
+    order = np.argsort(times, kind="stable")
+    places, of = np.unique(np.stack([devices, pids])[:, order], axis=1, return_inverse=True)
+    parts = ((number, order[rows]) for number, rows in split(of.ravel()))
+    return {(*places[:, number].tolist(),): (times[rows], totals[rows]) for number, rows in parts}
+
+
+@once
 def read(run: Run) -> dict[int, Samples]:
     """GPU -> its samples; empty where the run has none."""
     if not run.has("gpu_metrics"):

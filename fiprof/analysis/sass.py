@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 LOOK_BACK = 256  # instructions that are searched backwards at most
-
 BARRIER_REACH = 16
 """Instructions that a warp may go on after a deferred barrier, at most: recorded kernels show 1 to 5, 8 and 16."""
-
 LOOK_AHEAD = 16  # instructions between a load's result and the load that takes its address from it, at most
-
 LONGEST_LINE = 1000  # characters; an instruction has 120 at most
 
 
@@ -32,9 +29,7 @@ SHORT = _set(
     "LDS LDSM LDC ATOMS MUFU S2R S2UR SHFL I2F F2I F2F FRND POPC FLO BREV REDUX MATCH VOTE MOVM DADD DMUL DFMA "
     "DSETP DMMA"
 )
-
 _LOADS = _set("LD LDG LDGSTS")
-
 _CONTROL = _set(
     "BRA BRX BRXU JMP JMX JMXU CALL RET EXIT BSSY BSYNC BREAK BAR B2R R2B NANOSLEEP WARPSYNC DEPBAR LDGDEPBAR "
     "MEMBAR KILL RTT BPT YIELD NOP PREEXIT ACQBULK WARPGROUP USETMAXREG ENDCOLLECTIVE FENCE"
@@ -45,7 +40,6 @@ _ENDS_REGION = _set("CALL RET EXIT BRX BRXU JMX JMXU KILL RTT WARPSYNC ENDCOLLEC
 _JUMPS = _set("BRA JMP")
 _TAKES_TARGET = _set("BRA JMP BSSY WARPSYNC CALL")
 _INDIRECT = _set("BRX BRXU JMX JMXU")
-
 _LINE = re.compile(r"\s*(?:@(!?)(U?P(?:[0-9]|T))\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)(?![^\s])")
 _REGISTER = re.compile(r"(?<![A-Za-z0-9_.])(U?)([RP])([0-9]{1,3})(?![A-Za-z0-9_])(\.64)?")
 _BARE = re.compile(r"[-!~|]?(U?)(?:R(?:[0-9]{1,3}|Z)|P(?:[0-9]|T))\|?(?:\.[A-Za-z0-9_]+)*")

@@ -32,7 +32,6 @@ EXPLAINS, MOST_OF = 0.4, 0.8
 MEANWHILE = ", meanwhile {doing}"
 LATE_SHARE, LEAST_GROWTH = 0.1, 0.02
 """Share of steps by which a rank is late in them, and of the first step by which they grow to the last, to be told."""
-
 Part = tuple[str, str]  # what a step's time is made of (kernel, call, host, host work, range), and which
 
 

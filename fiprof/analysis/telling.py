@@ -20,7 +20,6 @@ OFTEN = 5  # pieces of one name, between steps, from which on only those are tol
 PLACES = re.compile("page|block|kv|cache|slot", re.IGNORECASE)  # words for the memory of tokens, in what a step says
 NOTABLE = 1.15
 """Times the usual step from which on a step that surprises nobody is said to be slow, and what it does besides."""
-
 TOLD = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began."),
     Column("until_ms", unit="ms", meaning="When what the line tells ends, since the trace began."),

@@ -2,11 +2,9 @@
 
 import itertools
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from statistics import median
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +18,7 @@ from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import marks, thread_keys
 from fiprof.model import tables
-from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, finite, numbers
+from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import metric
 from fiprof.model.ranks import NOBODY, ranks_of
@@ -62,7 +60,6 @@ SPANS = (
 )
 """Kernels of a case with the same grid and block, all executions folded; what each is stands in docs/keys.md. Rows have
 the ``rank`` too, None in a run of one."""
-
 Track = tuple[str, tuple[float | None, ...], float | None]
 """One line of a chart: what it shows; its cells from 0 to 1, from the left, None where nothing was sampled; and what 1
 stands for, percent as nsys gives it, None for the kernels' share of the time."""
@@ -115,7 +112,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     for kind in found:
         groups[kind["group"]].append(kind)
     groups = {group: each for group, each in groups.items() if any(kind["number"] in kept for kind in each)}
-    copies, calls, memory = _copies(run), _calls(run) if phased else {}, _device_memory(run)
+    copies, calls, memory = _copies(run), _calls(run) if phased else {}, samples.device_memory(run)
 
     # What is asked of each group's kernels: how much they cover of the time before these moments.
     parts: dict[int, list[Any]] = {}
@@ -126,7 +123,8 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         copied = zip(*(union(*np.clip(times, *turn)) for turn in bounds), strict=True)
         parts[group] = [np.linspace(begin, max(end, begin + 1), cells + 1), *bounds.T, *map(np.concatenate, copied)]
     worked = {group: np.zeros(sum(map(len, each))) for group, each in parts.items()}
-    executions: dict[int, list[tuple[Ints, Ints]]] = defaultdict(lambda: [(np.empty(0, np.int64),) * 2])
+    nothing = np.empty(0, np.int64)
+    executions: dict[int, list[tuple[Ints, Ints]]] = defaultdict(lambda: [(nothing, nothing)])
     since = min((each.times[0] for each in sampled.values()), default=0)
     until = max((each.times[-1] + each.period_ns for each in sampled.values()), default=0)
     reached, at = dict.fromkeys(groups, LONG_AGO), 0
@@ -155,9 +153,10 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         shares = np.diff(covers[0]) / np.diff(edges)
         spans = [kind for kind in of_group if kind["number"] in kept]
         for kind in spans:
-            times, totals = memory.get((kind["pid"], kind["device"]), ([], []))
-            place = bisect_right(times, kind["start_ns"])
-            kind["memory_bytes"] = totals[place - 1] if place else None
+            gpu = MISSING if kind["device"] is None else kind["device"]
+            times, totals = memory.get((gpu, kind["pid"]), (nothing, nothing))
+            place = int(np.searchsorted(times, kind["start_ns"], side="right"))
+            kind["memory_bytes"] = int(totals[place - 1]) if place else None
             levels = here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True))) if here else {}
             kind.update({"metric_samples": 0, **{column: None for _, column in samples.METRICS.values()}, **levels})
         start_ns, end_ns = max(turns[group], key=lambda turn: turn[1] - turn[0])
@@ -362,19 +361,6 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     made = (sorted(each.values(), key=lambda row: -row["total_us"]) for each in found)
     of = [(*(ranges.texts[n] for n in each), who if ranks.several else None) for *each, who in places.T.tolist()]
     return dict(zip(of, made, strict=True))
-
-
-def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]]]:
-    """Process and GPU -> times of allocations, in order, and the bytes that were held from then on."""
-    found: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    if not run.row_count("memory"):
-        return found
-    events = map(finite, run.table("memory", ("time_ns", "device", "pid", "total_bytes")).columns)
-    for time_ns, device, pid, total in sorted(zip(*events, strict=True), key=itemgetter(0)):
-        times, totals = found[pid, device]
-        times.append(time_ns)
-        totals.append(total)
-    return found
 
 
 def _missing(

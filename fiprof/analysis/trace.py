@@ -333,8 +333,6 @@ def kernel_phases(run: Run) -> Ints:
 # How much of a program's trace each launch under ncu stands for
 
 CaseShape = tuple[str | None, Shape]  # with the case: a program has some where its launches were chosen by NVTX range
-
-
 NEAR = 2.0
 """Times as long, or as short, as on the grid that was profiled a kernel may take on another that it stands for."""
 

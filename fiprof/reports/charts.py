@@ -15,7 +15,6 @@ from fiprof.text import escape_control, shorten
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
-
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 INK = "currentColor"
 FONT_PX = 12

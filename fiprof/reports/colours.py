@@ -39,7 +39,6 @@ STALLS = {
     "not_selected": LIGHT_GREY,
 }
 """Of ncu's stall reasons; any other is grey."""
-
 COMMUNICATION = "#aa00cc"
 FAMILIES = (
     ("communication", COLLECTIVE.pattern, COMMUNICATION),

@@ -10,7 +10,6 @@ from fiprof.reports.timeline_text import axis, bytes_words, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
 By = Literal["collective", "rank", "cause"]
-
 MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3  # that people are shown: those that cost most
 TELLING = 0.1  # of the delay that recurs: what takes more of it and does not recur is told
 MARKS, IDLE = "█▒w", "·"  # of a rank that computes, communicates and waits, and of one that does nothing

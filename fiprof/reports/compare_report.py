@@ -29,7 +29,6 @@ MOST_DETAILED, MOST_DETAILED_ON_PAGE = 2, 20  # cases that are shown in detail, 
 MOST_FACTORS, MOST_MOVED = 6, 4
 LEAST_SHARE = 0.02  # share of a launch's time that a place in the code accounts for to be worth a row
 MOST_BARS = 8
-
 COUNTERS = (
     "duration_us", "dram_gb_per_s", "dram_share", "dram_read_mb", "l2_gb_per_s", "l2_hit_pct", "l1_hit_pct",
     "million_instructions", "tensor_active_pct", "issue_active_pct", "achieved_occupancy_pct",
@@ -37,7 +36,6 @@ COUNTERS = (
     "waves_per_sm", "spill_requests", "global_sectors_per_request", "shared_conflict_share", "idle_pct", "sm_clock_ghz",
 )  # fmt: skip
 """Those that are compared, in the order of the table."""
-
 ACCOUNTS = Column("", "accounts for", "µs", "+,.2f")
 SIDES_US = (Column("", "A", "µs", ",.2f"), Column("", "B", "µs", ",.2f"), Column("", "change", "µs", "+,.2f"))
 EXPLAINS = "What accounts for it"

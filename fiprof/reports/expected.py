@@ -23,7 +23,6 @@ NOT_COMPARED = (
 )
 
 MOST_CASES = 8  # cases that people are shown
-
 HOW_TO_READ = (
     "Stalls: % of the warps' time, by ncu's counters; a range holds within a point, a share expected as one number "
     f"within {TOLERANCE_POINTS:g}. Measured is the launch named above each table: of the case's longest kernel, the "

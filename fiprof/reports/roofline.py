@@ -33,7 +33,6 @@ HOW_TO_READ = (
 )
 MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
 MOST_REMARKS = 8  # about launches, that people are shown
-
 L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)  # shown where L1 binds a launch
 LAUNCHES = (
     *TIMES,

@@ -18,7 +18,6 @@ MOST_ROWS = 50  # rows that people are shown: the newest, or the first in the or
 MOST_WORKLOADS = 4  # workloads of a run that are named
 NONE = "no runs yet: fiprof collect makes one"
 NOTHING = "nothing fits: fiprof runs without filters lists what there is"
-
 RUN_KEYS = (
     "name", "status", "path", "reason", "started", "duration_s", "cases", "case_labels", "gpu", "uuid", "driver",
     "tools", "fiprof", "replayed_from", "command", "git", "user", "host", "bytes", "tags", "baselines", "notes",

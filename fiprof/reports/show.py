@@ -22,8 +22,6 @@ from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped, me
 from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 
 MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
-
-
 RANK = (Column("rank", "rank"),)
 TIMED = (*TIMES, Column("nsys_spread", "spread", spec=".1%"), Column("grid", "grid"), Column("block", "block"))
 IN_LOOP = Column("case_dram_floor_pct", "in loop", "DRAM %", ".0f")

@@ -15,7 +15,6 @@ from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
-
 CHART_CELLS = (20, 80)  # least and most of a strip
 PLAIN_WIDTH = 100  # columns where the output is no terminal
 LONGEST_CALLS = 3
@@ -31,7 +30,6 @@ SAMPLED = (
     "metric_samples",
 )  # fmt: skip
 """Columns of SPANS that people see."""
-
 TIMES = (
     "time: median. spread: (p90 - p10) / median. gap: from a kernel's end to the start of the GPU's next one, "
     "median; negative where they overlap. call: the CUDA call that launched it. calls: by the threads that marked "

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fiprof.analysis.across import Traces
 
 KERNEL = Column("shown", "kernel", narrow=Narrow.ABOVE)
-
-
 DETAILS = BY_COPIES, BY_RANGES = "Copies", "NVTX ranges by the time of the kernels launched in them"
 """Titles of the tables that a report has below its answer."""
 PROFILED = (

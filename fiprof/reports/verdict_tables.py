@@ -32,7 +32,6 @@ _PROGRAM = (
     Column("program_grids", "grids", spec=",.0f"),
     Column("program_share", "of kernels", spec=".1%"),
 )
-
 _EVIDENCE = (
     Column("what", "evidence"),
     Column("value", "value"),

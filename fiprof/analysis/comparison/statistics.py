@@ -21,19 +21,14 @@ from fiprof.model.arrays import Floats
 from fiprof.model.finding import Worded
 
 LEAST_PROCESSES = 5  # a side: four have 70 relabellings, and no difference reaches 2 in 100 of them
-
 MOST_ENUMERATED = 20_000
 """Relabellings that are all tried, those of up to eight processes a side; of more, so many are drawn."""
-
 SEED = 0  # of the drawn relabellings
-
 FREEDOM_LESS = 2
 """By which Satterthwaite's degrees of freedom, of spreads seen in few processes, are too many. With so many fewer false
 alarms stay within 1.004 of their level at every ratio of spreads, for 5 to 20 processes and up to 40 cases (integrated
 over the ratios that may be seen, of normal noise); without, they reach twice as many."""
-
 ANGLES = 4001  # of the table of Student's t
-
 TIE = 1e-9  # relative difference below which two statistics are equal, and the difference is not called significant
 
 

@@ -37,7 +37,6 @@ STEPS, WAYS = (csv_rows(Path(__file__).with_name(name)) for name in ("steps.csv"
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16  # of SASS, from compute capability 7.0 on
 HOPPER = "9"  # major compute capability that has wgmma
-
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
 PIPES = tuple(part for part, of in RESOURCES.items() if of.kind is Kind.COMPUTE and part is not Part.TENSOR_CORES)
@@ -55,7 +54,6 @@ _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {
 _FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
 """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
-
 NOTHING_USED = finding("nothing_used", "nothing else is used")
 
 
@@ -108,10 +106,10 @@ class Step(NamedTuple):
         """Whether it is of more kernels than the launch's own, and its bound the launch's part of them."""
         return self.of in (TimeOf.KERNELS, TimeOf.ITERATION_KERNELS)
 
-    def among_kernels(self, share: float, whole: TimeOf) -> Step:
-        """The same of the kernel time of a whole. share: the launch's part of that, 0 to 1."""
+    def part_of(self, whole: TimeOf, share: float) -> Step:
+        """The same of the time of a whole. share: the launch's part of that, 0 to 1."""
         most, saved = (each and each * share for each in (self.bound_pct, self.estimate_pct))
-        said = self._replace(bound_source=None, estimate_source=None)
+        said = self._replace(bound_source=None, estimate_source=None, measured_pct=None)
         return said._replace(bound_pct=most, estimate_pct=saved, of=whole)
 
     def relieving(self, limit: Bottleneck) -> bool:
@@ -394,9 +392,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         return each.id != "less_copying", -sum(binds), known, -(each.size_pct or 0.0)
 
     first = sorted(worth, key=rank)[:MOST_STEPS]
-    return tuple(
-        each.among_kernels(s.share, s.whole) if each.id == "fuse_or_batch" and s.share else each for each in first
-    )
+    return tuple(each.part_of(s.whole, s.share) if each.id == "fuse_or_batch" and s.share else each for each in first)
 
 
 def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:

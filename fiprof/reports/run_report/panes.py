@@ -39,7 +39,6 @@ SCATTERED = 1.05  # sectors a request over the ideal ones, from which they are t
 SMALLEST_STALL, SMALLEST_MEDIAN = 0.002, 0.01  # share of a reason that is shown, of the launch and as the run's median
 LEAST_FOLLOWED = 0.0005  # of the samples, at an instruction whose cause is searched
 JUMPS = ("BRA", "JMP", "BSSY", "CALL", "WARPSYNC")
-
 EVIDENCE = (Column("what", "evidence"), Column("value", "value"), Column("limit", "compared with"))
 STALLS = (
     Column("reason", "reason"),

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fiprof.analysis import samples
 from fiprof.analysis.frames import Row
 from fiprof.analysis.requests import Kind
 from fiprof.analysis.story import SAYS, Story
 from fiprof.analysis.trace import folded
-from fiprof.model.arrays import numbers
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.run import Run
 from fiprof.reports import colours
@@ -20,7 +20,6 @@ from fiprof.text import escape_control, shorten
 MOST_POINTS = 600  # of a picture; of more steps the longest of every few are drawn
 TOO_LONG = 4.0  # times the usual step of the phase with most steps, from which one is drawn at the upper edge
 LONGEST_NAME = 90  # cells of a step's name
-
 Picture = dict[str, Any]
 """``title``, what ``x`` and ``y`` are; ``groups`` with name, colour, flat ``xy`` and a word of each point (a line
 without); ``lines`` and ``marks`` with what they say; ``top`` of y; ``note``."""
@@ -105,19 +104,13 @@ def _kv_law(what: Story) -> Iterator[Picture]:
 
 def _memory(what: Story, run: Run) -> Iterator[Picture]:
     """Device memory that CUDA gave, with its peak, and its largest allocations by range."""
-    if not run.row_count("memory"):
+    held_by = [held for (device, _), held in samples.device_memory(run).items() if device == what.device]
+    if sum(len(times) for times, _ in held_by) < 2:
         return
-    table = run.table("memory", ("time_ns", "total_bytes", "device", "pid"))
-    times, totals, devices, pids = map(numbers, table.columns)
-    mine = np.flatnonzero(devices == what.device)
-    if len(mine) < 2:
-        return
-    order = mine[np.argsort(times[mine], kind="stable")]
-    times, totals, pids = times[order], totals[order], pids[order]
-    # Of each process apart: what all hold together.
-    for pid in np.unique(pids):
-        totals[pids == pid] = np.diff(totals[pids == pid], prepend=0)
-    totals = np.cumsum(totals)
+    # What all processes hold together.
+    times = np.concatenate([times for times, _ in held_by])
+    order = np.argsort(times, kind="stable")
+    times, totals = times[order], np.cumsum(np.concatenate([np.diff(each, prepend=0) for _, each in held_by])[order])
     peak = int(np.argmax(totals))
     # Of the events of a bin the last, and of all the largest.
     bins = ((times - times[0]) * MOST_POINTS // max(int(times[-1] - times[0]), 1)).astype(np.int64)

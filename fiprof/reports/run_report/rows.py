@@ -8,7 +8,7 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.program import Waste, replace_step
+from fiprof.analysis.program import Waste
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
@@ -365,10 +365,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
 def _of_kernel(measured: Analyses, groups: Sequence[Group], share: float) -> Step | None:
     """The first step of a kernel that is among the small ones of the ranking, with what it saves of the program."""
     verdict = next((measured.judged.get(group.shown.launch) for group in groups), None)
-    for step in verdict.steps[:1] if verdict else ():
-        bound, estimate = (each and each * share for each in (step.bound_pct, step.estimate_pct))
-        return replace_step(step, bound_pct=bound, estimate_pct=estimate)
-    return None
+    return verdict.steps[0].part_of(TimeOf.PROGRAM, share) if verdict and verdict.steps else None
 
 
 def _executions(measured: Analyses) -> dict[str, list[TracedText]]:

@@ -110,7 +110,6 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
 MOST_PAIRS = 16  # of a table: the largest differences
 FEWEST_CASES = 4  # of a workload, for which a map says more than a list
 MOST_MAPS = 4  # of a workload: one for each combination of the parameters that are no axis and no option
-
 OPTIONS = (
     Column("parameter", "parameter"), Column("where", "at"), Column("low", "slower"), Column("high", "faster"),
     Column("time", "time", "µs", ",.1f"),

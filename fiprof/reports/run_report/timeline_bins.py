@@ -29,7 +29,6 @@ LEVELS = 8  # steps of a bin's busy share
 SAMPLED = {
     "sms_active": "SMs active", "tensor_active": "tensor cores", "dram_read": "DRAM read", "dram_write": "DRAM write",
 }  # fmt: skip
-
 Window = tuple[str, int, int]  # name, start and end, ns
 
 
@@ -221,8 +220,7 @@ def _gathered(
 
 def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
     """What the hardware did, and the device memory that was allocated: a value a bin, 0 to 100, or -1 for unknown."""
-    width = (end - start) / LEVEL_BINS
-    bins = np.arange(LEVEL_BINS)
+    width, bins = (end - start) / LEVEL_BINS, np.arange(LEVEL_BINS)
     for device, sampled in sorted(samples.read(run).items()):
         for key, title in SAMPLED.items():
             times, values = sampled.series.get(key, (np.empty(0), np.empty(0)))
@@ -239,19 +237,11 @@ def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
             held = (before <= bins) & (bins - before < spacing)
             levels = np.clip(np.round(np.where(held, mean[before], -1.0)), -1, 100).astype(int).tolist()
             yield {"name": f"GPU {device} {title}", "kind": "level", "levels": levels, "full": "100 %"}
-    if not run.row_count("memory"):
-        return
-    events = run.table("memory", ("time_ns", "total_bytes", "device", "pid"))
-    times, totals, devices, pids = map(numbers, events.columns)
-    order = np.argsort(times, kind="stable")
-    edges = start + width * np.arange(1, LEVEL_BINS + 1)
-    largest = max(int(totals.max()), 1)
-    holders = np.unique(np.stack([devices, pids], 1), axis=0).tolist()
-    for device, pid in holders:
-        mine = order[((devices == device) & (pids == pid))[order]]
-        at = np.searchsorted(times[mine], edges, side="right") - 1
-        held_bytes = np.where(at >= 0, totals[mine][np.maximum(at, 0)], 0)
-        several = sum(one == device for one, _ in holders) > 1
+    edges, memory = start + width * (bins + 1), samples.device_memory(run)
+    largest = max((int(totals.max()) for _, totals in memory.values()), default=0) or 1
+    for (device, pid), (times, totals) in memory.items():
+        held_bytes = np.append(0, totals)[np.searchsorted(times, edges, side="right")]
+        several = sum(one == device for one, _ in memory) > 1
         yield {
             "name": f"GPU {device} memory" + (f" of {pid}" if several else ""), "kind": "level",
             "full": f"{largest / 1e9:,.2f} GB", "levels": np.round(100 * held_bytes / largest).astype(int).tolist(),
