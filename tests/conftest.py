@@ -188,6 +188,23 @@ def ran(*argv: str, **more: Any) -> Completed:
     return subprocess.run(argv, capture_output=True, text=True, check=False, **more)
 
 
+def begun(*words: str, cwd: Path, env: Env, **streams: Any) -> subprocess.Popen[str]:
+    """``fiprof WORD…`` in a process of its own; what it prints is read as text, unless the streams say else."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    env = {**os.environ, "PYTHONPATH": python_path(), **env}
+    return subprocess.Popen([sys.executable, "-m", "fiprof", *words], cwd=cwd, env=env, text=True, **streams)
+
+
+def until(there: Callable[[], object], process: subprocess.Popen[str] | None = None, seconds: float = 120) -> None:
+    """Wait until something is there. A process that has ended will not bring it about."""
+    deadline = time.monotonic() + seconds
+    while not there():
+        if time.monotonic() > deadline or (process and process.poll() is not None):
+            said = process.communicate()[1] if process and process.poll() is not None else ""
+            pytest.fail(f"it did not come to that: {said}")
+        time.sleep(0.01)
+
+
 @functools.cache
 def forks() -> Forks:
     """This process's; its end ends it."""

@@ -1,4 +1,9 @@
-"""The pages of docs/ that are made from the code and the tests. ``python -m tests.docs`` writes them anew."""
+"""The pages of docs/ that are made from the code and the tests: what stands before the first row or section of a page is
+written by hand, and stays. ``python -m tests.docs`` writes the rest anew.
+
+A test that injects a fault says so with ``@pytest.mark.fault("what is done", "what happens")``, once a fault; in a
+parametrized test ``pytest.param(…, marks=pytest.mark.fault(…))`` does the same.
+"""
 
 import ast
 import importlib
@@ -17,22 +22,9 @@ from fiprof.model.quantities import METRICS, Key, Quantity
 from fiprof.model.tables import OPEN_ENDED, TABLES
 
 TESTS = Path(__file__).parent
-
-KEYS_HEAD = """# JSON
-
-`--format json` of every command prints one object:
-
-```json
-{"schema": "verdict/1", "fiprof": "0.1.0", "run": "20261121-120959-all", "gpu": "NVIDIA H200", "warnings": [], "rows": []}
-```
-
-`schema` names the rows and their version, which rises when a key goes away or changes its meaning. `warnings` are
-findings: an `id` and the numbers that belong to it. Numbers have full precision; what was not collected is null. A
-quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` is percent.
-
-| key | unit | meaning | computed from ncu's metrics as |
-| --- | --- | --- | --- |
-"""
+DOCS = TESTS.parent / "docs"
+ROWS = "| --- |\n"
+"""What ends a page's table head."""
 
 ELSEWHERE = tuple(
     f"fiprof.{name}"
@@ -77,13 +69,7 @@ def keys() -> str:
     for key in documented().values():
         formula = key.formula.written({}, names.__getitem__) if isinstance(key, Quantity) else ""
         rows.append(f"| `{key.key}` | {key.unit} | {key.meaning} | {f'`{formula}`' if formula else ''} |")
-    return KEYS_HEAD + "\n".join(rows) + "\n"
-
-
-COMMANDS_HEAD = """# Commands
-
-What `--help` prints. RUN is a path, a name, the beginning of one, or `latest`.
-"""
+    return "\n".join(rows) + "\n"
 
 
 def context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
@@ -95,7 +81,7 @@ def context(command: click.Command, name: str, parent: click.Context | None) -> 
 def commands() -> str:
     """What ``--help`` says of every command."""
     top = context(cli, "fiprof", None)
-    parts = [COMMANDS_HEAD, f"```text\n{cli.get_help(top)}\n```\n"]
+    parts = [f"{cli.get_help(top)}\n```\n"]
     for name in sorted(cli.list_commands(top)):
         command = cli.get_command(top, name)
         assert command is not None
@@ -111,34 +97,9 @@ def _sections(command: click.Command, ctx: click.Context, level: str) -> Iterato
             yield from _sections(each, context(each, name, ctx), f"{level}#")
 
 
-TABLES_HEAD = """# Run folder and tables
-
-`artifacts/20261121-101530-prefill/`: local time, then what was collected. While it is being made it is called `.partial-…`.
-
-| file | what |
-| --- | --- |
-| `run.json` | the manifest: status, cases, environment, settings, every command with its exit status, files with checksums |
-| `baseline.jsonl` | the plain run: each case's reference error and timings without a profiler |
-| `nsys/trace.nsys-rep`, `trace.sqlite` | what nsys recorded, and its export |
-| `ncu/profile.ncu-rep`, `raw.csv`, `details.csv`, `source.csv` | what ncu recorded, and its pages |
-| `nsys/trace-1.sqlite`, `ncu/raw-1.csv`, … | further files of an imported run, which `imported` in `run.json` names |
-| `logs/*.log` | output of each command |
-| `tables/*.parquet` | made from the files above; `fiprof parse RUN` makes them again |
-| `tables/summary.json` | its key quantities in short, for [the catalogue](archive.md); made with the tables |
-| `annotations.json` | tags and notes, by `fiprof tag` and `fiprof note` |
-| `digest.parquet` | what a trace came to, for [questions to many](scale.md); made by `fiprof import` of many, or when it is asked for |
-| `report.md`, `report.html` | made by `fiprof report RUN` |
-| `result.json`, `measurements/A1.jsonl`, … | of `fiprof compare --measure`: what was told apart, and each round of each process |
-
-The raw files are packed with zstd when a run is made (`.zst`; not those of a large import), and read as plain ones are;
-`fiprof pack RUN --undo` gives plain files back. Files packed with xz (`.xz`) are read too. `fiprof.open(RUN).frame("launches")` gives
-a table as a DataFrame; any reader of Parquet will do.
-"""
-
-
 def run_folder() -> str:
     """What lies in a run folder, and every table."""
-    parts = [TABLES_HEAD]
+    parts = list[str]()
     for name, table in TABLES.items():
         rows = [f"| `{column.name}` | {column.kind} | {column.doc.replace('|', ' ')} |\n" for column in table.columns]
         head = "| column | type | what |\n| --- | --- | --- |\n"
@@ -147,21 +108,7 @@ def run_folder() -> str:
             metrics = [f"| `{metric.name}` | `{metric.ncu[0]}` |\n" for metric in METRICS]
             head = "| column | ncu's metric |\n| --- | --- |\n"
             parts.append(f"Further columns, one a metric of ncu:\n\n{head}{''.join(metrics)}")
-    return "\n".join(parts)
-
-
-# docs/faults.md: what was done to fiprof and what happened. A test that injects a fault says so with
-# ``@pytest.mark.fault("what is done", "what happens")``, once a fault; in a parametrized test
-# ``pytest.param(…, marks=pytest.mark.fault(…))`` does the same.
-
-
-FAULTS_HEAD = """# Faults
-
-What was done to fiprof, and what happens. Each row is a test that injects the fault.
-
-| what is done | what happens | test |
-| --- | --- | --- |
-"""
+    return "\n".join(parts).removeprefix("## ")
 
 
 def marked() -> Iterator[tuple[str, str, str]]:
@@ -183,14 +130,21 @@ def marked() -> Iterator[tuple[str, str, str]]:
 
 def faults() -> str:
     """What was done to fiprof and what happened, from the tests."""
-    return FAULTS_HEAD + "".join(f"| {done} | {happens} | `{test}` |\n" for done, happens, test in marked())
+    return "".join(f"| {done} | {happens} | `{test}` |\n" for done, happens, test in marked())
 
 
-MADE = {TESTS.parent / f"docs/{name}.md": made for name, made in (
-    ("keys", keys), ("commands", commands), ("run-folder", run_folder), ("faults", faults),
-)}  # fmt: skip
+PAGES = {"keys": (ROWS, keys), "commands": ("```text\n", commands), "run-folder": ("\n## ", run_folder), "faults": (ROWS, faults)}  # fmt: skip
+"""Page -> what its head ends with, and what follows."""
+
+
+def made(page: str) -> tuple[Path, str]:
+    """A page of docs/, with its head as it is and the rest anew."""
+    path, (end, rest) = DOCS / f"{page}.md", PAGES[page]
+    return path, "".join((*path.read_text(encoding="utf-8").partition(end)[:2], rest()))
+
 
 if __name__ == "__main__":
     os.environ.pop("FIPROF_ARTIFACTS", None)
-    for page, made in MADE.items():
-        page.write_text(made(), encoding="utf-8")
+    for each in PAGES:
+        page, text = made(each)
+        page.write_text(text, encoding="utf-8")

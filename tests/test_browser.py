@@ -140,6 +140,7 @@ def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Sho
 def test_contents_mark_the_section_code_is_copied_and_names_are_text(show: Show) -> None:
     """Without a network or eval."""
     page = show("demo")
+    assert page.locator("main details").evaluate_all("all => all.map(each => each.open)") == [True, True, False]
     page.locator("nav.side").get_by_text("Launches of the run").click()
     expect(page.locator("nav.side a[aria-current]")).to_have_text("Launches of the run")
     page.get_by_role("button", name="Copy").first.click()
@@ -151,6 +152,16 @@ def test_contents_mark_the_section_code_is_copied_and_names_are_text(show: Show)
     assert "unsafe-eval" not in policy and "http" not in policy
     assert page.title() == "All five kernels on an H200"
     assert page.locator("main img, main a[href^=https], #vg-tooltip-element b").count() == 0
+    ids, hrefs = (
+        page.eval_on_selector_all(f"[{name}]", f"all => all.map(each => each.getAttribute('{name}'))")
+        for name in ("id", "href")
+    )
+    assert len(ids) == len({*ids}) and {href for href in hrefs if href[1:] not in ids} == {"analysis.html#x"}
+    assert hrefs.count("#every-launch") == 2  # the contents twice; a folded heading has no link
+    text = page.locator("body").text_content()
+    assert all(name in text for name in (*pages.HOSTILE[:4], "bell\\x07escape\\x1b[31m override\\u202egnirts"))
+    facts = page.locator("span.fact").evaluate_all("all => all.map(each => each.dataset.tip)")
+    assert facts == ['ncu, launch 3: a | b / "c"'] * len(pages.HOSTILE) and text.count("at 52.8% of <b>") == len(facts)
 
 
 def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does_not(show: Show) -> None:

@@ -66,20 +66,20 @@ def test_env_names_the_remedies(faked: Fiprof) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["stalls", "latest"], "fiprof: artifacts holds no run\n  fiprof collect --kernel prefill makes one\n"),
-        (["collect"], "fiprof: which kernel?\n"),
-        (["collect", "--kernel", "prefil"], "fiprof: there is no workload 'prefil'\n"),
-        (["collect", "--kernel", "rope", "--batch", "3"], "fiprof: rope has no parameter --batch\n"),
-        (
-            ["collect", "--kernel", "rope", "--tool", "perf"],
-            "Invalid value for '--tool': perf is not a comma list of nsys, ncu\n",
-        ),
-        (["collect", "--kernel", "rope", "--replay", "latest"], "fiprof: --replay takes its cases from the run\n"),
-        (["collect", "--workload", "x.py:mine"], "fiprof: x.py: there is no such file\n"),
+        ("stalls latest", "fiprof: artifacts holds no run\n  fiprof collect --kernel prefill makes one\n"),
+        ("collect", "fiprof: which kernel?\n"),
+        ("collect --kernel prefil", "fiprof: there is no workload 'prefil'\n"),
+        ("collect --kernel rope --batch 3", "fiprof: rope has no parameter --batch\n"),
+        ("collect --kernel rope --tool perf", "Invalid value for '--tool': perf is not a comma list of nsys, ncu\n"),
+        ("collect --kernel rope --replay latest", "fiprof: --replay takes its cases from the run\n"),
+        ("collect --workload x.py:mine", "fiprof: x.py: there is no such file\n"),
+        ("profile -- no-such-program", "no-such-program was not found, or cannot be run"),
+        ("profile --capture cuda -- true", "--capture cuda\n  cudaProfilerApi, or nvtx:NAME"),
+        ("profile --keep-running -- true", "--keep-running traces a window"),
     ],
 )
-def test_wrong_use(fiprof: Fiprof, arguments: list[str], words: str) -> None:
-    done = fiprof(*arguments)
+def test_wrong_use(faked: Fiprof, arguments: str, words: str) -> None:
+    done = faked(*arguments.split())
     assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False)
     assert words in done.stderr
 

@@ -1,6 +1,5 @@
 """``fiprof collect`` as a user runs it: a GPU's part is replayed by stand-ins, all else is real."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.model.tables import TABLES
-from tests.conftest import Completed, Env, Fiprof, catches, fake_programs, python_path, ran, run_fiprof
+from tests.conftest import Completed, Env, Fiprof, begun, catches, fake_programs, python_path, ran, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import parsed
 from tests.test_workloads import USERS_OWN
@@ -178,13 +176,13 @@ def test_real_nsys(fiprof: Fiprof, fakes: Env, tmp_path: Path, nsys_path: Path) 
 def test_a_second_collect_on_the_same_gpu_and_what_a_killed_one_collected(
     fiprof: Fiprof, fakes: Env, tmp_path: Path
 ) -> None:
-    with hanging(fakes, tmp_path) as process:
+    with begun("collect", "--kernel", "rope", cwd=tmp_path, env={**fakes, "FAKE_WORKLOAD": "hang"}) as process:
+        until(lambda: hangs(tmp_path), process)
         refused = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)
         assert (refused.returncode, len(list(tmp_path.glob("artifacts/[!.]*")))) == (1, 0)
         assert f"is being profiled by process {process.pid} of " in refused.stderr
         assert "is still being collected" in fiprof("runs").stderr
         process.kill()
-        process.communicate()
     # The GPU's lock went with it, and so will its workload.
     again = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)
     assert again.returncode == 0, again.stderr
@@ -207,10 +205,7 @@ def test_a_lost_terminal(fakes: Env, tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.chdir(tmp_path)
         os.execve(sys.executable, [sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env)
-    deadline = time.monotonic() + 60
-    while "hanging" not in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: hangs(tmp_path))
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
     _, manifest = only_run(tmp_path)
@@ -221,11 +216,10 @@ def test_a_lost_terminal(fakes: Env, tmp_path: Path) -> None:
 def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
     ours, terminal = pty.openpty()
     os.close(ours)
-    env = {**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": ""}
-    argv = [sys.executable, "-m", "fiprof", "show", "missing"]
-    done = subprocess.run(argv, cwd=tmp_path, env=env, stdout=terminal, stderr=terminal, check=False)
-    os.close(terminal)
-    assert done.returncode == 2
+    streams = {"stdout": terminal, "stderr": terminal}
+    with begun("show", "missing", cwd=tmp_path, env={"PYTHONUNBUFFERED": ""}, **streams) as process:
+        os.close(terminal)
+    assert process.returncode == 2
 
 
 @pytest.mark.fault("a workload leaves processes of other groups, environments, parents", "they are ended, and named")
@@ -261,34 +255,22 @@ def test_half_a_set_of_tables_is_made_again(fiprof: Fiprof, collected: Path) -> 
 @pytest.mark.parametrize(("target", "message"), [("/dev/full", "the disk is full"), ("cut", "no file may be as large")])
 def test_output_cut_short_is_a_failure(collected: Path, target: str, message: str) -> None:
     with open(collected.parent / target if target == "cut" else target, "w") as out:
-        done = subprocess.run(
-            [sys.executable, "-m", "fiprof", "show", str(collected)],
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"},
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)),
-            check=False,
-        )
-    assert done.returncode == 1
-    assert f"fiprof: standard output: {message}" in done.stderr
+        limited = {"stdout": out, "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))}
+        with begun("show", str(collected), cwd=collected.parent, env={"PYTHONUNBUFFERED": "1"}, **limited) as process:
+            errors = process.communicate()[1]
+    assert process.returncode == 1 and f"fiprof: standard output: {message}" in errors
 
 
 @pytest.mark.fault("Ctrl-C while fiprof starts", "it ends with 130 and no traceback")
 def test_ctrl_c_while_starting_says_nothing(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": python_path()}
     for moment in range(12):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fiprof", "show", "latest"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
-        )
+        process = begun("show", "latest", cwd=tmp_path, env={})
         while process.poll() is None and not catches(process.pid, signal.SIGHUP):
             time.sleep(0.001)
         time.sleep(moment / 100)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
-        assert process.returncode in (130, 2)
-        assert "Traceback" not in errors
-        assert "KeyboardInterrupt" not in errors
+        assert process.returncode in (130, 2) and "Traceback" not in errors and "KeyboardInterrupt" not in errors
 
 
 TINY = pytest.mark.parametrize("small_disk", ["2m"], indirect=True)
@@ -363,35 +345,9 @@ def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@contextlib.contextmanager
-def started(argv: list[str], env: dict[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    env = {**env, "PYTHONPATH": python_path()}
-    process = subprocess.Popen(argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-
-
-@contextlib.contextmanager
-def hanging(fakes: Env, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """A collect whose workload has begun and does not end."""
-    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
-    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, cwd) as process:
-        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in cwd.rglob("logs/plain.log")))
-        yield process
-
-
-def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], timeout_s: float = 120) -> None:
-    """Until the condition holds; a program that has ended by itself will not come to it, and says why."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"it did not come to that: exit {process.returncode}, {process.communicate()[1]}")
-        time.sleep(0.05)
+def hangs(folder: Path) -> bool:
+    """Whether the workload of a collect, which does not end, has begun."""
+    return any("hanging" in log.read_text() for log in folder.rglob("logs/plain.log"))
 
 
 def test_a_replay_refuses_files_that_were_changed(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from fiprof.flashinfer.data import JitResults
 from fiprof.flashinfer.jit.measure import document
 from fiprof.model import results
 from fiprof.reports.writers import render
-from tests.conftest import REPOSITORY, Env, Fiprof, python_path
+from tests.conftest import REPOSITORY, Env, Fiprof, begun, python_path, until
 from tests.fakes.jit import DECODE
 
 
@@ -137,14 +136,8 @@ def test_failures_say_what_to_do(
 @pytest.mark.fault("`jit` is ended while something compiles", "the compilers end; the caches go, of a killed one with the next `jit`")  # fmt: skip
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_ended_jit_removes_its_caches(number: signal.Signals, fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fiprof", "jit", "--kernel", "rope"],
-        env={**os.environ, **environment, "FAKE_JIT": "hang"}, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (logs := list((tmp_path / "scratch").glob("*/logs/*.log"))) or not logs[0].stat().st_size:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = begun("jit", "--kernel", "rope", cwd=tmp_path, env={**environment, "FAKE_JIT": "hang"})
+    until(lambda: any(log.stat().st_size for log in (tmp_path / "scratch").glob("*/logs/*.log")), process)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert number == signal.SIGKILL or (process.returncode == 130 and "fiprof: interrupted" in said)

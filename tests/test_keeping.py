@@ -27,7 +27,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
-from tests.conftest import Fiprof, python_path, ran, run_fiprof
+from tests.conftest import Fiprof, begun, python_path, ran, run_fiprof
 from tests.golden import READERS
 from tests.recorded_runs import PROGRAMS, RUNS, invoke, profiled, refusal
 
@@ -416,9 +416,7 @@ def test_a_locked_database_of_several(words: tuple[str, ...], tmp_path: Path) ->
     (tmp_path / "artifacts/run/annotations.json").write_text("{}")
     with closing(sqlite3.connect(tmp_path / "shared.sqlite", isolation_level=None)) as database:
         database.execute("BEGIN IMMEDIATE")
-        argv = [sys.executable, "-m", "fiprof", *words]
-        env = {**os.environ, "PYTHONPATH": python_path(), "FIPROF_CATALOG": url}
-        with subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as waiting:
+        with begun(*words, cwd=tmp_path, env={"FIPROF_CATALOG": url}, stdout=subprocess.DEVNULL) as waiting:
             assert waiting.stderr
             line = next(line for line in waiting.stderr if "waiting" in line)
             database.execute("ROLLBACK")

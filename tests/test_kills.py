@@ -14,7 +14,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -34,7 +33,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.keeping import HARMLESS
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
-from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
+from tests.conftest import Completed, begun, catches, fake_programs, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, session_folder, without_samples
 from tests.test_study_resume import STUDY
@@ -209,13 +208,10 @@ def left_by_nsys(folder: Path) -> list[Path]:
 def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.sh"
     program.write_text("echo $$ > pid\nexec sleep 60\n")
-    env = {**os.environ, **fake_programs(tmp_path, light()), "FIPROF_NSYS": str(nsys_path)}
-    words = ("profile", "--tool", "nsys", "--", "sh", "program.sh")
-    command = [sys.executable, "-m", "fiprof", *words]
-    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
+    env = {**fake_programs(tmp_path, light()), "FIPROF_NSYS": str(nsys_path)}
+    with begun("profile", "--tool", "nsys", "--", "sh", "program.sh", cwd=tmp_path, env=env) as run:
         try:
-            while not [*tmp_path.glob("nsys-report-*.qdstrm")] or not (tmp_path / "pid").exists():
-                assert run.poll() is None
+            until(lambda: [*tmp_path.glob("nsys-report-*.qdstrm")] and (tmp_path / "pid").exists(), run)
         finally:
             run.send_signal(number)
     left = lasting(lambda: left_by_nsys(tmp_path), 2 * ORPHANS_S)
@@ -225,14 +221,7 @@ def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, t
 
 def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal.Signals, moment_s: float) -> Kill:
     mark = uuid.uuid4().hex
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fiprof", *scenario.words],
-        cwd=folder,
-        env={**os.environ, **env, "PYTHONPATH": python_path(), MARK: mark},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begun(*scenario.words, cwd=folder, env={**env, MARK: mark})
     began = time.monotonic()
     # Before, the signal is Python's own, not yet fiprof's.
     while number != signal.SIGKILL and process.poll() is None and not catches(process.pid, signal.SIGHUP):

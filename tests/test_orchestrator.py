@@ -1,6 +1,5 @@
 """Processes, locks and run folders: nothing runs on, nothing is lost, nothing outside a folder is touched."""
 
-import fcntl
 import json
 import os
 import pwd
@@ -21,7 +20,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.orchestrator import locks
 from fiprof.orchestrator.process import Command, Supervisor, end_orphans
 from fiprof.orchestrator.run_folder import Archive
-from tests.conftest import Fiprof, python_path
+from tests.conftest import Fiprof, python_path, until
 
 NOBODY = 65534
 GPU = f"GPU-test-{os.getpid()}"
@@ -87,17 +86,19 @@ def test_the_lock_is_for_every_user() -> None:
         (b"process 7 of \x1b[2J since \n", r"process 7 of \x1b[2J since \n"),
         (b"\xff" * 4096, r"\xff" * 200),
         (b"", "another fiprof"),
+        (None, "process PID of "),
     ],
 )
-def test_a_folders_lock_is_anybodys_text(faked: Fiprof, tmp_path: Path, written: bytes, said: str) -> None:
+def test_a_folders_lock_is_anybodys_text(faked: Fiprof, tmp_path: Path, written: bytes | None, said: str) -> None:
     (tmp_path / "study").mkdir()
-    (tmp_path / "study/.lock").write_bytes(written)
-    with (tmp_path / "study/.lock").open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with locks.folder_lock(tmp_path / "study"):
+        if written is not None:
+            (tmp_path / "study/.lock").write_bytes(written)
         done = faked("study", "flashinfer", "--quick", "--out", "study")
-    assert (done.returncode, done.stderr) == (
-        1, f"fiprof: study is being worked on by {said}\n  wait for its end, or end it\n",
-    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.startswith(
+        f"fiprof: study is being worked on by {said.replace('PID', str(os.getpid()))}"
+    )
+    assert done.stderr.endswith("\n  wait for its end, or end it\n")
 
 
 def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event | None = None):  # type: ignore[no-untyped-def]
@@ -150,8 +151,7 @@ Supervisor().start(Command("step", (sys.executable, "-c", sys.argv[1]), Path(sys
 def test_a_killed_fiprof_leaves_no_process(tmp_path: Path, victims: str) -> None:
     log = tmp_path / "step.log"
     fiprof = subprocess.Popen([sys.executable, "-c", HOLDER_OF_PROCESS, STUBBORN, str(log)])
-    while not (log.exists() and log.read_text()):
-        time.sleep(0.05)
+    until(lambda: log.exists() and log.read_text())
     (guard,) = psutil.Process(fiprof.pid).children()
     tool, helper = guard.children()[0].pid, int(log.read_text())
     fiprof.kill()
@@ -190,12 +190,7 @@ def test_a_log_of_100_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def assert_gone(pid: int) -> None:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"process {pid} lives on")
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, seconds=5)
 
 
 @pytest.fixture

@@ -110,6 +110,9 @@ def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, t
         _, out, err = printed(*arguments)
         assert out or err
         assert not TERMINAL.search(out + err), arguments
+        if arguments[-1] == "table" and command in ("show", "stalls"):
+            assert r"\x9b2J\x90\x9c\u202e\u2066[boldred]<script>x()</script>" in re.sub(r"\s", "", out)
+        assert arguments[-1] != "md" or "<" not in re.sub(r"`[^`]*`", "", out)
         if arguments[-1] == "csv":
             cells = [cell for row in csv.reader(io.StringIO(out)) for cell in row]
             assert not [cell for cell in cells if cell.startswith(("=", "@"))]

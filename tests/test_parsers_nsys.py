@@ -20,7 +20,6 @@ from tests.nsys_exports import (
     CUDA_GRAPHS,
     FIVE_KERNELS,
     KERNEL,
-    NAMES,
     PYTHON_THREADS,
     RUNTIME,
     SCHEMA_3_0,
@@ -31,18 +30,6 @@ from tests.nsys_exports import (
     query,
     recorded,
 )
-
-
-def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
-    assert nsys.parse(FIVE_KERNELS, tmp_path / "new" / "tables") == nsys.NsysSummary(
-        schema_version="3.20.3",
-        rows=dict(zip(NAMES, (184, 132, 443, 15, 747, 1100, 0, 1, 44), strict=True)),
-        missing=(),
-        warnings=(),
-        session_start_ns=1795257931627977542,
-        nvtx_incompatible=False,
-    )
-    assert {path.name for path in (tmp_path / "new" / "tables").iterdir()} == {f"{name}.parquet" for name in NAMES}
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS], ids=lambda path: path.stem)
@@ -349,6 +336,7 @@ def test_odd_names_and_a_stream_of_32_bits(tmp_path: Path) -> None:
 
 
 AGAIN = "export it again: nsys export --type sqlite --force-overwrite true --output trace.sqlite trace.nsys-rep"
+NO_EXPORT = "nsys export --type sqlite makes it from a report"
 EXPORTS = {path.stem: path.read_bytes() for path in (FIVE_KERNELS, SCHEMA_3_0)}
 
 
@@ -378,19 +366,12 @@ def clean_or_refused(data: bytes) -> str:
         return message
 
 
-def in_its_place(path: Path, name: str) -> None:
-    """Something that is no whole export of nsys."""
-    if name == "folder":
-        path.mkdir()
-    elif name == "other":
-        with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
-    elif name == "overwritten":
-        query = f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'"
-        ((root,),) = sqlite3.connect(FIVE_KERNELS).execute(query)
-        damaged = bytearray(EXPORTS[FIVE_KERNELS.stem])
-        damaged[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
-        path.write_bytes(damaged)
+with contextlib.closing(sqlite3.connect(":memory:")) as cookies:
+    cookies.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
+    OTHER_PROGRAM = cookies.serialize()
+((ROOT,),) = query(FIVE_KERNELS, f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'")
+WHOLE = EXPORTS[FIVE_KERNELS.stem]
+OVERWRITTEN = WHOLE[: (ROOT - 1) * 4096] + b"\xff" * 4096 + WHOLE[ROOT * 4096 :]
 
 
 @pytest.mark.fault("payloads of samples that are none, or of files with control characters", "the others are read")
@@ -414,39 +395,30 @@ def test_payloads_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.fault("a folder stands where nsys's SQLite export should be", "one line names it")
 @pytest.mark.fault("another program's SQLite file in place of nsys's", "one line names the table that it lacks")
 @pytest.mark.fault("a page of the export is overwritten with 0xff", "one line: damaged; no table is left behind")
-@pytest.mark.parametrize(
-    ("name", "problem", "remedy"),
-    [
-        ("none", "does not exist", "nsys export --type sqlite makes it from a report"),
-        ("folder", "is a folder, not an nsys export", ""),
-        ("other", "is not an nsys export: it has no table StringIds", AGAIN),
-        ("overwritten", "is damaged: database disk image is malformed", AGAIN),
-    ],
-)
-def test_what_is_no_export(name: str, problem: str, remedy: str, tmp_path: Path) -> None:
-    in_its_place(tmp_path / "trace.sqlite", name)
-    error = failure(tmp_path / "trace.sqlite")
-    assert error.message == f"{tmp_path}/trace.sqlite {problem}"
-    assert not remedy or error.remedy == remedy
-
-
 @pytest.mark.fault("nsys's SQLite is empty, of another format or cut short", "one line; the command that exports it")
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "problem"),
     [
+        (None, "does not exist"),
+        ("folder", "is a folder, not an nsys export"),
+        (OTHER_PROGRAM, "is not an nsys export: it has no table StringIds"),
+        (OVERWRITTEN, "is damaged: database disk image is malformed"),
         (b"", "is empty"),
         (b"NVIDIA Nsight Systems report", "is not an SQLite file"),
         (b"SQLite format 3", "is not an SQLite file"),
         (b"SQLite format 3\0", "is cut short: 16 of 100 bytes"),
-        (EXPORTS[FIVE_KERNELS.stem][:-1], "is cut short: 323,583 of 323,584 bytes"),
-        (EXPORTS[FIVE_KERNELS.stem][:4096], "is cut short: 4,096 of 323,584 bytes"),
+        (WHOLE[:-1], "is cut short: 323,583 of 323,584 bytes"),
+        (WHOLE[:4096], "is cut short: 4,096 of 323,584 bytes"),
     ],
 )
-def test_a_file_that_is_not_whole(content: bytes, complaint: str, tmp_path: Path) -> None:
-    (tmp_path / "trace.sqlite").write_bytes(content)
+def test_what_is_no_export(content: bytes | str | None, problem: str, tmp_path: Path) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / "trace.sqlite").write_bytes(content)
+    elif content:
+        (tmp_path / "trace.sqlite").mkdir()
     error = failure(tmp_path / "trace.sqlite")
-    assert error.message == f"{tmp_path}/trace.sqlite {complaint}"
-    assert error.remedy == AGAIN
+    assert error.message == f"{tmp_path}/trace.sqlite {problem}"
+    assert isinstance(content, str) or error.remedy == (AGAIN if content is not None else NO_EXPORT)
 
 
 @pytest.mark.fault("nsys is still writing the export", "one line says so")

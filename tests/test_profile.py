@@ -23,7 +23,7 @@ from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, t
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
-from tests.conftest import REPOSITORY, Env, Fiprof, python_path
+from tests.conftest import REPOSITORY, Env, Fiprof, begun, python_path
 from tests.nsys_exports import altered, query
 from tests.recorded_runs import RUNS, on_h100, profiled
 from tests.test_collect import only_run
@@ -284,19 +284,6 @@ def test_programs_without_kernels(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--", "no-such-program"), "no-such-program was not found, or cannot be run"),
-        (("--capture", "cuda", "--", "true"), "--capture cuda\n  cudaProfilerApi, or nvtx:NAME"),
-        (("--keep-running", "--", "true"), "--keep-running traces a window"),
-    ],
-)
-def test_wrong_use(faked: Fiprof, arguments: tuple[str, ...], words: str) -> None:
-    done = faked("profile", *arguments)
-    assert (done.returncode, done.stdout, words in done.stderr) == (2, "", True)
-
-
-@pytest.mark.parametrize(
     "given",
     [
         pytest.param("file", marks=pytest.mark.fault("the profiled program reads a file, partly read", "all starts read it")),
@@ -320,14 +307,12 @@ def test_what_the_program_reads(given: str, fakes: Env, tmp_path: Path) -> None:
         main, terminal = pty.openpty()
         held.callback(os.close, main)
         stdin = {"file": file, "pipe": pipe.stdout, "endless": endless.stdout, "terminal": terminal}.get(given)
-        done = subprocess.run(
-            [sys.executable, "-m", "fiprof", "profile", "--quiet", "--", "sh", "-c", program], stdin=stdin,
-            preexec_fn=(lambda: os.close(0)) if given == "closed" else None,
-            capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **fakes}, timeout=50, check=False,
-        )  # fmt: skip
+        streams = {"stdin": stdin, "preexec_fn": (lambda: os.close(0)) if given == "closed" else None}
+        with begun("profile", "--quiet", "--", "sh", "-c", program, cwd=tmp_path, env=fakes, **streams) as process:
+            errors = process.communicate(timeout=50)[1]
         os.close(terminal)
         pipe.communicate()
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, errors
     each = {"file": "5\n300000\n", "pipe": "5\n300000\n", "endless": "0\n"}.get(given, "none\n")
     assert (tmp_path / "numbers").read_text() == each * 2
 
@@ -338,19 +323,11 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
     env = {"FIPROF_NSYS": str(nsys_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
     name = f"test{os.getpid()}"
     program = "echo up; for _ in $(seq 1200); do [ -e ended ] && break; sleep 0.1; done; exit 4"
-    serving = subprocess.Popen(
-        [sys.executable, "-m", "fiprof", "profile", "--session", name, "--", "sh", "-c", program],
-        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **env},
-    )  # fmt: skip
+    words = ("profile", "--session", name, "--", "sh", "-c", program)
+    serving = begun(*words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
     assert serving.stdout is not None and serving.stdout.readline() == "up\n"
     time.sleep(1)
-    with subprocess.Popen(
-        [sys.executable, "-m", "fiprof", "capture", name],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, **env},
-    ) as killed:
+    with begun("capture", name, cwd=tmp_path, env=env) as killed:
         assert killed.stderr is not None and killed.stderr.readline().startswith("nsys-start")
         refused = fiprof("capture", name, env=env)
         assert refused.returncode == 1 and f"is being worked on by process {killed.pid}" in refused.stderr

@@ -1,74 +1,41 @@
 """A program's verdict: the first line of ``top`` and ``verdict``, which part it is about, and made-up causes."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fiprof.analysis.program import Program, Waste
 from fiprof.analysis.top import top
-from fiprof.model.run import Run
+from tests import golden
 from tests.nsys_exports import PYTHON_THREADS
-from tests.recorded_runs import RUNS, invoke, parsed, profiled
+from tests.recorded_runs import answer, invoke
 from tests.test_programs import Rows, kernel, launch, made_run
 
 
-def program(run: Any, *words: str) -> dict[str, Any]:
-    """What ``top`` and ``verdict`` say of a program; they say the same."""
-    found, other = (
-        json.loads(invoke(each, str(run), *words, "--format", "json")[1])["program"] for each in ("top", "verdict")
-    )
-    assert found == other
-    made: dict[str, Any] = found
-    return made
-
-
-@pytest.mark.parametrize(
-    ("recorded", "by", "steps", "first"),
-    [
-        # Its KV cache grows: no CUDA graph.
-        ("llama", "ranges", 24, ("launches", None, "fewer_launches", 84.8)),
-        ("graph", "pattern", 1318, ("small_kernels", None, "fuse_kernels", 60.1)),
-        # cudaProfilerStart in the middle; one rank sleeps in some steps.
-        (
-            "window",
-            "ranges",
-            20,
-            ("kernel", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "smaller_operands", 68.0),
-        ),
-        ("ranks", "ranges", 28, ("ranks", "rank 1", "help_rank", 65.2)),
-        ("vectors", "pattern", 48, ("copies", "Host-to-Device", "overlap_copies", 44.1)),
-    ],
-)
-def test_the_first_line_of_recorded_programs(recorded: str, by: str, steps: int, first: tuple[Any, ...]) -> None:
-    found = program(profiled(recorded).path)
-    answer, row = found["answer"], found["rows"][0]
-    assert (found["steady"]["id"], found["steady"]["steps"]) == (by, steps)
-    assert (
-        (answer["cause"], answer["name"], answer["step"]) == first[:3] == (row["cause"], row["name"], row["step"]["id"])
-    )
-    assert round(100 * answer["share"], 1) == first[3]
-    sizes = [
-        min(each for each in (row["bound_pct"], row["estimate_pct"], 999) if each is not None) for row in found["rows"]
-    ]
-    stepped = [size for size in sizes if 2 <= size <= 100]
-    assert stepped == sorted(stepped, reverse=True)
-
-
-@pytest.mark.parametrize("name", [*RUNS, "llama", "ranks", "vectors"])
-def test_a_kernels_step_saves_no_more_than_the_kernel_takes(name: str) -> None:
-    run: Run = parsed(name) if name in RUNS else profiled(name)
-    rows = json.loads(invoke("top", str(run.path), "--format", "json")[1])["program"]["rows"]
-    assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows)
-    kernels = [row for row in rows if row["cause"] == "kernel" and row["step"]]
-    assert kernels and all(row["bound_pct"] <= 100.01 * row["share"] for row in kernels)
+def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:
+    """Of all that the golden answers have: what top and verdict say, in which order, and that no step of a kernel saves
+    more than the kernel takes."""
+    known = golden.read()
+    programs = {name[4:]: each.get("program") for name, each in known.items() if name.startswith("top ")}
+    assert sum(map(bool, programs.values())) == 20
+    for name, found in ((name, found) for name, found in programs.items() if found):
+        rows = found["rows"]
+        assert (known.get(f"verdict {name}") or {}).get("program") in (None, found), name
+        assert [found["answer"][key] for key in ("cause", "name", "share", "bound_pct")] == [
+            rows[0][key] for key in ("cause", "name", "share", "bound_pct")
+        ], name
+        sizes = [min(row["bound_pct"] or 999, row["estimate_pct"] or 999) for row in rows]
+        stepped = [size for size in sizes if 2 <= size <= 100]
+        assert stepped == sorted(stepped, reverse=True), name
+        assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows), name
+        kernels = [row for row in rows if row["cause"] == "kernel" and row["step"]]
+        assert all(row["bound_pct"] <= 100.01 * row["share"] for row in kernels), name
 
 
 def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
     assert invoke("import", str(PYTHON_THREADS), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
     (run,) = tmp_path.glob("*x")
-    lock, host, *_ = program(run)["rows"]
+    lock, host, *_ = answer("top", run)["program"]["rows"]
     assert (lock["cause"], lock["name"], lock["step"]["id"]) == ("gil", "burn (two.py:6)", "free_lock")
     assert (host["cause"], host["name"], host["step"]["id"]) == ("host", "forward (two.py:12)", "less_host_work")
     assert (round(lock["share"], 3), round(host["share"], 3)) == (0.937, 0.020)
@@ -162,6 +129,5 @@ def test_nothing_is_outside_the_steady_part(tmp_path: Path) -> None:
     kernels = [kernel(10 * n, 10 * n + 10, n) for n in range(4)]
     measure = {"us": (0, 40), "name": "measure", "domain": "fiprof"}
     run = made_run(tmp_path, kernels=kernels, api=[launch(0, n) for n in range(4)], ranges=[measure])
-    status, printed = invoke("top", str(run.path), "--format", "json")
-    found = json.loads(printed)["program"]
-    assert (status, found["steady"]["id"], found["startup"]) == (0, "measure", None)
+    found = answer("top", run.path)["program"]
+    assert (found["steady"]["id"], found["startup"]) == ("measure", None)

@@ -26,7 +26,7 @@ from fiprof import clock
 from fiprof.model.finding import worded
 from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
-from tests.conftest import REPOSITORY, Env, fake_programs, python_path, ran, run_fiprof
+from tests.conftest import REPOSITORY, Env, begun, fake_programs, python_path, ran, run_fiprof, until
 from tests.recorded_runs import RUNS, without_samples
 
 STUDY = """
@@ -148,25 +148,12 @@ def test_dask_with_a_killed_worker_tells_the_same(here: Path, local: Path) -> No
     assert told(here / "dask") == told(local)
 
 
-def until(there: object, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not there():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.fault("a GPU's worker is killed at random moments", "the batch is measured again: no cell twice")
 @pytest.mark.parametrize("turn", range(KILLS))
 def test_a_killed_worker_loses_nothing(place: Path, env: Env, local: Path, turn: int) -> None:
     words = ("study", "small.toml", "--on", "local", "--out", f"killed-{turn}", "--no-documents")
-    with subprocess.Popen(
-        [sys.executable, "-m", "fiprof", *words],
-        cwd=place,
-        env={**os.environ, **env, "PYTHONPATH": python_path()},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as session:
-        until(lambda: workers(session.pid))
+    with begun(*words, cwd=place, env=env) as session:
+        until(lambda: workers(session.pid), session)
         time.sleep(random.uniform(0, 4))
         for worker in workers(session.pid)[:1]:
             with contextlib.suppress(psutil.Error):

@@ -7,12 +7,10 @@ import hashlib
 import io
 import json
 import lzma
-import os
 import re
 import shutil
 import sqlite3
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from fiprof.model.redaction import given, mask, mask_words
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
 from fiprof.reports.export import SUFFIXES as EXPORTS
 from tests import nsys_exports
-from tests.conftest import REPOSITORY, Env, Fiprof, python_path, run_fiprof
+from tests.conftest import REPOSITORY, Env, Fiprof, begun, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import FIVE_KERNELS, PYTHON_THREADS, altered, query
 from tests.recorded_runs import RUNS, on_h100, without_samples
@@ -270,18 +268,17 @@ def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
     """The next command does not know the environment of the killed one."""
     program = tmp_path / "program.sh"
     program.write_text("umask 0\necho as $HF_TOKEN\nexec sleep 60\n")
-    command = [sys.executable, "-m", "fiprof", "profile", "--tool", "nsys", "--", "sh", str(program)]
-    env = {**os.environ, "PYTHONPATH": python_path(), **fakes, "HF_TOKEN": "SEKRET-1"}
-    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
-        try:
-            archive = tmp_path / "artifacts"
-            while not (said := [log for log in archive.glob(".partial-*/logs/*.log") if "as " in log.read_text()]):
-                assert run.poll() is None
-        finally:
-            run.kill()
+    archive, profile = tmp_path / "artifacts", ("profile", "--tool", "nsys", "--", "sh", str(program))
+
+    def said() -> list[Path]:
+        return [log for log in archive.glob(".partial-*/logs/*.log") if "as " in log.read_text()]
+
+    with begun(*profile, cwd=tmp_path, env={**fakes, "HF_TOKEN": "SEKRET-1"}) as run:
+        until(said, run)
+        run.kill()
     (partial,) = archive.glob(".partial-*")
     assert partial.stat().st_mode & 0o077 == 0
-    assert [log.read_text() for log in said] == ["as ***\n"] and holding(archive) == []
+    assert [log.read_text() for log in said()] == ["as ***\n"] and holding(archive) == []
     for words in (("runs",), ("verify",), ("report", "latest")):
         done = run_fiprof(*words, cwd=tmp_path)
         assert "SEKRET" not in done.stdout + done.stderr

@@ -367,25 +367,16 @@ def test_one_request_is_what_the_program_says(recorded: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (
-            "step 20: admit r3 r4, prefill 512 tokens, decode 7, pages 231/256, queue 2",
-            {"admit": ("r3", "r4"), "prefill": 512, "decode": 7, "pages": 231, "of_pages": 256, "queue": 2},
-        ),
-        (
-            "execute_context_1(120)_generation_3(4)",
-            {"context": 1, "context_tokens": 120, "generation": 3, "generation_tokens": 4},
-        ),
-        (
-            "execute_40_context_3(sq120sk400)_generation_37(sq37sk900)",
-            {"context": 3, "context_tokens": 120, "generation": 37, "generation_tokens": 37},
-        ),
-        (
-            "[Executor] _forward_step 7: 1 ctx reqs, 120 ctx tokens, 32 gen reqs",
-            {"ctx_reqs": 1, "ctx_tokens": 120, "gen_reqs": 32},
-        ),
-        ("step[DECODE bs=3 toks=12]", {"bs": 3, "toks": 12}),
-        ("decode step 12", {}),
+        ("step 20: admit r3 r4, prefill 512 tokens, decode 7, pages 231/256, queue 2",
+         {"admit": ("r3", "r4"), "prefill": 512, "decode": 7, "pages": 231, "of_pages": 256, "queue": 2}),
+        ("execute_context_1(120)_generation_3(4)",
+         {"context": 1, "context_tokens": 120, "generation": 3, "generation_tokens": 4}),
+        ("execute_40_context_3(sq120sk400)_generation_37(sq37sk900)",
+         {"context": 3, "context_tokens": 120, "generation": 37, "generation_tokens": 37}),
+        ("[Executor] _forward_step 7: 1 ctx reqs, 120 ctx tokens, 32 gen reqs",
+         {"ctx_reqs": 1, "ctx_tokens": 120, "gen_reqs": 32}),
+        ("step[DECODE bs=3 toks=12]", {"bs": 3, "toks": 12}), ("decode step 12", {}),
     ],
-)
+)  # fmt: skip
 def test_what_a_range_says(text: str, found: dict[str, Any]) -> None:
     assert says(text) == found

@@ -17,7 +17,7 @@ import pytest
 from fiprof import files
 from fiprof.model import packing
 from fiprof.orchestrator.environment import git_commit
-from tests.conftest import Fiprof, fake_programs
+from tests.conftest import Fiprof, begun, fake_programs
 from tests.recorded_runs import RUNS, STUDY, on_h100
 
 SECRET = "a private key, and no more"
@@ -210,8 +210,7 @@ def test_a_colon_in_a_path(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
 def test_two_packs_at_once(run: Path) -> None:
     for name in ("ncu/raw.csv", "ncu/details.csv"):
         subprocess.run(["xz", "-d", str(run / f"{name}.xz")], check=True)
-    argv = [sys.executable, "-m", "fiprof", "pack", str(run)]
-    both = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [begun("pack", str(run), cwd=run, env={}) for _ in range(2)]
     assert [each.communicate()[1] for each in both if each.wait(120)] == []
     there = sorted(path.name for name in ("nsys", "ncu") for path in (run / name).iterdir())
     assert there == ["details.csv.zst", "raw.csv.zst", "source.csv.xz", "trace.sqlite.xz"]

@@ -37,6 +37,7 @@ from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY, Fiprof
 from tests.recorded_runs import STUDY, invoke, refusal
+from tests.test_workloads import INSTALLED
 
 GIB = 2**30
 
@@ -468,20 +469,7 @@ def test_the_committed_documents_are_those_of_the_committed_results() -> None:
     assert cases_csv(load(FOLDER)) == (FOLDER / "reports/cases.csv").read_text()
 
 
-def roots() -> list[Path]:
-    return sorted(
-        folder / "flashinfer" for folder in REPOSITORY.glob(".flashinfer/*") if (folder / "flashinfer").is_dir()
-    )
-
-
-@pytest.fixture(params=roots() or [Path()], ids=lambda root: root.parent.name or "none")
-def installed(request: pytest.FixtureRequest) -> Path:
-    if request.param == Path():
-        pytest.skip("no FlashInfer in .flashinfer/VERSION")
-    assert isinstance(request.param, Path)
-    return request.param
-
-
+@pytest.mark.parametrize("installed", INSTALLED, ids=lambda root: root.parent.name)
 def test_the_calls_of_the_guide_fit_the_installed_version(installed: Path) -> None:
     """Each function and method that a call names is there, with each of its keywords."""
     defined: dict[str, set[str]] = {}

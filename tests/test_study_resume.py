@@ -1,19 +1,15 @@
 """A study that is interrupted, as a user sees it: a GPU's part is replayed by stand-ins, all else is real."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Env, Fiprof, fake_programs, run_fiprof
+from tests.conftest import Env, Fiprof, begun, fake_programs, run_fiprof, until
 from tests.recorded_runs import RUNS, without_samples
 
 STUDY = """
@@ -70,16 +66,9 @@ def measured(folder: Path) -> Counter[str]:
 
 def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: Env, tmp_path: Path, whole: Path) -> None:
     """And what is measured then is what an undisturbed study has; kills: tests/test_kills.py."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "fiprof", "study", "small.toml", "--out", "folder", "--no-documents"],
-        cwd=tmp_path,
-        env={**os.environ, **study, "FAKE_HANGS": "batch=1,"},
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        deadline = time.monotonic() + 60
-        while len(list(tmp_path.glob("folder/2*/run.json"))) < 1 and time.monotonic() < deadline:
-            time.sleep(0.02)
+    words = ("study", "small.toml", "--out", "folder", "--no-documents")
+    with begun(*words, cwd=tmp_path, env={**study, "FAKE_HANGS": "batch=1,"}) as process:
+        until(lambda: list(tmp_path.glob("folder/2*/run.json")), process)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -144,16 +133,6 @@ def test_what_is_no_cases_fault_ends_the_study_and_keeps_what_was_measured(
     assert fiprof("study", "small.toml", "--no-documents", env=study).returncode == 0
     assert (set(measured(folder).values()), len(cases(folder))) == ({1}, 6)
     assert len(list((folder / "set-aside").glob("2*/run.json"))) == 2
-
-
-def test_two_at_once(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
-    from fiprof.orchestrator.locks import folder_lock
-
-    (tmp_path / "folder").mkdir()
-    with folder_lock(tmp_path / "folder"):
-        done = fiprof("study", "small.toml", "--out", "folder", "--no-documents", env=study)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"fiprof: folder is being worked on by process {os.getpid()} of ")
 
 
 def test_other_settings_are_refused(fiprof: Fiprof, study: Env, tmp_path: Path, whole: Path) -> None:
