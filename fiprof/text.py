@@ -112,6 +112,12 @@ def count(n: int, one: str, many: str = "") -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
+def figure(value: object, spec: str) -> str:
+    """A number, or anything else, in a format; three digits of a thousand or more are all its digits."""
+    thousands = spec.endswith(".3g") and abs(float(str(value))) >= 999.5
+    return format(value, ",.0f" if thousands else spec)
+
+
 def join_words(words: Sequence[str]) -> str:
     """``a, b and c``."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

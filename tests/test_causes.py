@@ -87,3 +87,15 @@ def test_the_page_says_what_was_measured() -> None:
     for name, times in TIMES.items():
         each = [f"{median(times[side]) / 40:.2f}" for side in ("with", "without")]
         assert rows[name] == [*each, f"{median(map(saved_pct, times['with'], times['without'])):.0f}%"]
+
+
+def test_counts_and_names_are_printed_as_people_say_them() -> None:
+    """1.51e+03 launches, 5 steps of steps of a kernel, 0.000 GB of a range, and what took 0.0 ms."""
+    small, gil = (str(imported(DATA / f"{each}.sqlite.xz", name=each).path) for each in ("small-kernels", "gil"))
+    assert re.search(r"idle: launching +– +1,509 ", invoke("verdict", small)[1])
+    assert "5 x step of nvjet_sm90_hsh_320x128_64x3_1x2_h_bz_coopB_NNT (6, 14," in invoke("story", gil)[1]
+    story = " ".join(invoke("story", str(profiled("llama").path))[1].split())
+    assert "at 10,810.4 ms: 1.431 GB in load and 0.067 GB in prefill." in story
+    graph, server = (" ".join(invoke("verdict", str(profiled(each).path))[1].split()) for each in ("graph", "server"))
+    assert "The first of the 17 steps before it takes 0.2 ms more than usual." in graph
+    assert "Steady part" in server and "Outside it" not in server

@@ -137,11 +137,11 @@ def model(folder: Path, form: str, passes: int) -> Run:
 @pytest.mark.parametrize(
     ("form", "passes", "steps", "count", "layers"),
     [
-        ("marks in layers", 5, "steps of 12 x softmax", 5, 12),
-        ("operators", 2, "steps of pre_forward (blocks.*)", 24, None),
-        ("launches before the trace", 3, "steps of pre_forward (blocks.*)", 25, None),
+        ("marks in layers", 5, "step of 12 x softmax", 5, 12),
+        ("operators", 2, "step of pre_forward (blocks.*)", 24, None),
+        ("launches before the trace", 3, "step of pre_forward (blocks.*)", 25, None),
         ("a step that comes once", 1, "[Executor] _forward_step *", 1, 12),
-        ("a loader", 5, "steps of enumerate(Loader).__next__", 5, 12),
+        ("a loader", 5, "step of enumerate(Loader).__next__", 5, 12),
         ("never popped", 6, "run", 6, 12),
     ],
 )
@@ -206,7 +206,7 @@ def test_steps_are_those_of_the_raw_tables(recorded: str, name: str, count: int,
 
 def test_steps_without_ranges() -> None:
     found = told(profiled("vectors").path)
-    (row,) = [row for row in found["rows"] if row["what"] == "steps of polynomial"]
+    (row,) = [row for row in found["rows"] if row["what"] == "step of polynomial"]
     assert row["count"] == 48 and row["each_ms"] == pytest.approx(2.134, abs=0.01)
     copies = pq.read_table(profiled("vectors").path / "tables/copies.parquet").to_pylist()
     assert sum(each["copied_bytes"] for each in found["rows"]) == sum(each["bytes"] for each in copies)

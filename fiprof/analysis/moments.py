@@ -187,7 +187,7 @@ class Moments:
             self.edges = edges[(edges >= first) & (edges <= last)]
             self.group = np.where(np.isin(self.edges[:-1], steps), 1, 2)
             self.group[: np.searchsorted(self.edges, steps[0])] = 0
-            told = {"before the steps": False, f"steps of {at.name}": True, "between and after steps": False}
+            told = {"before the steps": False, f"step of {at.name}": True, "between and after steps": False}
             self.names = [Name(0, *each) for each in told.items()]
         self.texts, self.on_gpu = [""] * len(self.group), True
         self._add_kernels()

@@ -45,6 +45,7 @@ LOADING_SHARE = 0.2
 """Share of the first steps' excess from which on loading code is the reason: the rest is what libraries do on the host
 when they are first used."""
 CALL_SHARE = 0.05  # share of the time from which on a call that is for no launch, copy or allocation stands by itself
+LEAST_OUTSIDE_NS = 50_000  # outside the steady part, to be told of
 MOSTLY = 0.75  # share of something's time that lies in the range that is named
 
 
@@ -516,11 +517,12 @@ class _Gpu:
         for why, ns in other.causes.items():
             sums[self._waste(why, 0.0)[0]] += ns
         sums[Waste.KERNEL], sums[Waste.COPIES] = other.kernels_ns, other.only_copies_ns
-        total = other.window_ns
+        if (total := other.window_ns) < LEAST_OUTSIDE_NS:
+            return None
         shown = [
             finding("part", "{cause} {share:.0%}", cause=cause, share=ns / total)
             for cause, ns in sorted(sums.items(), key=lambda item: -item[1])[:3]
-            if ns >= CALL_SHARE * total > 0
+            if ns >= CALL_SHARE * total
         ]
         words = "Outside it: {outside_ms:,.1f} ms: {causes}."
         values: Row = {"outside_ms": total / 1e6, "causes": tuple(shown)}
@@ -528,7 +530,7 @@ class _Gpu:
             first, second = (*self.at.early, int(self.at.begins[0]))[:2]
             values["first_step_excess_ms"] = (second - first - self.at.step_ns) / 1e6
             values["early_steps"] = len(self.at.early)
-            words += " The first step" if len(self.at.early) == 1 else " The first of its {early_steps} steps"
+            words += " The first step" if len(self.at.early) == 1 else " The first of the {early_steps} steps before it"
             words += " takes {first_step_excess_ms:,.1f} ms more than usual."
         return finding("startup", words, **values) if shown else None
 

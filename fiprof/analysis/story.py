@@ -14,7 +14,7 @@ from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
-from fiprof.analysis.program import LAYER_NS, Program
+from fiprof.analysis.program import LAYER_NS, OUTSIDE, Program
 from fiprof.analysis.requests import FEW_STEPS, REQUESTS, Kind, Step, requests, says, served, short_name
 from fiprof.analysis.steady import steady
 from fiprof.analysis.telling import TOLD, tell
@@ -183,7 +183,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         "layers": (LAYERS, [row for _, rows, _ in layered.values() for row in rows]),
     }
     # The phases in a sentence, what takes time only.
-    once, often = "{what} ({share:.0%})", "{count} x {what} ({share:.0%})"
+    once, often = "{what} ({share:.0%})", "{count:,d} x {what} ({share:.0%})"
     timed = [{key: row[key] for key in ("count", "what", "share")} for row in happened if (row["share"] or 0.0) >= 0.02]
     phases_ = tuple(finding("phase", often if each["count"] > 1 else once, **each) for each in timed)
     length_s = sum(row["total_ms"] for row in happened if row["share"] is not None) / 1e3
@@ -254,10 +254,11 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     # Of each address the last event until then: memory that was not given back.
     held = np.sort(peak - np.unique(addresses[peak::-1], return_index=True)[1])
     for row in held[given[held] > 0].tolist():
-        path = phases(run).path(int(label[row])) or "outside every range"
+        path = phases(run).path(int(label[row])) or OUTSIDE
         sums[short_name(path.partition(SEPARATOR)[0])] += int(sizes[row])
-    most = sums.most_common(4)
-    owners = tuple(finding("owner", "{gb:,.3f} GB in {range}", gb=size / 1e9, range=name) for name, size in most)
+    most = [each for each in sums.most_common(4) if each[1] >= 0.01 * int(totals[peak])]
+    where = {name: "{gb:,.3f} GB " + ("" if name == OUTSIDE else "in ") + "{range}" for name, _ in most}
+    owners = tuple(finding("owner", where[name], gb=size / 1e9, range=name) for name, size in most)
     words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms: {owners}."
     values: Row = {"peak_gb": int(totals[peak]) / 1e9, "at_ms": int(times[peak]) / 1e6, "owners": owners}
     return made, (finding("peak", words, **values),)

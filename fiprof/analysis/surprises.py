@@ -186,7 +186,7 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
             continue
         times, of = [each.values["more_ms"] for each in several], several[0].values["of"]
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
-        words = "{count:step|steps} of {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
+        words = "{count} x {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
             words += "; {using} of them run kernels for the first time ({new}, {longest} one): a warm-up with "
             words += "such steps takes that away"

@@ -194,7 +194,7 @@ def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) 
 def _folded(run: Sequence[Step]) -> Finding:
     """Steps in a row of which nothing else is to be said."""
     values = _lengths([step.ms for step in run], run) | {"first": run[0].head, "last": run[-1].head}
-    head = "{first} to {last}" if run[0].head != run[-1].head else "{count} x {first}"
+    head = "{first} to {last}" if run[0].head != run[-1].head else "{count:,d} x {first}"
     head += ", {each_ms:,.2f} ms each ({low_ms:,.2f} to {high_ms:,.2f}), GPU busy {busy:.0%}"
     if len(run) == 1:
         head = "{first}, {each_ms:,.2f} ms, GPU busy {busy:.0%}"

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
 
 from fiprof.text import Worded as Worded
-from fiprof.text import join_words
+from fiprof.text import figure, join_words
 
 SUM = "sum(parts)"
 RATIO = "sum(parts[:-1]) / parts[-1]"  # all but the last together over the last
@@ -209,7 +209,7 @@ def worded(what: Finding | StrEnum | str) -> str:
 def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
     """A value as a template has it. facts: takes the traced numbers in it."""
     if type(value) in (str, int, float) and "|" not in spec:
-        return format(value, spec)
+        return figure(value, spec)
     if isinstance(value, Finding | StrEnum | Phrase):
         value = worded(value)
     elif isinstance(value, tuple | list):
@@ -229,4 +229,4 @@ def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
         return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
     if isinstance(value, TracedNumber):
         return f"{value.value:{spec}}" if spec else str(value)
-    return format(value, spec)
+    return figure(value, spec)

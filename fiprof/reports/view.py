@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.model.finding import Finding, TracedNumber, worded
-from fiprof.text import escape_control
+from fiprof.text import escape_control, figure
 
 __all__ = ["Chart", "Column", "Document", "Narrow", "View", "view_of"]
 Format = Literal["table", "json", "csv", "md"]
@@ -99,7 +99,7 @@ def word(value: Value, spec: str = "") -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return escape_control(", ".join(worded(each) for each in value if not isinstance(each, dict))) or "–"
-    return escape_control(worded(value)) if isinstance(value, str | Finding) else format(value, spec)
+    return escape_control(worded(value)) if isinstance(value, str | Finding) else figure(value, spec)
 
 
 def shown_columns(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:
