@@ -101,18 +101,9 @@ def _load(word: str, rows: Sequence[Row]) -> Finding | None:
     values: Row = {"base_us": base_us, "each_ns": 1e3 * each_us, "busy_us": float(busy_us.sum())}
     for key, share in (("work_share", work / work.sum()), ("busy_share", busy_us / busy_us.sum())):
         values |= {key: float(share[np.argmax(work)]), f"small_{key}": float(share[small].sum())}
-    values |= {
-        "word": word,
-        "most": rows[int(np.argmax(work))]["name"],
-        "work": int(work.sum()),
-        "small_count": len(small),
-    }
-    values |= {
-        "least_blocks": min(blocks),
-        "most_blocks": max(blocks),
-        "waits_us": sum(row["waits_us"] for row in rows),
-    }
-    return finding("load", words, **values)
+    most, waits_us = rows[int(np.argmax(work))]["name"], sum(row["waits_us"] for row in rows)
+    values |= {"most": most, "work": int(work.sum()), "word": word, "small_count": len(small), "waits_us": waits_us}
+    return finding("load", words, **values, least_blocks=min(blocks), most_blocks=max(blocks))
 
 
 def _by_ranges(run: Run, kernels: Launched) -> tuple[list[str], Ints] | None:

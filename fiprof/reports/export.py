@@ -328,10 +328,10 @@ def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[
 
     folder: a run's in it. raw: the tools' reports in it. private: those that were left out.
     """
-    from fiprof.reports.report import environment
+    from fiprof.reports.writers import templates
 
     sections = [section for section in made.parts if section.anchor == "reproduce"]
     files = {"raw": sorted(map(escape_control, raw)), "private": sorted(map(escape_control, private))}
     where = shlex.quote(f"./{folder}")
-    guide = environment().get_template("guide.md.j2")
+    guide = templates().get_template("guide.md.j2")
     return guide.render(report=made, sections=sections, folder=folder, where=where, **files) + "\n"

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fiprof import files
@@ -18,6 +17,7 @@ from fiprof.analysis.frames import Column
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, numbers_of, worded
 from fiprof.reports.view import Document, Sayable, Value, is_number, shown_columns, word
+from fiprof.reports.writers import templates
 from fiprof.text import cell_width, escape_control, escape_lines, join_words
 
 if TYPE_CHECKING:
@@ -239,9 +239,6 @@ def document_html(markdown: str, title: str, *, library: str = "") -> str:
     It needs no network. Links to ``*.md`` lead to ``*.html``. Markup in the text is shown, never obeyed. library: path,
     from the page, of a file that holds ``vega_js``; without it the page has the library itself, where there are charts.
     """
-    import jinja2
-    from markupsafe import Markup
-
     body, headings = _body(markdown)
     script, missing = "", ""
     if CHARTS.search(markdown):
@@ -249,20 +246,10 @@ def document_html(markdown: str, title: str, *, library: str = "") -> str:
             script = vega_js()
         except ImportError:
             missing = "Charts are left out: vl-convert is not installed. pip install vl-convert-python draws them."
-    folder = resources.files("fiprof.reports").joinpath("templates")
-    template = jinja2.Environment(loader=jinja2.PackageLoader("fiprof.reports"), autoescape=True).get_template(
-        "document.html.j2"
-    )
-    return template.render(
-        title=escape_control(title),
-        contents=[each for each in headings if each[0] <= CONTENTS_LEVEL],
-        body=body,
-        css=Markup("".join(folder.joinpath(name).read_text("utf-8") for name in ("base.css", "page.css"))),
-        js=Markup("".join(folder.joinpath(name).read_text("utf-8") for name in ("base.js", "page.js"))),
-        vega_js=script if script and not library else "",
-        library=library if script else "",
-        missing=missing,
-    )
+    contents = [each for each in headings if each[0] <= CONTENTS_LEVEL]
+    vega = {"vega_js": script if script and not library else "", "library": library if script else ""}
+    page = {"title": escape_control(title), "contents": contents, "body": body, "missing": missing}
+    return templates().get_template("document.html.j2").render(**page, **vega)
 
 
 def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import show as show_analysis
@@ -102,9 +102,9 @@ class OpenedRun(Run):
         found = self.once(Analyses).timeline
         rows = [
             {
-                "case": part.label, "kernel": short_kernel(span["kernel"]), "start": span["start_us"] - part.start_us,
-                "end": span["end_us"] - part.start_us, "median µs": span["nsys_duration_us"],
-                "count": span["executions"],
+                "case": escape_control(part.label), "kernel": short_kernel(span["kernel"]),
+                "start": span["start_us"] - part.start_us, "end": span["end_us"] - part.start_us,
+                "median µs": span["nsys_duration_us"], "count": span["executions"],
             }
             for part in found.phases
             for span in part.spans
@@ -113,10 +113,10 @@ class OpenedRun(Run):
             why = self.missing("nsys")
             raise FiprofError(f"{self.manifest.name} has no timeline", self.remedy("--tool nsys,ncu"), why=why)
         encoding = {
-            "x": _axis("start", title="µs since the case's phase began"), "x2": {"field": "end"},
+            "x": charts.quantity("start", title="µs since the case's phase began"), "x2": {"field": "end"},
             "y": {"field": "kernel", "type": "nominal"}, "row": {"field": "case", "type": "nominal"},
         }  # fmt: skip
-        return Figure(timeline_text.document(found), **_data(rows), mark="bar", encoding=encoding)
+        return Figure(timeline_text.document(found), data={"values": rows}, mark="bar", encoding=encoding)
 
     def _repr_html_(self) -> str:
         """What the run is, in a few lines."""
@@ -149,13 +149,3 @@ def _frame(view: View) -> pd.DataFrame:
 
 def _name(row: Mapping[str, Any]) -> str:
     return shorten(escape_control(f"{row['launch']} {row.get('label') or row['case'] or ''} {row['kernel']}"), 60)
-
-
-def _data(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows as a specification has them; names stay text."""
-    values = [{key: escape_control(v) if isinstance(v, str) else v for key, v in row.items()} for row in rows]
-    return {"data": {"values": values}}
-
-
-def _axis(field: str, **more: Any) -> dict[str, Any]:
-    return {"field": field, "type": "quantitative", **more}

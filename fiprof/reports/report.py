@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import base64
-import functools
 import gzip
-import importlib.resources
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
@@ -33,11 +31,8 @@ from fiprof.reports.run_report.pictures import pictures
 from fiprof.reports.run_report.rows import Rows, headline, rows_of
 from fiprof.reports.run_report.timeline_bins import timeline
 from fiprof.reports.view import View
-from fiprof.reports.writers import markdown_text, view_blocks
+from fiprof.reports.writers import templates
 from fiprof.text import escape_control, join_words, short_kernel, shorten
-
-if TYPE_CHECKING:
-    import jinja2
 
 MOST_NAMED = 3  # workloads or kernels that a title names
 MOST_DETAILS = 120  # launches of a run that have panes: those with most time
@@ -75,11 +70,11 @@ class Report:
         import msgspec
 
         packed = base64.b64encode(gzip.compress(msgspec.json.encode(self.data, enc_hook=str), 6, mtime=0)).decode()
-        return environment().get_template("run.html.j2").render(report=self, data=packed, links=links)
+        return templates().get_template("run.html.j2").render(report=self, data=packed, links=links)
 
     def markdown(self, whole: str = "") -> str:
         """The same as text. whole: the page that has all of it, where there is one."""
-        return environment().get_template("report.md.j2").render(report=self, whole=whole) + "\n"
+        return templates().get_template("report.md.j2").render(report=self, whole=whole) + "\n"
 
 
 def report(runs: Sequence[Run]) -> Report:
@@ -206,22 +201,3 @@ def _doubts(run: Run, told: bool) -> Iterator[str]:
         yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"
     if not told:
         yield from map(worded, missing(run))
-
-
-@functools.cache
-def environment() -> jinja2.Environment:
-    import jinja2
-    from markupsafe import Markup
-
-    @functools.cache
-    def file(*names: str) -> Markup:
-        folder = importlib.resources.files("fiprof.reports").joinpath("templates")
-        return Markup("".join(folder.joinpath(name).read_text("utf-8") for name in names))
-
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
-    )  # fmt: skip
-    made.filters.update(md=lambda text: markdown_text(str(text)), view=lambda view: "\n\n".join(view_blocks(view)))
-    made.globals.update(file=file, escape_control=escape_control)
-    return made

@@ -113,14 +113,14 @@ def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Mar
     return report_html(report, title, lead=(*lead, meaning, asked), library=library)
 
 
-def sparkline(line: Line, cells: int = SPARK_CELLS) -> str:
+def sparkline(line: Line) -> str:
     """The values as blocks, several runs in one where there are many; a mark before each new level."""
     values = line.values
     # A single run off the line does not flatten the others.
     calm = [median(values[max(place - 1, 0) : place + 2]) for place in range(len(values))]
     low, high = min(calm), max(calm)
     high = max(high, low * (1 + LEAST_RANGE))
-    width = -(-len(values) // cells)
+    width = -(-len(values) // SPARK_CELLS)
 
     def block(level: Level, start: int) -> str:
         value = median(values[start : min(start + width, level.end)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
+import importlib.resources
 import io
 import json
 import math
@@ -13,12 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fiprof
 from fiprof.model.finding import Finding, plain, worded
 from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
+
+if TYPE_CHECKING:
+    import jinja2
 
 NARROWEST = 20  # columns of a terminal that are used at least
 NARROWEST_CELL, LONGEST_WORD = 18, 40
@@ -257,6 +262,26 @@ def view_blocks(view: View) -> list[str]:
         rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
     return blocks + _said(view.notes)
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """The templates of pages and of reports as Markdown."""
+    import jinja2
+    from markupsafe import Markup
+
+    @functools.cache
+    def file(*names: str) -> Markup:
+        folder = importlib.resources.files("fiprof.reports").joinpath("templates")
+        return Markup("".join(folder.joinpath(name).read_text("utf-8") for name in names))
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
+    )  # fmt: skip
+    made.filters.update(md=lambda text: markdown_text(str(text)), view=lambda view: "\n\n".join(view_blocks(view)))
+    made.globals.update(file=file, escape_control=escape_control)
+    return made
 
 
 # For programs

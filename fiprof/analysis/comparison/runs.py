@@ -302,15 +302,7 @@ def compare(
         what = f"{names[0]} and {names[1]} have no case and no kernel in common"
         raise FiprofError(what, "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases")
     return RunComparison(
-        a,
-        b,
-        differing,
-        tuple(cases),
-        program,
-        tuple(launches),
-        only_a=tuple(only_a),
-        only_b=tuple(only_b),
-        has_commit=has_commit,
+        a, b, differing, tuple(cases), program, tuple(launches), tuple(only_a), tuple(only_b), has_commit
     )
 
 
