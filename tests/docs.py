@@ -26,18 +26,8 @@ DOCS = TESTS.parent / "docs"
 ROWS = "| --- |\n"
 """What ends a page's table head."""
 
-ELSEWHERE = tuple(
-    f"fiprof.{name}"
-    for name in [
-        "workloads.",
-        "__main__",
-        "model.",
-        "flashinfer",
-        "analysis.study",
-        "reports.study",
-        "reports.run_report",
-    ]
-)
+MODULES = "workloads. __main__ model. flashinfer analysis.study reports.study reports.run_report"
+ELSEWHERE = tuple(f"fiprof.{name}" for name in MODULES.split())
 """Modules without columns, and those whose tables are documents that no command prints as JSON."""
 
 

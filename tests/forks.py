@@ -109,7 +109,7 @@ def serve() -> None:
     """Fork for every line of standard input; answer with the exit status."""
     from fiprof.cli.main import OWN, cli
 
-    for name in (
+    for name in [
         "numpy",
         "pyarrow.parquet",
         "sqlalchemy.dialects.sqlite",
@@ -117,7 +117,7 @@ def serve() -> None:
         "rich.console",
         "ctypes",
         "msgspec",
-    ):
+    ]:
         importlib.import_module(name)
     for path in sorted((REPOSITORY / "fiprof").rglob("*.py")):
         module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)

@@ -1,7 +1,6 @@
 """Pages of studies, comparisons and the site in a real browser: charts, sorting, search, schemes, a phone, print, axe."""
 
 import itertools
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -224,22 +223,3 @@ def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
         "index.html", "vega.js", "trend-kernels.html", f"{quote(hostile)}.html",
     }  # fmt: skip
     page.close()
-
-
-def test_a_site_is_brought_up_to_date(tmp_path: Path) -> None:
-    """Only what is new or changed is made; what is gone goes; a folder of others is left alone."""
-    archive, site = tmp_path / "archive", tmp_path / "site"
-    for name in ("one", "two", "three"):
-        shutil.copytree(profiled("vectors").path, archive / name)
-    words = ("publish", str(site), "--only-new", "--artifacts", str(archive))
-    assert invoke(*words)[0] == 0
-    before = {path.name: path.stat().st_mtime_ns for path in (site / "runs").iterdir()}
-    os.utime(archive / "one/nsys/trace.sqlite.xz")
-    shutil.rmtree(archive / "two")
-    (archive / "three/run.json").write_text("{")
-    assert invoke(*words)[0] == 1
-    after = {path.name: path.stat().st_mtime_ns for path in (site / "runs").iterdir()}
-    assert after.keys() == {"one.html"} and after["one.html"] > before["one.html"]
-    assert (again := invoke(*words))[0] == 1 and again[1] == f"{site / 'index.html'}\n"
-    assert after["one.html"] == (site / "runs/one.html").stat().st_mtime_ns
-    assert invoke("publish", str(tmp_path), "--artifacts", str(archive))[0] == 2

@@ -47,12 +47,6 @@ def test_every_case_was_checked(run: Path) -> None:
     assert all(0 < error < 2e-3 for error in errors.values()), errors
 
 
-def test_stall_shares(run: Path) -> None:
-    stalls = pq.read_table(run / "tables/stalls.parquet").to_pylist()
-    for launch in {row["launch"] for row in stalls}:
-        assert sum(row["share"] for row in stalls if row["launch"] == launch) == pytest.approx(1, abs=1e-3)
-
-
 def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
     """To the digits that ncu prints."""
     copy_out(run, NCU_REPORT, tmp_path)

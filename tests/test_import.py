@@ -39,7 +39,6 @@ from fiprof.parsers.recognize import recognize
 from tests.conftest import Fiprof
 from tests.nsys_exports import FIVE_KERNELS, KERNEL, RUNTIME, SCHEMA_3_0, altered, recorded
 from tests.recorded_runs import invoke, refusal
-from tests.test_cli import epilog
 
 NCU = Path(__file__).parent / "data/ncu"
 
@@ -368,15 +367,6 @@ def test_a_damaged_export_is_a_failed_run(tmp_path: Path) -> None:
     export.write_bytes(export.read_bytes()[:100_000])
     _, manifest = importing(tmp_path, export)
     assert manifest.status == "failed" and manifest.reason and "\n" not in manifest.reason
-
-
-def test_the_example_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(FIVE_KERNELS, tmp_path / "trace.sqlite")
-    shutil.copy(NCU / "full.raw.csv", tmp_path / "raw.csv")
-    monkeypatch.chdir(tmp_path)
-    assert invoke(*epilog("import").removeprefix("Example: fiprof ").split())[0] == 0
-    (run,) = (tmp_path / "artifacts").iterdir()
-    assert (len(rows(run, "kernels")), len(rows(run, "launches"))) == (184, 6)
 
 
 @pytest.mark.parametrize(

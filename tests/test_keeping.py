@@ -352,11 +352,16 @@ def test_a_second_publish_makes_new_pages_alone(tmp_path: Path, fiprof: Fiprof) 
     assert "16 reports made\n" in said and len(first) == 16
     shutil.copytree(archive / "run-0", archive / "new")
     shutil.rmtree(archive / "run-1")
+    os.utime(archive / "run-4/nsys/trace.sqlite.xz")
     assert fiprof("tag", "run-2", "release", cwd=tmp_path).returncode == 0
-    said, second = publish()
-    assert "1 report made, 15 unchanged\n" in said
+    said, second = publish("--only-new")
+    assert "2 reports made, 14 unchanged\n" in said
     del first["run-1.html"]
-    assert second == {**first, "new.html": second["new.html"]} and second["new.html"][1] == first["run-0.html"][1]
+    anew = {name: second[name] for name in ("new.html", "run-4.html")}
+    assert second == {**first, **anew} and anew["new.html"][1] == first["run-0.html"][1]
+    assert anew["run-4.html"][0] > first["run-4.html"][0] and anew["run-4.html"][1] == first["run-4.html"][1]
+    # A folder of others is left alone.
+    assert fiprof("publish", ".", cwd=tmp_path).returncode == 2
     assert "release" in (tmp_path / "site/index.html").read_text()
     for number in range(4, 17):
         shutil.rmtree(archive / f"run-{number}")

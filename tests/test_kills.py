@@ -89,7 +89,7 @@ def archived(folder: Path) -> None:
 def many(folder: Path) -> None:
     """So many runs that several processes make their pages."""
     archived(folder)
-    for number in range(24):
+    for number in range(15):
         shutil.copytree(profiled("server").path, folder / f"archive/server-{number}")
 
 

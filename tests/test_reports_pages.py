@@ -56,30 +56,17 @@ NARROW = (
 ROW = (3, "decode batch=1", "BatchDecodeWithPagedKVCacheKernel", 1234.5, "memory-bound (DRAM)", "more bytes", "cold")
 
 
-@pytest.mark.parametrize(
-    ("width", "lines"),
-    [
-        (40, [
-            "#      time  limit                note",
-            "         µs",
-            "decode batch=1 ·",
-            "  BatchDecodeWithPagedKVCacheKernel",
-            "3  1,234.50  memory-bound (DRAM)  cold",
-            "  next step: more bytes",
-        ]),
-        (30, [
-            "#      time  limit",
-            "         µs",
-            "decode batch=1 · BatchDecodeWi",
-            "  thPagedKVCacheKernel",
-            "3  1,234.50  memory-bound",
-            "             (DRAM)",
-            "  next step: more bytes",
-        ]),
-    ],
-)  # fmt: skip
-def test_a_table_gives_way_in_order(width: int, lines: list[str]) -> None:
-    assert render(View(NARROW, (ROW,)), "table", width=width).splitlines() == lines
+def test_a_table_gives_way_in_order() -> None:
+    assert render(View(NARROW, (ROW,)), "table", width=30).splitlines() == [
+        "#      time  limit",
+        "         µs",
+        "decode batch=1 · BatchDecodeWi",
+        "  thPagedKVCacheKernel",
+        "3  1,234.50  memory-bound",
+        "             (DRAM)",
+        "  next step: more bytes",
+    ]
+    assert render(View(NARROW, (ROW,)), "table", width=40).splitlines()[0].split() == ["#", "time", "limit", "note"]
 
 
 def test_long_names_are_whole_in_json_and_csv_and_bounded_elsewhere() -> None:

@@ -28,17 +28,8 @@ from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
 from tests.conftest import REPOSITORY, Env, begun, fake_programs, python_path, ran, run_fiprof, until
 from tests.recorded_runs import RUNS, without_samples
+from tests.test_study_resume import STUDY
 
-STUDY = """
-name = "small"
-[settings]
-ncu_set = "quick"
-batch_cases = 4
-[[cases]]
-workload = "decode"
-batch = [1, 8, 32]
-tensor_cores = [false, true]
-"""
 CASES = 6
 ONE = STUDY.replace("[1, 8, 32]", "8")
 """A batch of two cases."""

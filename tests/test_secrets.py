@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import lzma
-import re
 import shutil
 import sqlite3
 import subprocess
@@ -27,6 +26,7 @@ from tests.conftest import REPOSITORY, Env, Fiprof, begun, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import FIVE_KERNELS, PYTHON_THREADS, altered, query
 from tests.recorded_runs import RUNS, on_h100, without_samples
+from tests.test_workloads import USERS_OWN
 
 HUSH = {
     "HF_TOKEN": "hf-SEKRET-1", "MYSQL_PWD": "SEKRET 2 with blanks", "OPENAI_KEY": "SEKRET-3", "GH_PAT": "SEKRET-4",
@@ -388,25 +388,10 @@ def test_an_import_of_pages_holds_no_secret(fiprof: Fiprof, tmp_path: Path, link
     }
 
 
-WORKLOAD = """
-from dataclasses import dataclass
-from fiprof.workloads.base import Workload, param
-
-@dataclass(frozen=True)
-class Params:
-    token: str = param("none", "who asks")
-
-class Asking(Workload[Params]):
-    name, summary, Params = "asking", "asks somebody", Params
-
-    def setup(self):
-        return lambda: ()
-"""
-
-
 @pytest.mark.fault("a workload's parameter is a secret", "one line names the parameter, not its value; nothing is made")
 def test_a_parameter_that_is_a_secret(faked: Fiprof, tmp_path: Path) -> None:
-    (tmp_path / "asking.py").write_text(WORKLOAD)
+    own = USERS_OWN.replace("mine", "asking").replace("width: int = param(64,", "token: str = param('none',")
+    (tmp_path / "asking.py").write_text(own.replace(", low=1, high=128", ""))
     done = faked("collect", "--workload", "asking.py", "--token", VALUE)
     assert (done.returncode, done.stderr.partition("\n")[0]) == (
         2, "fiprof: a parameter of asking[token=***] is a secret, or looks like one",
@@ -447,19 +432,21 @@ def test_a_replayed_run_holds_no_secret(fiprof: Fiprof, tmp_path: Path) -> None:
         assert not [name for name in bundle.namelist() if name.endswith("-rep")]
 
 
+PERSONAL = (
+    b"/home/", b"/Users/", b"/work/", b"/root", b"HOME=", b"PATH=/", b"PWD=", b"USER=", b"LOGNAME=", b"HOSTNAME=", b"SHELL=",
+    b"FIPROF_SUPERVISED", b"FLASHINFER_WORKSPACE_BASE=/", b"SSH_", b"TOKEN=",
+)  # fmt: skip
+
+
 def test_recorded_files_hold_nothing_of_a_machine() -> None:
     """Folders of a home or checkout, variables, the names of hosts and users; packed files are unpacked."""
     listed = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "artifacts/recorded", "tests/data"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
-    personal = re.compile(
-        rb"/(?:home|Users|work)/|/root|HOME=|PATH=/|PWD=|USER=|LOGNAME=|HOSTNAME=|SHELL=|FIPROF_SUPERVISED|"
-        rb"FLASHINFER_WORKSPACE_BASE=/|SSH_|TOKEN="
-    )
     found: list[tuple[str, object]] = []
     for name in names:
         data = (REPOSITORY / name).read_bytes()
         data = lzma.decompress(data) if name.endswith(".xz") else data
-        found += [(name, text) for text in personal.findall(data)]
+        found += [(name, text) for text in PERSONAL if text in data]
         if data.startswith(b"SQLite format 3\0"):
             with contextlib.closing(sqlite3.connect(":memory:")) as export:
                 export.deserialize(data)

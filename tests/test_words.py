@@ -64,17 +64,7 @@ WORDS = st.one_of(
     .filter(harmless),
 )
 
-RUNS_THERE = (
-    "latest",
-    "run",
-    "run",
-    "artifacts/run",
-    "artifacts\udcff/r\udcfen",
-    "r\udcfen",
-    "run:1",
-    "latest:batch=1",
-    "lat",
-)
+RUNS_THERE = ["latest", "run", "run", "artifacts/run", "artifacts�/r�n", "r�n", "run:1", "latest:batch=1", "lat"]
 FITTING = {
     **dict.fromkeys(("run", "runs", "a", "b"), RUNS_THERE),
     **dict.fromkeys(("out", "folder", "bundle", "junit", "comment"), ("new", "n\udcffw", "artifacts", "made", "file", "n\udcffw/deeper", "link", "fifo")),

@@ -100,34 +100,16 @@ class Mine(Workload[Params]):
         return Cost(self.params.width, 1, 2)
 """
 
-MINE = """
-from __future__ import annotations
-from dataclasses import dataclass
-from fiprof.workloads.base import Workload, param
-
-@dataclass(frozen=True)
-class Params:
-    {name}: int = param(1, "a number")
-
-class Mine(Workload[Params]):
-    name = "mine"
-    summary = "mine"
-    Params = Params
-
-    def setup(self):
-        return lambda: ()
-"""
-
 
 def test_an_unfinished_workload_is_named_as_such(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MINE.format(name="size").partition("    def setup")[0])
+    (tmp_path / "mine.py").write_text(USERS_OWN.partition("    def setup")[0])
     with pytest.raises(FiprofError, match=r"the workload 'mine' in .*mine.py has no setup") as raised:
         find(f"{tmp_path / 'mine.py'}:mine")
     assert "rmsnorm.py" in raised.value.remedy
 
 
 def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fiprof) -> None:
-    (tmp_path / "mine.py").write_text(MINE.format(name="seed") + "\n    def cost(self):\n        return None\n")
+    (tmp_path / "mine.py").write_text(USERS_OWN.replace("width", "seed"))
     done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run")
     assert done.returncode == 1
     assert done.stderr.startswith("fiprof: a workload's parameter has the name of the command's own option --seed")

@@ -83,18 +83,9 @@ def spin(cycles: int) -> None:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A clock instead of a GPU. Returns the workload's name."""
-    fakes: dict[str, Any] = {
-        "clock_us": 0.0,
-        "is_available": lambda: True,
-        "synchronize": lambda: None,
-        "Event": Event,
-        "_sleep": spin,
-        "memory_stats": dict,
-        "reset_peak_memory_stats": lambda: None,
-        "max_memory_allocated": lambda: 1000,
-        "empty_cache": lambda: None,
-    }
-    for name, fake in fakes.items():
+    nothing = dict.fromkeys(("synchronize", "reset_peak_memory_stats", "empty_cache"), lambda: None)
+    answers = {"is_available": lambda: True, "max_memory_allocated": lambda: 1000, "memory_stats": dict}
+    for name, fake in {"clock_us": 0.0, "Event": Event, "_sleep": spin, **nothing, **answers}.items():
         monkeypatch.setattr(torch.cuda, name, fake, raising=False)
     monkeypatch.setattr(runner, "gpu_facts", dict)
     monkeypatch.setattr(runner, "cuda_profiler", contextlib.nullcontext)

@@ -22,15 +22,8 @@ AGAIN_S = [0.0004, 0.0002, 0.0003, 0.0002, 0.0009]
 NO_SPACE = "fatal error: error writing to /tmp/x.s: No space left on device\n"
 COMPILE_ERROR = "/site-packages/cudaUtils.h:25:10: fatal error: cublasLt.h: No such file or directory\n"
 
-ENVIRONMENT = {
-    "kind": "environment",
-    "packages": {"torch": "2.13.0", "flashinfer-python": "0.6.13"},
-    "gpu": {"name": "NVIDIA H200"},
-    "nvcc": "13.0.88",
-    "cores": 2,
-    "max_jobs": None,
-    "compiled_ahead": [],
-}
+PACKAGES = {"torch": "2.13.0", "flashinfer-python": "0.6.13"}
+GPU = {"name": "NVIDIA H200"}
 
 
 def main() -> None:
@@ -41,14 +34,14 @@ def main() -> None:
     out = Path(next(word for word in sys.argv if word.startswith("--out=")).removeprefix("--out="))
     cache = Path(next(word for word in sys.argv if word.startswith("--cache=")).removeprefix("--cache="))
     assert cache == base
-    folders = (
+    caches = [
         "TORCH_EXTENSIONS_DIR",
         "TRITON_CACHE_DIR",
         "CUDA_CACHE_PATH",
         "CUTE_DSL_CACHE_DIR",
         "FLASHINFER_CUBIN_DIR",
-    )
-    assert all(Path(os.environ[name]).is_relative_to(base) for name in folders), "a cache of the user's is warm"
+    ]
+    assert all(Path(os.environ[name]).is_relative_to(base) for name in caches), "a cache of the user's is warm"
     assert os.environ["FLASHINFER_NVCC_LAUNCHER"] == "", "a compiler's cache is warm"
     with out.open("w") as lines:
         run(case, base, behaviour, lambda record: lines.write(json.dumps(record) + "\n"))
@@ -62,7 +55,8 @@ def run(case: str, base: Path, behaviour: str, emit: Any) -> None:
         emit({"kind": "failure", "message": "torch sees no CUDA device", "remedy": "take a machine with one"})
         sys.exit(1)
     ahead = ["flashinfer_jit_cache"] if behaviour == "ahead" else []
-    emit({**ENVIRONMENT, "compiled_ahead": ahead, "says": os.environ.get("FAKE_JIT_SAYS")})
+    facts = {"packages": PACKAGES, "gpu": GPU, "nvcc": "13.0.88", "cores": 2, "max_jobs": None, "compiled_ahead": ahead}
+    emit({"kind": "environment", **facts, "says": os.environ.get("FAKE_JIT_SAYS")})
     word = behaviour.partition(":")[2]
     if (word and word in case) or behaviour in ("compile-error", "disk-full"):
         sys.stdout.write({"compile-error": COMPILE_ERROR, "disk-full": NO_SPACE}.get(behaviour, ""))
