@@ -380,3 +380,9 @@ def test_one_request_is_what_the_program_says(recorded: str) -> None:
 )  # fmt: skip
 def test_what_a_range_says(text: str, found: dict[str, Any]) -> None:
     assert says(text) == found
+
+
+def test_memory_of_a_gpu_is_that_of_all_its_processes() -> None:
+    """NCCL's ranks each have a context on every GPU: the last event before a step's end may be of another process."""
+    rows = {row["what"]: row["memory_bytes"] for row in answer("story", profiled("ranks").path)["rows"]}
+    assert (rows["step"], rows["outside every range"]) == (727_058_101, 219_547_317)

@@ -237,15 +237,17 @@ class Moments:
                 self.kernel_ns[key // width][names[key % width]] += ns
 
     def _allocations(self) -> Ints:
-        """Device memory given and taken back, by time: when, bytes, the total then, address, and 1 for given."""
+        """Device memory given and taken back, by time: when, bytes, what all processes hold then, address, and 1 for
+        given."""
         if not self.run.row_count("memory"):
             return np.empty((5, 0), np.int64)
-        table = self.run.table("memory", ["time_ns", "bytes", "total_bytes", "address", "device", "kind"])
-        *columns, devices = map(numbers, table.columns[:5])
+        table = self.run.table("memory", ["time_ns", "bytes", "address", "device", "kind"])
+        *columns, devices = map(numbers, table.columns[:4])
         kinds, kind = coded(table["kind"])
-        given = np.array([each == "Allocation" for each in kinds])[kind]
-        found = np.stack([*columns, given])[:, devices == self.device]
-        return found[:, np.argsort(found[0], kind="stable")]
+        sign = np.array([{"Allocation": 1, "Deallocation": -1}.get(each or "", 0) for each in kinds])[kind]
+        found = np.stack([*columns, sign])[:, devices == self.device]
+        times, sizes, addresses, sign = found[:, np.argsort(found[0], kind="stable")]
+        return np.stack([times, sizes, np.cumsum(sign * sizes), addresses, sign > 0])
 
     def launched(self, wanted: set[int]) -> dict[int, Launched]:
         chosen, found, known = np.isin(np.arange(self.count), [*wanted]), list[tuple[Ints, ...]](), dict[str, int]()

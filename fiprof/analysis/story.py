@@ -75,7 +75,7 @@ MEMORY = (
     Column("bytes", "bytes", spec=",d"),
     Column("range", "range", meaning="Of the thread that allocates, outermost first.", narrow=Narrow.BELOW),
     Column("call", "call"),
-    Column("total_bytes", "in all", spec=",d", meaning="Of the process on this GPU, after it."),
+    Column("total_bytes", "in all", spec=",d", meaning="Of all processes on this GPU, after it."),
 )
 """An allocation of device memory, of the MOST_ALLOCATIONS largest."""
 MOST_ALLOCATIONS = 12

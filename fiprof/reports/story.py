@@ -80,7 +80,7 @@ def happened(what: Story, most: int | None = MOST_ROWS) -> View:
         for row in kept
     ]
     columns = [each for each in HAPPENED if any(row[each.key] not in (None, "", ()) for row in rows)]
-    notes = ["each: median, until the host and the GPU are done with it. GPU busy: with kernels launched in it."]
+    notes = ["each: median, until host and GPU are done with it. GPU busy: with kernels launched in it. ◀: most time."]
     if rest := [row["share"] for row in told if row not in kept]:
         words = "{count:phase|phases} more, {share:.1%} of the time: --all"
         notes.insert(0, say(words, count=len(rest), share=sum(rest)))

@@ -52,7 +52,8 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     rows = []
     for row in what.rows[:most]:
         cause = ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words
-        rows.append(short_range(row) | {"step": row["step"] and words.short_step(row["step"]), "cause": cause})
+        named = {"range": None} if row["range"] == row["name"] else {}  # said once
+        rows.append(short_range(row) | named | {"step": row["step"] and words.short_step(row["step"]), "cause": cause})
     told_apart = ("rank", "device", "range", "per_step", "estimate_pct")
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=left_out)] if left_out else []
