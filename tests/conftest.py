@@ -180,7 +180,7 @@ def fiprof(tmp_path: Path) -> Fiprof:
 @pytest.fixture
 def faked(fiprof: Fiprof, fakes: Env) -> Fiprof:
     """The same with the fakes for GPU and tools: ``faked("collect", …, FAKE_NCU="no-report")``."""
-    return lambda *words, **env: fiprof(*words, env={**fakes, **env})
+    return lambda *words, status=None, **env: fiprof(*words, env={**fakes, **env}, status=status)
 
 
 def ran(*argv: str, **more: Any) -> Completed:
@@ -211,9 +211,11 @@ def forks() -> Forks:
     return Forks()
 
 
-def run_fiprof(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Completed:
+def run_fiprof(*arguments: str, cwd: Path, env: Env | None = None, status: int | None = None) -> Completed:
+    """``fiprof ARGUMENT…``. status: that it has to end with."""
     env = {**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})}
     ended = forks().run(arguments, cwd, env)
+    assert status in (None, ended.status), ended.stderr
     return Completed(("fiprof", *arguments), ended.status, ended.stdout, ended.stderr)
 
 

@@ -10,30 +10,71 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from fiprof.analysis.comm import Comm, comm
-from fiprof.model import tables
-from fiprof.model.manifest import Manifest
 from fiprof.model.run import Run
+from tests.reports_fixture import add, write_manifest
 
 STEPS, JITTER_US, SCATTER_US, HEAD_START_US = 60, 15.0, 3.0, 10.0
 TRANSFER_US = {"ncclAllReduce": 300.0, "ncclReduceScatter": 160.0}
 TOLERANCE_US, TOLERANCE = 20.0, 0.05
 """What a rank's lateness may be off by: the larger one."""
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 Rows = list[dict[str, Any]]
 
 
 @dataclass
-class Job:
-    """A job of several ranks; times in µs by the true clock, which rank 0 has."""
+class Ranks:
+    """A run of several ranks, a process and a GPU each; times in µs."""
 
     ranks: int = 2
+    files: bool = field(default=False, kw_only=True)
+    """Whether each rank is a trace of its own."""
+    tables: dict[str, Rows] = field(default_factory=lambda: {"kernels": [], "api": [], "ranges": []}, kw_only=True)
+
+    def clock(self, rank: int, us: float) -> float:  # noqa: ARG002
+        """A time by the rank's own clock."""
+        return us
+
+    def row(self, table: str, rank: int, begin_us: float, end_us: float, **cells: Any) -> None:
+        begin, end = (round(1e3 * self.clock(rank, us)) for us in (begin_us, end_us))
+        file = {"file": rank} if self.files else {}
+        self.tables[table].append({"start_ns": begin, "end_ns": end, "pid": 100 + rank, **file, **cells})
+
+    def kernel(self, rank: int, begin: float, end: float, name: str = ALL_REDUCE) -> None:
+        """Launched 4 µs before it starts."""
+        number, device = len(self.tables["kernels"]) + 1, 0 if self.files else rank
+        self.row("kernels", rank, begin, end, duration_ns=round(1e3 * (end - begin)), device=device, stream=7, kernel=name,
+                 grid="16x1x1", correlation=number)  # fmt: skip
+        self.row("api", rank, begin - 4, begin - 3, name="cudaLaunchKernel", tid=100 + rank, correlation=number)
+
+    def call(self, rank: int, begin: float, end: float, name: str, said: Mapping[str, int]) -> None:
+        """NCCL's range around a call."""
+        more = {"domain": "NCCL", "kind": "push_pop", "tid": 100 + rank, "payload": json.dumps(said)}
+        self.row("ranges", rank, begin, end, name=name, **more)
+
+    def comm(self, folder: Path) -> Comm:
+        """What is found in the job."""
+        (folder / "tables").mkdir(parents=True)
+        write_manifest(folder)
+        who = [{"pid": 100 + rank, **({"device": 0, "rank": rank, "file": rank} if self.files else {"device": rank})}
+               for rank in range(self.ranks)]  # fmt: skip
+        for name, rows in {**self.tables, "processes": who}.items():
+            add(Run(folder), name, rows)
+        return comm(Run(folder))
+
+
+@dataclass
+class Job(Ranks):
+    """A job whose times are given by the true clock, which rank 0 has."""
+
+    files: bool = field(default=True, kw_only=True)
     offset_us: float = 0.0
     """Clocks are apart by up to this."""
     drift_ppm: float = 0.0
@@ -47,7 +88,6 @@ class Job:
     lost: int = 0
     """Kernels at the end that the second rank's trace lacks."""
     step_us: float = 5000.0
-    tables: dict[str, Rows] = field(default_factory=lambda: {"kernels": [], "api": [], "ranges": []}, repr=False)
     starts: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, repr=False)
     """Operation and number -> when each rank began it."""
 
@@ -55,55 +95,41 @@ class Job:
         self._random = np.random.default_rng(self.seed)
         self.late = int(self._random.integers(self.ranks))
         """The rank that is late; the one after it loads a module in the first step."""
-        signs = np.append(
-            0, self._random.choice((-1, 1), self.ranks - 1) * self._random.uniform(0.5, 1, self.ranks - 1)
-        )
-        self._offsets, self._drifts = (
-            signs * self.offset_us,
-            self._random.permutation(signs[1:]) * self.drift_ppm * 1e-6,
-        )
-        self._drifts = np.append(0, self._drifts)
+        others = self.ranks - 1
+        signs = self._random.choice((-1, 1), others) * self._random.uniform(0.5, 1, others)
+        self._offsets = np.append(0, signs) * self.offset_us
+        self._drifts = np.append(0, self._random.permutation(signs)) * self.drift_ppm * 1e-6
         for step in range(STEPS):
             self._step(step)
         kept = len([row for row in self.tables["kernels"] if row["pid"] == 101]) - self.lost
         numbers = itertools.count(1)
         self.tables["kernels"] = [row for row in self.tables["kernels"] if row["pid"] != 101 or next(numbers) <= kept]
 
-    def _row(self, table: str, rank: int, begin_us: float, end_us: float, **cells: Any) -> None:
-        """A row by the rank's own clock."""
-        own = [round(1e3 * (us * (1 + self._drifts[rank]) + self._offsets[rank])) for us in (begin_us, end_us)]
-        cells |= {"start_ns": own[0], "end_ns": own[1], "pid": 100 + rank, "file": rank}
-        self.tables[table].append(cells)
-
-    def _kernel(self, rank: int, begin: float, end: float, name: str) -> None:
-        number = len(self.tables["kernels"]) + 1
-        self._row("kernels", rank, begin, end, duration_ns=round(1e3 * (end - begin)), device=0, stream=7, kernel=name,
-                  grid="16x1x1", correlation=number)  # fmt: skip
-        self._row("api", rank, begin - 4, begin - 3, name="cudaLaunchKernel", tid=100 + rank, correlation=number)
+    def clock(self, rank: int, us: float) -> float:
+        return float(us * (1 + self._drifts[rank]) + self._offsets[rank])
 
     def _nccl(self, rank: int, begin: float, end: float, call: str, peer: int | None = None) -> None:
-        self._kernel(rank, begin, end, f"ncclDevKernel_{call[4:] if peer is None else 'SendRecv'}")
+        self.kernel(rank, begin, end, f"ncclDevKernel_{call[4:] if peer is None else 'SendRecv'}")
         if self.told:
             said = {"NCCL communicator ID": 1, "Message size [bytes]": 1 << 20}
             if peer is not None:
                 said["Peer rank"] = peer
-            self._row("ranges", rank, begin - 5, begin - 2, domain="NCCL", name=call, kind="push_pop", tid=100 + rank,
-                      payload=json.dumps(said))  # fmt: skip
+            self.call(rank, begin - 5, begin - 2, call, said)
 
     def _step(self, step: int) -> None:
         now = 1e6 + step * self.step_us + 200_000 * (step > 0)
         ready = now + 500 + self._random.exponential(JITTER_US, self.ranks)
         for rank in range(self.ranks):
-            self._kernel(rank, now, float(ready[rank]), "gemm")
+            self.kernel(rank, now, float(ready[rank]), "gemm")
         if self.always:
             ready[self.late] += 150
         elif step % 10 == 5:
-            self._kernel(self.late, float(ready[self.late]), float(ready[self.late]) + 1000, "spin")
+            self.kernel(self.late, float(ready[self.late]), float(ready[self.late]) + 1000, "spin")
             ready[self.late] += 1000
         if not step:
             loads = (self.late + 1) % self.ranks
             begin, ready[loads] = float(ready[loads]), ready[loads] + 100_000
-            self._row("api", loads, begin, begin + 99_000, name="cuLibraryLoadData", tid=100 + loads)
+            self.row("api", loads, begin, begin + 99_000, name="cuLibraryLoadData", tid=100 + loads)
         for call, transfer in TRANSFER_US.items():
             self.starts[call, step] = ready
             ends = ready.max() + transfer + np.minimum(ready - ready.min(), HEAD_START_US)
@@ -115,21 +141,6 @@ class Job:
             self._nccl(sender, float(ready[sender]), float(ready[sender]) + 60, "ncclSend", sender + 1)
             begin = float(ready[sender]) + 70
             self._nccl(sender + 1, begin, begin + 60, "ncclRecv", sender)
-
-    def comm(self, folder: Path) -> Comm:
-        """What is found in the job."""
-        (folder / "tables").mkdir(parents=True)
-        manifest = Manifest("simulated", "complete", "2026-11-21T10:45:00+01:00", 1.0, [], {}, {}, [])
-        (folder / "run.json").write_bytes(manifest.to_json())
-        who = [{"pid": 100 + rank, "device": 0, "rank": rank, "file": rank} for rank in range(self.ranks)]
-        for name, rows in {**self.tables, "processes": who}.items():
-            typed = tables.schema(name)
-            zero = {
-                each.name: 0 for each in tables.TABLES[name].columns if each.required and each.kind.startswith("int")
-            }
-            whole = [{**dict.fromkeys(typed.names), **zero, **row} for row in rows]
-            tables.write(folder / "tables", name, pa.Table.from_pylist(whole, schema=typed))
-        return comm(Run(folder))
 
 
 OF_OP = {"all_reduce": "ncclAllReduce", "reduce_scatter": "ncclReduceScatter"}

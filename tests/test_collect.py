@@ -85,8 +85,7 @@ def test_a_workload_of_the_users(faked: Fiprof, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN)
     # However its path is typed, it is the same workload.
     typed = ("collect", "--workload", "./mine.py:mine", "--workload", f"{tmp_path}/mine.py:mine", "--width", "7,9")
-    done = faked(*typed)
-    assert done.returncode == 0, done.stderr
+    faked(*typed, status=0)
     path, manifest = only_run(tmp_path)
     assert path.name.endswith("-mine")
     program = manifest["environment"]["program"]
@@ -312,8 +311,7 @@ def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, small_disk: P
 
 
 def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
-    done = fiprof("collect", "--replay", str(recorded))
-    assert done.returncode == 0, done.stderr
+    fiprof("collect", "--replay", str(recorded), status=0)
     path, manifest = only_run(tmp_path)
     assert (manifest["replayed_from"], manifest["status"]) == (recorded.name, "complete")
     for table in COLLECTED:

@@ -25,8 +25,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:
     shutil.rmtree(run / "tables")
-    done = fiprof("report", "latest")
-    assert done.returncode == 0, done.stderr
+    done = fiprof("report", "latest", status=0)
     name = f"artifacts/{run.name}"
     assert done.stdout.splitlines() == [f"{name}/report.md", f"{name}/report.html"]
     assert done.stderr == f"making the tables of {name}\n"
@@ -39,16 +38,14 @@ def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:
 def test_several_runs_go_into_a_folder_of_their_own(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     other = run.with_name("20261121-999999-other")
     shutil.copytree(run, other)
-    done = fiprof("report", run.name, other.name, "--format", "md")
-    assert done.returncode == 0, done.stderr
+    done = fiprof("report", run.name, other.name, "--format", "md", status=0)
     assert done.stdout == "report/report.md\n"
     text = (tmp_path / "report/report.md").read_text(encoding="utf-8")
     assert text.startswith("# 2 runs of FlashInfer prefill, decode, norms and RoPE") and "differ in" not in text
 
 
 def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
-    done = fiprof("report", "latest", "--bundle", "send.zip")
-    assert done.returncode == 0, done.stderr
+    done = fiprof("report", "latest", "--bundle", "send.zip", status=0)
     assert done.stdout.splitlines()[-1] == "send.zip"
     with zipfile.ZipFile(tmp_path / "send.zip") as bundle:
         assert bundle.testzip() is None

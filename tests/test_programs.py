@@ -1,19 +1,17 @@
 """``fiprof top`` and ``comm``: where the GPUs' time goes, who waits for whom, and which process is which rank."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from fiprof.analysis.comm import Comm, comm
+from fiprof.analysis.comm import comm
 from fiprof.analysis.idle import Cause, idle, parts
 from fiprof.model import spans, tables
 from fiprof.model.run import Run
@@ -27,7 +25,7 @@ from tests.nsys_exports import TWO_RANKS, altered, changed, query
 from tests.recorded_runs import PROGRAMS, invoke, profiled, two_ranks
 from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Job as Simulated
-from tests.simulated_ranks import judge
+from tests.simulated_ranks import Ranks, judge
 
 Rows = list[dict[str, Any]]
 
@@ -35,19 +33,16 @@ Rows = list[dict[str, Any]]
 def made_run(folder: Path, **made: Rows) -> Run:
     """A run whose trace has these rows; times in µs, calls on thread 1 of process 1."""
     (folder / "tables").mkdir()
+    write_manifest(folder, name="made", settings={"tools": ["nsys"]}, environment={})
+    given = {"device": 0, "stream": 7, "pid": 1, "tid": 1, "kind": "push_pop", "depth": 0, "domain": "app"}
     for name in ("kernels", "ranges", "api", "copies", *(("memory",) if made.get("memory") else ())):
-        rows = []
+        columns, rows = tables.schema(name).names, []
         for number, row in enumerate(made.get(name, [])):
             start, end = row.pop("us")
             times = {"start_ns": start * 1000, "end_ns": end * 1000, "duration_ns": (end - start) * 1000}
-            given = {"device": 0, "stream": 7, "pid": 1, "tid": 1, "kind": "push_pop", "depth": 0, "domain": "app"}
-            rows.append({**given, "correlation": number, **times, **row})
-        columns = tables.schema(name)
-        known = [{field.name: row.get(field.name) for field in columns} for row in rows]
-        tables.write(folder / "tables", name, pa.Table.from_pylist(known, columns))
-    manifest = {"name": "made", "status": "complete", "started": "2026-11-22T10:00:00+00:00", "duration_s": 1.0}
-    more = {"cases": [], "settings": {"tools": ["nsys"]}, "environment": {}, "actions": [], "schema_version": 1}
-    (folder / "run.json").write_text(json.dumps({**manifest, **more}))
+            whole = {**given, "correlation": number, **times, **row}
+            rows.append({key: value for key, value in whole.items() if key in columns})
+        add(Run(folder), name, rows)
     return Run(folder)
 
 
@@ -127,57 +122,21 @@ def test_nested_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch
         assert getattr(found, name).tolist() == getattr(whole, name).tolist()
 
 
-@dataclass
-class Job:
-    """Rows of a run of several ranks, a process and a GPU each."""
+NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
+Also = Sequence[tuple[str, dict[str, int]]]
 
-    ranks: int
-    kernels: list[dict[str, Any]] = field(default_factory=list)
-    ranges: list[dict[str, Any]] = field(default_factory=list)
-    api: list[dict[str, Any]] = field(default_factory=list)
-    files: bool = False
 
-    def kernel(
-        self, rank: int, start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more: Any
+class Job(Ranks):
+    def nccl(
+        self, rank: int, start: int, end: int, call: str = "ncclAllReduce", *, also: Also = (), **said: int
     ) -> None:
-        """Times in µs; launched 1 µs before it starts."""
-        number = len(self.kernels) + 1
-        who = {"pid": 100 + rank, **({"file": rank} if self.files else {})}
-        self.kernels.append({"start_ns": start * 1000, "end_ns": end * 1000, "duration_ns": (end - start) * 1000,
-                             "device": 0 if self.files else rank, "stream": 7, "kernel": name, "grid": "16x1x1",
-                             "correlation": number, **who, **more})  # fmt: skip
-        self.api.append({"name": "cudaLaunchKernel", "start_ns": start * 1000 - 1000, "end_ns": start * 1000 - 500,
-                         "tid": 100 + rank, "correlation": number, **who})  # fmt: skip
-
-    def nccl(self, rank: int, start: int, end: int, call: str = "ncclAllReduce", *, also: Sequence[tuple[str, dict[str, int]]] = (), **said: int) -> None:  # fmt: skip
         """A kernel that NCCL launched: in a call, or for several in a group."""
         self.kernel(rank, start, end, f"ncclDevKernel_{call.removeprefix('nccl')}")
-        calls = [(call, said), *also]
-        for number, (name, values) in enumerate(calls):
-            begin = start * 1000 - 1500 + number
-            last = begin + (1 if also else 1000)
-            text = json.dumps({NAMES[key]: value for key, value in values.items()})
-            self.ranges.append({"domain": "NCCL", "name": name, "start_ns": begin, "end_ns": last, "kind": "push_pop",
-                                "pid": 100 + rank, "tid": 100 + rank, "payload": text})  # fmt: skip
-
-    def found(self, folder: Path, **manifest: Any) -> Comm:
-        (folder / "tables").mkdir(parents=True)
-        write_manifest(folder, **manifest)
-        run = Run(folder)
-        who = [{"pid": 100 + rank, "device": 0 if self.files else rank, "rank": rank if self.files else None,
-                **({"file": rank} if self.files else {})} for rank in range(self.ranks)]  # fmt: skip
-        rows: dict[str, Iterable[dict[str, Any]]] = {
-            "kernels": self.kernels,
-            "processes": who,
-            "api": self.api,
-            "ranges": self.ranges,
-        }
-        for name, of_table in rows.items():
-            add(run, name, of_table)
-        return comm(run)
-
-
-NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
+        for number, (name, values) in enumerate([(call, said), *also]):
+            begin = start - 5 + number / 10
+            self.call(
+                rank, begin, begin + (0.05 if also else 3), name, {NAMES[key]: value for key, value in values.items()}
+            )
 
 
 def waits(row: dict[str, Any]) -> dict[int, float]:
@@ -196,7 +155,7 @@ def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
         job.kernel(0, 1000 * step, 1000 * step + 90)
         if step in (1, 2, 4):
             job.kernel(1, 1000 * step + 40, 1000 * step + 91)
-    found = job.found(tmp_path)
+    found = job.comm(tmp_path)
     assert [(each["number"], waits(each)) for each in found.collectives] == [(n, {0: 40, 1: 0}) for n in (1, 2, 4)]
     assert {warning.kind: warning.values.get("count") for warning in found.warnings} == {"no_payload": None, "alone": 2}
 
@@ -210,7 +169,7 @@ def test_several_communicators_and_streams(tmp_path: Path) -> None:
             begin = 1000 * step + 500 * row + 50 * column
             job.nccl(rank, begin, 1000 * step + 500 * row + 100, comm=10 + row, bytes=1000)
             job.nccl(rank, 1000 * step + 700, 1000 * step + 720, "ncclAllGather", comm=20 + column, bytes=500)
-    found = job.found(tmp_path)
+    found = job.comm(tmp_path)
     assert {(each["communicator"], who(each)) for each in found.collectives} == {
         (10, (0, 1)), (11, (2, 3)), (20, (0, 2)), (21, (1, 3)),
     }  # fmt: skip
@@ -235,15 +194,9 @@ def test_point_to_point_and_groups(tmp_path: Path) -> None:
         job.nccl(1, 1000 * step + 200, 1000 * step + 300, "ncclSend", comm=1, bytes=64, peer=2)
         job.nccl(2, 1000 * step + 200, 1000 * step + 300, "ncclRecv", comm=1, bytes=64, peer=1)
         for rank in range(3):
-            job.nccl(
-                rank,
-                1000 * step + 500,
-                1000 * step + 600,
-                comm=1,
-                bytes=100,
-                also=[("ncclAllReduce", {"comm": 1, "bytes": 28})],
-            )
-    found = job.found(tmp_path)
+            more: Also = [("ncclAllReduce", {"comm": 1, "bytes": 28})]
+            job.nccl(rank, 1000 * step + 500, 1000 * step + 600, comm=1, bytes=100, also=more)
+    found = job.comm(tmp_path)
     assert [(each["op"].value, who(each), each["late_rank"], each["skew_us"], each["message_bytes"]) for each in found.collectives[:3]] == [
         ("send_recv", (0, 1), 1, 30, 64), ("send_recv", (1, 2), 1, 0, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
     ]  # fmt: skip
@@ -330,7 +283,7 @@ def test_clocks_that_nothing_ties(tmp_path: Path) -> None:
     for step in range(20):
         job.nccl(0, 1000 * step, 1000 * step + 60, "ncclSend", comm=1, bytes=1 << 20, peer=1)
         job.nccl(1, 1000 * step + 300, 1000 * step + 360, "ncclRecv", comm=1, bytes=1 << 20, peer=0)
-    found = job.found(tmp_path)
+    found = job.comm(tmp_path)
     assert found.warnings[-1].kind == "clock_unknown"
     assert {(each["late_rank"], each["skew_us"], each["bus_gbps"]) for each in found.collectives} == {(1, 300, None)}
 

@@ -117,8 +117,7 @@ def test_threads_tell_the_same(here: Path, local: Path) -> None:
 def test_submitit_tells_the_same(place: Path, env: Env, local: Path) -> None:
     pytest.importorskip("submitit")
     words = ("--on", "submitit-local:timeout_min=9,jobs=2", "--out", "submitit", "--no-documents")
-    done = run_fiprof("study", "small.toml", *words, cwd=place, env=env)
-    assert done.returncode == 0, done.stderr
+    run_fiprof("study", "small.toml", *words, cwd=place, env=env, status=0)
     assert told(place / "submitit") == told(local)
 
 
@@ -176,8 +175,7 @@ def test_a_batch_that_never_ends_well_is_given_up_and_tried_by_the_next_command(
     assert "failed 4 times, the last time so: the plain run ended with exit status 3" in done.stderr
     # The power's limit changes while the case dies.
     trouble = {"FAKE_TROUBLE": f"{place}/made:power,process", "FAKE_DIES": "tensor_cores=true"}
-    done = run_fiprof(*words, cwd=place, env=nvml(env, **trouble))
-    assert done.returncode == 0, done.stderr
+    done = run_fiprof(*words, cwd=place, env=nvml(env, **trouble), status=0)
     assert done.stderr.count("left out: decode[batch=8,") == 1
     why = "the GPU was not left alone: something else was on it: 1 ("
     assert done.stderr.count(f"is measured again: {why}") == 1
@@ -231,8 +229,7 @@ def test_what_disturbs_a_gpu(changes: dict[str, Any], why: str) -> None:
 
 def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) -> None:
     words = ("study", "small.toml", "--on", "local", "--out", "boards", "--no-documents")
-    done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_OTHER_DRIVER="-0"))
-    assert done.returncode == 0, done.stderr
+    done = run_fiprof(*words, cwd=place, env=nvml(env, FAKE_OTHER_DRIVER="-0"), status=0)
     info = json.loads((place / "boards/results/environment_info.json").read_text())
     assert (info["cases"], info["missing"], info["boards"]) == (4, {"decode": 2}, {})
     assert list(info["run_warnings"].values()) == [["left out, for it had another driver"]]
@@ -321,13 +318,11 @@ def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) ->
     """Left to Slurm, one job cancelled, and taken up by the same command."""
     words = ("study", "small.toml", *on_page("slurm"), "--out", "slurm", "--no-documents")
     both = {**env, **slurm}
-    done = run_fiprof(*words, "--no-wait", cwd=place, env=both)
-    assert done.returncode == 0, done.stderr
+    done = run_fiprof(*words, "--no-wait", cwd=place, env=both, status=0)
     assert "2 batches are left to the cluster" in done.stderr
     first, second = json.loads((place / "slurm/study.json").read_text())["submitted"]
     assert ran("scancel", first, env={**os.environ, **both}).returncode == 0
-    done = run_fiprof(*words, cwd=place, env=both)
-    assert done.returncode == 0, done.stderr
+    done = run_fiprof(*words, cwd=place, env=both, status=0)
     assert re.search(r"[12] batch(es)? handed out before\n", done.stderr)
     assert f"is measured again: its worker is gone: Slurm's job {first} ended without a word" in done.stderr
     assert f"job {second}" not in done.stderr

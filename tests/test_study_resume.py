@@ -77,8 +77,7 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: Env, 
     assert [(session["status"], len(session["batches"])) for session in sessions] == [("interrupted", 1)]
     info = json.loads((tmp_path / "folder/results/environment_info.json").read_text())
     assert (info["cases"], info["status"], info["missing"]) == (2, "incomplete", {"decode": 4})
-    done = fiprof("study", "small.toml", "--out", "folder", "--no-documents", env=study)
-    assert done.returncode == 0, done.stderr
+    done = fiprof("study", "small.toml", "--out", "folder", "--no-documents", env=study, status=0)
     assert done.stderr.startswith("4 of 6 cases to measure, in 1 batch for 1 GPU\n")
     assert (measured(tmp_path / "folder"), cases(tmp_path / "folder")) == (measured(whole), cases(whole))
     assert (set(measured(whole).values()), len(cases(whole))) == ({1}, 6)
@@ -88,8 +87,7 @@ def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: Env, tmp_
     folder = Path(shutil.copytree(whole, tmp_path / "artifacts/study-small"))
     runs, before = sorted(folder.glob("2*")), cases(folder)
     (folder / "results/decode.json").unlink()
-    done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_WORKLOAD": "exit3"})
-    assert done.returncode == 0, done.stderr
+    fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_WORKLOAD": "exit3"}, status=0)
     assert (sorted(folder.glob("2*")), cases(folder)) == (runs, before)
     (folder / "results/decode.json").unlink()
     assert fiprof("study", "small.toml", "--results-only", env=study).returncode == 0
@@ -102,8 +100,7 @@ def test_cases_that_fail_or_take_their_process_with_them_do_not_lose_their_batch
 ) -> None:
     """All cases of one batch fail, and of the other one ends its process: it stays failed."""
     env = {**study, "FAKE_FAILS": "batch=32,", "FAKE_DIES": f"batch=8,{TENSOR}"}
-    done = fiprof("study", "small.toml", "--no-documents", env=env)
-    assert done.returncode == 0, done.stderr
+    done = fiprof("study", "small.toml", "--no-documents", env=env, status=0)
     assert "does not fit in the GPU's memory" in done.stderr
     folder = tmp_path / "artifacts/study-small"
     skipped = {case["id"]: case["skipped"] for case in cases(folder) if case["plain"] is None}

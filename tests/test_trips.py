@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, Completed, Fiprof
+from tests.conftest import REPOSITORY, Fiprof
 from tests.recorded_runs import ON_H100, RUNS
 from tests.test_compare_measure import CASES
 
@@ -75,8 +75,7 @@ def test_kernels_of_ones_own(faked: Fiprof, tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(text.replace('"softmax"', f'"{name}"'))
     (tmp_path / "beside.py").write_text("import torch.lacking")
     words = [word for name in texts for word in ("--workload", f"{name}.py")]
-    done = faked("collect", *words, "--rows", "1", "--tool", "ncu")
-    assert done.returncode == 0, done.stderr
+    done = faked("collect", *words, "--rows", "1", "--tool", "ncu", status=0)
     assert "complete; next: fiprof verdict artifacts/" in done.stderr
     cases = json.loads((tmp_path / done.stdout.strip() / "run.json").read_text())["cases"]
     assert [(case["id"], case["workload"], case["flops"]) for case in cases] == [
@@ -117,8 +116,7 @@ def test_compare_suggests_what_runs_as_printed(a: str, b: str, suggested: bool, 
     lines = [line.strip() for line in fiprof("compare", a, b).stdout.splitlines() if "fiprof compare --measure" in line]
     assert len(lines) == suggested
     for line in lines:
-        done: Completed = fiprof(*shlex.split(line)[1:], "--dry-run")
-        assert done.returncode == 0, done.stderr
+        fiprof(*shlex.split(line)[1:], "--dry-run", status=0)
 
 
 def test_make_collect_installs_fiprof_alone_and_ends_with_the_verdict(tmp_path: Path) -> None:
