@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,27 @@ def test_every_kernel_is_where_plain_sql_says(export: Path) -> None:
         for row in recorded(export)[1]["kernels"]
     ]
     assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("statements", "source", "alone"),
+    [
+        (("INSERT INTO ProcessStreams SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1",), FIVE_KERNELS, True),
+        (("INSERT INTO ProcessStreams SELECT globalPid - (1 << 24) FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1",), FIVE_KERNELS, False),
+        ((), FIVE_KERNELS, False),
+        (("DROP TABLE FIPROF_PROCESSES", "INSERT INTO ProcessStreams SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1"), TWO_RANKS, False),
+    ],
+    ids=["the program", "a child", "unknown", "two ranks"],
+)  # fmt: skip
+def test_whether_the_program_launches_alone(
+    statements: Sequence[str], source: Path, alone: bool, tmp_path: Path
+) -> None:
+    """nsys keeps the output of the process that it started; which that is outlives the scrubbing of that output."""
+    sqlite = altered(tmp_path, "CREATE TABLE ProcessStreams (globalPid INTEGER)", *statements, source=source)
+    assert nsys.started_alone(sqlite) == alone
+    for _ in range(2):
+        scrub(sqlite)
+        assert nsys.started_alone(sqlite) == alone
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, TWO_RANKS], ids=lambda path: path.stem)

@@ -189,6 +189,12 @@ def test_ncu_over_a_program() -> None:
     )
 
 
+def test_ncu_looks_at_no_child_of_a_program_that_launches_alone() -> None:
+    """With torch.compile's worker under ncu too, launches of the program wait half a minute each (2025.3)."""
+    words = ncu.program_argv(NCU, Path("p.ncu-rep"), PROGRAM, ProfileSettings(), Filter(("gemm",), 1, alone=True))
+    assert words[words.index("--target-processes") + 1] == "application-only"
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

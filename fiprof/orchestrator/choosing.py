@@ -46,11 +46,13 @@ class Group:
 
 class Filter(NamedTuple):
     """Which launches ncu is to take: of kernels of these mangled names some by their number, or else of each grid and
-    block the first ones after ``skip``. invocations: as ncu counts the launches of a name."""
+    block the first ones after ``skip``. invocations: as ncu counts the launches of a name. alone: only the program's
+    first process launches any."""
 
     names: tuple[str, ...]
     skip: int
     invocations: tuple[int, ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def program_argv(
         ("--nvtx",),
         *(("--nvtx-include", include) for name in marked for include in _includes(name)),
         *([("--profile-from-start", "off")] if settings.capture == "cudaProfilerApi" else []),
-        ("--target-processes", "all"),
+        ("--target-processes", "application-only" if chosen.alone else "all"),
         *picked,
         *zip(passed[::2], passed[1::2], strict=True),
     ]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import numbers
-from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, TABLES, TORCH_MEMORY, numbered
+from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, TORCH_MEMORY, numbered
 from fiprof.model.run import Run, Shape, shape
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
@@ -22,10 +22,12 @@ from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
 from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, find_profilers, help_of, visible_gpus
+from fiprof.parsers.nsys import started_alone
 from fiprof.text import count, short_kernel
 
 TIMES = 4.0  # what a profile may take, times the program's own time under nsys, where nobody says what ncu may take
 LEAST_S = 20.0  # seconds that ncu may take for its launches however short the program is
+PLANNED = 0.8  # of them are planned for: what is foretold of ncu is up to a quarter too little
 NCU_SLACK = 2.0  # times a budget that was asked for, and the program's time, that ncu may take before it is ended
 START_S = 2.0
 """Seconds that ncu takes beside launches and the program: to start, and for the first launch (H100: 1.4 to 2 s)."""
@@ -119,21 +121,23 @@ class Profiling(RunSession):
 
     def _profile(self, program_s: float) -> None:
         """ncu over what is chosen, for each range by itself where that was asked, and its tables."""
-        done: list[Choice] = []
+        done: list[tuple[Choice, str]] = []
         for request in self.request.parts:
             with self.collecting():
                 choice = self._choose(request, program_s)
-                self._run_ncu(request, choice, program_s, len(done))
-                done.append(choice)
+                done.append((choice, self._run_ncu(request, choice, program_s, len(done))))
         if done:
             pages = ncu.pages(self.request.ncu_set)
             self.profile_tables(self.commands.page(page, number) for number in range(len(done)) for page in pages)
-        for number, choice in enumerate(done):
+        for number, (choice, ended) in enumerate(done):
             met = profiled(self.path, number)
             found = [group for group in choice.groups if group.shape in met]
-            for group in choice.groups:
-                if group not in found:
-                    self.warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")
+            if missing := [
+                f"{group.kernel} (grid {group.grid}, block {group.block})"
+                for group in choice.groups
+                if group not in found
+            ]:
+                self.warn(f"ncu did not meet {', '.join(missing)} {ended}")
             share = sum(group.total_ns for group in found) / sum(group.total_ns for group in choice.groups)
             launches = count(len(met), "launch", "launches")
             self.progress.say(f"profiled {launches}: {choice.cover * share:.1%} of the kernels' time")
@@ -165,7 +169,8 @@ class Profiling(RunSession):
             )
         return choice
 
-    def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> None:
+    def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> str:
+        """Returns why it may not have met all of them, in words."""
         counter, report = ncu.Counter(), self.path / numbered(NCU_REPORT, number)
 
         def watch(_: str) -> bool:
@@ -175,7 +180,8 @@ class Profiling(RunSession):
             return self.request.duration_s is not None and counter.done >= choice.launches
 
         _, limit_s = ncu_limits_s(request, program_s, len(self.request.parts))
-        command = self.commands.profile(request, choice.filter, number, counter, limit_s)
+        chosen = choice.filter._replace(alone=started_alone(self.path / NSYS_SQLITE))
+        command = self.commands.profile(request, chosen, number, counter, limit_s)
         with self.run(command, watch) as (finished, log):
             try:
                 ncu.check_log(log, report, exit_status=finished.exit_status)
@@ -183,20 +189,21 @@ class Profiling(RunSession):
                 if not ncu.kept(log, report):
                     raise
                 # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
-                if finished.message != ENOUGH and finished.exit_status != self.exit_status:
+                own = finished.outcome == "timeout" or finished.message == ENOUGH
+                if not own and finished.exit_status != self.exit_status:
                     self.warn(error.message)
+        return f"in {limit_s:.0f} s: --ncu-budget allows more" if finished.outcome == "timeout" else "again"
 
 
 def ncu_limits_s(request: ProfileRequest, program_s: float, parts: int = 1) -> tuple[float, float]:
-    """Seconds that a part's launches may take under ncu, and after which ncu is ended; what it has then is kept.
+    """Seconds that a part's launches are to take under ncu, and after which ncu is ended; what it has then is kept.
 
     Where nothing was asked for, all that is done takes TIMES the program's own time. parts: that ncu is run for.
     """
-    left_s = (TIMES - 1) * program_s - parts * (program_s + START_S)
-    budget_s, slack = max(left_s, LEAST_S) / parts, 1.0
     if request.ncu_budget_s is not None:
-        budget_s, slack = request.ncu_budget_s, NCU_SLACK
-    return budget_s, min(slack * (program_s + START_S + budget_s), request.timeout_s)
+        return request.ncu_budget_s, min(NCU_SLACK * (program_s + START_S + request.ncu_budget_s), request.timeout_s)
+    left_s = max((TIMES - 1) * program_s - parts * (program_s + START_S), LEAST_S) / parts
+    return PLANNED * left_s, min(program_s + START_S + left_s, request.timeout_s)
 
 
 def launch_cost(run: Run, ncu_set: Literal["full", "quick"]) -> Cost:

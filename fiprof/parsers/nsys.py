@@ -731,19 +731,32 @@ RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 """The rank as torchrun, Open MPI, PMIx and MPICH give it to a process."""
 VM_BITS, HARDWARE_BITS = 48, 56  # where vmId and hwId begin in a globalPid
 
-Process = tuple[int, str | None, str | None, int | None]
-"""A process that used CUDA, its name, its host, and its rank by its environment; None for what is not known."""
+Process = tuple[int, str | None, str | None, int | None, int | None]
+"""A process that used CUDA, its name, its host, its rank by its environment, and 1 where nsys itself started it; None
+for what is not known."""
 
 
 def read_processes(export: Export) -> list[Process]:
     """The processes that used CUDA, by their ids."""
     if export.has(NOTED):
-        return [row for row in export.rows(NOTED, "pid", "name", "value", "rank") if row[0] is not None]
+        return [row for row in export.rows(NOTED, "pid", "name", "value", "rank", "started") if row[0] is not None]
     names = {process_id(each or 0): name for each, name in export.rows("PROCESSES", "globalPid", "name")}
     host = dict(export.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")).get("Hostname")
     used = {pid for table in (CONTEXTS, STREAMS) for (pid,) in export.rows(table, "processId") if pid}
     ranks = _ranks(export)
-    return [(pid, Path(names.get(pid) or "").name or None, host, ranks.get(pid)) for pid in sorted(used)]
+    # It keeps the output of no other.
+    started = {process_id(each) for (each,) in export.rows("ProcessStreams", "globalPid") if each}
+    return [
+        (pid, Path(names.get(pid) or "").name or None, host, ranks.get(pid), 1 if pid in started else None)
+        for pid in sorted(used)
+    ]
+
+
+def started_alone(sqlite: Path) -> bool:
+    """Whether no process launched kernels but the one that nsys started, as far as an export tells."""
+    with Export(sqlite) as export:
+        started = {process[0] for process in read_processes(export) if process[-1]}
+        return {pid for pid, _ in _workers(export)} == started
 
 
 def _ranks(export: Export) -> dict[int, int]:
@@ -789,7 +802,7 @@ def _write_processes(export: Export, folder: Path, session_start_ns: int | None)
     rows = []
     for pid, ordinal in sorted(_workers(export)):
         device = devices.gpu(pid, ordinal)
-        name, host, rank = known.get(pid, (None, None, None))
+        name, host, rank, _ = known.get(pid, (None,) * 4)
         cells = (pid, name, host, device, *gpus.get(device, (None,) * 3), rank, session_start_ns)
         columns = ("pid", "process", "host", "device", "gpu", "uuid", "dram_bytes_per_s", "rank", "session_start_ns")
         rows.append(dict(zip(columns, cells, strict=True)))

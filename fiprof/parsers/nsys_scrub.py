@@ -67,9 +67,9 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
     for name in sorted(_tables(connection)):
         if _goes(name):
             connection.execute(f"DROP TABLE {quoted(name)}")
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {NOTED} (pid INTEGER, name TEXT, value TEXT, rank INTEGER)")
-    connection.execute(f"DELETE FROM {NOTED}")
-    connection.executemany(f"INSERT INTO {NOTED} VALUES (?, ?, ?, ?)", processes)
+    connection.execute(f"DROP TABLE IF EXISTS {NOTED}")
+    connection.execute(f"CREATE TABLE {NOTED} (pid INTEGER, name TEXT, value TEXT, rank INTEGER, started INTEGER)")
+    connection.executemany(f"INSERT INTO {NOTED} VALUES (?, ?, ?, ?, ?)", processes)
     stale += _mask(connection)
     connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
     connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
