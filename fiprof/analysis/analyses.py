@@ -77,7 +77,8 @@ class Analyses:
 
     @cached_property
     def timeline(self) -> Timeline:
-        return timeline(self.run, phase="all")
+        """Kernels that nsys saw, every phase."""
+        return timeline(self.run, phase="all", cells=0)
 
     @cached_property
     def figures(self) -> OfRun[LaunchFigures, CaseEntry]:

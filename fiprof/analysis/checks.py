@@ -6,6 +6,7 @@ function of that name. The limits are fiprof's own choice, wide enough for what 
 
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 from collections import defaultdict
@@ -361,9 +362,15 @@ def _check(row: dict[str, Any]) -> Check:
     if row["check"] not in CHECKS or any((of, values[of]) not in NAMED for of, _ in NAMED if of in values):
         raise ValueError
     check = Check(**{**row, "values": values})
-    if not check.finding.values.keys() >= set(re.findall(r"{(\w+)", check.finding.words)):
+    if not check.finding.values.keys() >= _named(check.finding.words):
         raise ValueError
     return check
+
+
+@functools.cache
+def _named(words: str) -> frozenset[str]:
+    """The values that words have."""
+    return frozenset(re.findall(r"{(\w+)", words))
 
 
 def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:

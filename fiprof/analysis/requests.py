@@ -130,7 +130,7 @@ class Step:
     @cached_property
     def kind(self) -> Kind:
         """By what it says, or by its name."""
-        if self.prefill or self.decode:
+        if self.said and (self.prefill or self.decode):
             return Kind.MIXED if self.prefill and self.decode else Kind.PREFILL if self.prefill else Kind.DECODE
         return next((kind for kind, words in _KINDS.items() if words.search(self.text.partition(": ")[0])), Kind.OTHER)
 

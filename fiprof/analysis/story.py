@@ -240,12 +240,13 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     run, (times, sizes, totals, addresses, given) = moments.run, moments.allocations
     if not given.any():
         return [], ()
-    ranges, called = phases(run).threads.get(moments.key), calls(run).nested.get(moments.thread)
+    paths, calls_ = phases(run), calls(run)
+    ranges, called = paths.threads.get(moments.key), calls_.nested.get(moments.thread)
     label, call = (of.at(times) if of else np.full(len(times), NOTHING) for of in (ranges, called))
-    names, largest = (*calls(run).names, None), np.flatnonzero(given)
+    names, largest = (*calls_.names, None), np.flatnonzero(given)
     made: list[Row] = [
         {
-            "at_ms": int(times[row]) / 1e6, "bytes": int(sizes[row]), "range": phases(run).path(int(label[row])),
+            "at_ms": int(times[row]) / 1e6, "bytes": int(sizes[row]), "range": paths.path(int(label[row])),
             "call": names[call[row]], "total_bytes": int(totals[row]),
         }
         for row in np.sort(largest[np.argsort(-sizes[largest], kind="stable")[:MOST_ALLOCATIONS]]).tolist()
@@ -254,7 +255,7 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     # Of each address the last event until then: memory that was not given back.
     held = np.sort(peak - np.unique(addresses[peak::-1], return_index=True)[1])
     for row in held[given[held] > 0].tolist():
-        path = phases(run).path(int(label[row])) or OUTSIDE
+        path = paths.path(int(label[row])) or OUTSIDE
         sums[short_name(path.partition(SEPARATOR)[0])] += int(sizes[row])
     most = [each for each in sums.most_common(4) if each[1] >= 0.01 * int(totals[peak])]
     where = {name: "{gb:,.3f} GB " + ("" if name == OUTSIDE else "in ") + "{range}" for name, _ in most}

@@ -97,7 +97,8 @@ class Timeline:
 def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure", cells: int = PIECES) -> Timeline:
     """The timeline of a run, as far as it has one.
 
-    wanted: only these kernels; a launch's number means its kernel. phase: one of PHASES. cells: pieces of a track.
+    wanted: only these kernels; a launch's number means its kernel. phase: one of PHASES. cells: pieces of a track; 0
+    for the kernels alone, without tracks, copies, calls and memory.
 
     Raises FiprofError where nothing is left of kernels that are there.
     """
@@ -112,7 +113,8 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     for kind in found:
         groups[kind["group"]].append(kind)
     groups = {group: each for group, each in groups.items() if any(kind["number"] in kept for kind in each)}
-    copies, calls, memory = _copies(run), _calls(run) if phased else {}, samples.device_memory(run)
+    copies, calls = (_copies(run), _calls(run) if phased else {}) if cells else ({}, {})
+    memory = samples.device_memory(run) if cells else {}
 
     # What is asked of each group's kernels: how much they cover of the time before these moments.
     parts: dict[int, list[Any]] = {}
@@ -172,7 +174,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
                 busy=float(busy) / length,
                 copying=float(copying) / length,
                 spans=spans,
-                tracks=[("kernels", tuple(shares.tolist()), None), *_levels(here, edges)],
+                tracks=[("kernels", tuple(shares.tolist()), None), *_levels(here, edges)] if cells else [],
                 copies=copies.get(_place(first), (None, []))[1],
                 calls=calls.get((first["phase"], first["case"], first["rank"]), []),
                 turns=len(turns[group]),

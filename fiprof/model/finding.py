@@ -200,7 +200,7 @@ def worded(what: Finding | StrEnum | str) -> str:
     """A finding or an enum in words; a text as it is."""
     if isinstance(what, Finding) and (words := what.words or getattr(what.kind, "words", "")):
         return say(words, **what.values)
-    if isinstance(what, Worded | Phrase):
+    if isinstance(what, (Worded, Phrase)):
         return what.words
     assert not isinstance(what, Finding), f"{what!r} has no words"
     return what
@@ -210,9 +210,9 @@ def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
     """A value as a template has it. facts: takes the traced numbers in it."""
     if type(value) in (str, int, float) and "|" not in spec:
         return figure(value, spec)
-    if isinstance(value, Finding | StrEnum | Phrase):
+    if isinstance(value, (Finding, StrEnum, Phrase)):
         value = worded(value)
-    elif isinstance(value, tuple | list):
+    elif isinstance(value, (tuple, list)):
         head = ""
         if "|" in spec:
             head, spec = f"{spec.split('|')[len(value) != 1]} ", ""

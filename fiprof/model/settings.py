@@ -7,9 +7,10 @@ tool names the tool's option there, and no other file knows of it.
 
 import csv
 import dataclasses
+import functools
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -187,7 +188,7 @@ class Setting:
         return f"is above {self.high:g}" if self.high is not None and value > self.high else ""
 
 
-def settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
+def _settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
     """Every setting of a class, in the declared order. What a request adds is keyword-only, and no setting."""
     hints, found = get_type_hints(kind), []
     for field in dataclasses.fields(kind):
@@ -206,6 +207,9 @@ def settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
         said |= {"tool": said["tool"] or None, "measuring": said["measuring"] != "no"}
         found.append(Setting(field.name, str if choices else each, several, choices, field.default, **said))
     return tuple(found)
+
+
+settings_of: Callable[[type[Declaring]], tuple[Setting, ...]] = functools.cache(_settings_of)  # type: ignore[assignment]
 
 
 def recorded(settings: Declaring) -> dict[str, Any]:

@@ -258,7 +258,8 @@ class Reader:
         for place, field in enumerate(found.schema):
             if pt.is_string(field.type) or (pt.is_dictionary(field.type) and pt.is_string(field.type.value_type)):
                 chunks = [masked(chunk) for chunk in found.column(place).chunks]
-                found = found.set_column(place, field.name, pa.chunked_array(chunks, field.type))
+                if self._hid:
+                    found = found.set_column(place, field.name, pa.chunked_array(chunks, field.type))
         return found
 
     def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import show as show_analysis
-from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.roofline import compute_roofs, memory_roofs, roofline
 from fiprof.analysis.stalls import stalls
+from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
@@ -99,7 +99,7 @@ class OpenedRun(Run):
 
     def timeline(self) -> Figure:
         """When the kernels of each case ran."""
-        found = self.once(Analyses).timeline
+        found = timeline(self, phase="all")
         rows = [
             {
                 "case": escape_control(part.label), "kernel": short_kernel(span["kernel"]),

@@ -99,7 +99,7 @@ def word(value: Value, spec: str = "") -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return escape_control(", ".join(worded(each) for each in value if not isinstance(each, dict))) or "–"
-    return escape_control(worded(value)) if isinstance(value, str | Finding) else figure(value, spec)
+    return escape_control(worded(value)) if isinstance(value, (str, Finding)) else figure(value, spec)
 
 
 def shown_columns(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:
@@ -113,4 +113,4 @@ def shown_columns(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]
 
 def is_number(column: Column, values: Sequence[Value]) -> bool:
     """Whether a column holds numbers, which stand to the right."""
-    return bool(column.spec) or any(isinstance(value, int | float | TracedNumber) for value in values)
+    return bool(column.spec) or any(isinstance(value, (int, float, TracedNumber)) for value in values)

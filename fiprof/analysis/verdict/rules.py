@@ -81,11 +81,6 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
 
     dram: DRAM's use where more is known of it than ncu's one cold launch.
     """
-
-    def use(column: str, part: Part) -> Comparison | None:
-        traced = metric(column).traced(row, names, spec=".1f")
-        return None if traced is None else Comparison(metric(column), traced, of=part)
-
     found: list[Bottleneck] = []
     for part, resource in RESOURCES.items():
         if part is Part.L1_DATA:
@@ -94,14 +89,16 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
                 part = Part.SHARED_MEMORY_OR_L1
             elif shared >= everything / 2:
                 part = Part.SHARED_MEMORY
-        uses = [each for column in resource.columns if (each := use(column, part))]
+        uses = {value: metric(each) for each in resource.columns[::-1] if (value := number(row, each)) is not None}
+        use = None
         if part is Part.DRAM and dram is not None:
-            uses = [Comparison(dram.quantity, dram.number, of=part)]
-        if uses:
-            most = max(uses, key=lambda each: each.value)
+            use = Comparison(dram.quantity, dram.number, of=part)
+        elif uses and (traced := (most := uses[max(uses)]).traced(row, names, spec=".1f")):
+            use = Comparison(most, traced, of=part)
+        if use:
             known = max((item.value for item in found if item.kind is resource.kind), default=0.0)
-            if not resource.further or most.value > known * ELSEWHERE:
-                found.append(Bottleneck(resource.kind, part, most.value, most))
+            if not resource.further or use.value > known * ELSEWHERE:
+                found.append(Bottleneck(resource.kind, part, use.value, use))
     return tuple(sorted(found, key=lambda item: -item.value))
 
 
@@ -130,8 +127,12 @@ class _Limits(NamedTuple):
             return None
         top = self.resources[0]
         least = min(max(SATURATED, top.value - CLOSE), top.value / ELSEWHERE)
-        close = itertools.takewhile(lambda item: item.value >= least, self.resources[1:])
-        return next((item for item in close if feeds(top, item)), top)
+        for item in self.resources[1:]:
+            if item.value < least:
+                break
+            if feeds(top, item):
+                return item
+        return top
 
     @property
     def binds_while_working(self) -> bool:
@@ -200,7 +201,8 @@ class _Limits(NamedTuple):
             near = ((value, value - CLOSE, value + CLOSE, value / ELSEWHERE, value * ELSEWHERE) for value in values)
             for at in {BUSY, SATURATED, *itertools.chain.from_iterable(near)}:
                 for value in (at - _LITTLE, at + _LITTLE):
-                    if 0 <= value <= 100:
+                    # Until there it changes nothing.
+                    if 0 <= value <= 100 and abs(value - item.value) >= abs(at - item.value):
                         place, moved = bisect.bisect(ranks, -value), Bottleneck(*item[:2], value, item.comparison)
                         changed(_Limits((*rest[:place], moved, *rest[place:]), *self[1:]), abs(item.value - at))
         return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])

@@ -1,7 +1,7 @@
 """What binds each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -190,8 +190,21 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     )
 
 
+@once
+def _known(_: Run) -> dict[int, LaunchVerdict]:
+    """Launch -> its verdict, of those that were asked for: a program's are, and then the page's."""
+    return {}
+
+
 def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> tuple[LaunchVerdict, ...]:
     """The verdicts of launches, with doubts and steps. failed: the run's checks that did."""
+    known = _known(run)
+    if new := [launch for launch in launches if launch.launch not in known]:
+        known.update(zip((launch.launch for launch in new), _new(run, new, failed), strict=True))
+    return tuple(known[launch.launch] for launch in launches)
+
+
+def _new(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Iterator[LaunchVerdict]:
     from fiprof.analysis import alternatives, instructions
     from fiprof.analysis.verdict import ncu_rules, steps
 
@@ -206,7 +219,6 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
     rules, code = ncu_rules.by_launch(run), instructions.by_launch(run)
     excess = {case.id: (excess_ops(run, case), excess_bytes(run, case)) for case in run.cases}
     floors = {case.id: floor(run, case.id) for case in run.cases}
-    found = []
     for launch in launches:
         case_id = launch.case or ""
         case = cases(run).get(case_id)
@@ -240,16 +252,13 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> t
             advice = (steps.measured(faster), *advice)
         why = doubts(verdict, launch, [*failed_of[launch.launch], *(failed_of[launch.case] if launch.case else [])])
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
-        found.append(
-            LaunchVerdict(
-                **vars(verdict),
-                row=launch,
-                iteration_share=share,
-                stands_for=stands,
-                confidence=Confidence.LOW if verdict.kind is Kind.UNKNOWN else confidence,
-                doubts=why,
-                steps=advice,
-                rules=steps.with_steps(quoted, advice),
-            )
+        yield LaunchVerdict(
+            **vars(verdict),
+            row=launch,
+            iteration_share=share,
+            stands_for=stands,
+            confidence=Confidence.LOW if verdict.kind is Kind.UNKNOWN else confidence,
+            doubts=why,
+            steps=advice,
+            rules=steps.with_steps(quoted, advice),
         )
-    return tuple(found)

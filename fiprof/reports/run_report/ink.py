@@ -72,13 +72,15 @@ class Ink:
         """
         if isinstance(value, TracedNumber):
             return {"t": str(value), "o": significant(value.value), "s": self.source(value)}
-        if isinstance(value, Finding | Enum):
+        if type(value) is str:
+            return escape_control(value)
+        if isinstance(value, (Finding, Enum)):
             return self._text(worded(value))  # type: ignore[arg-type]
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, float):
             return significant(value)
-        if isinstance(value, tuple | list):
+        if isinstance(value, (tuple, list)):
             return list(map(self.json, value))
         if isinstance(value, Mapping):
             return {key: self.json(each) for key, each in value.items()}
@@ -102,8 +104,7 @@ class Ink:
                 end = start + len(str(fact))
                 pieces += [escape_control(text[at:start]), [escape_control(text[start:end]), place]]
                 at = end
-        pieces.append(escape_control(text[at:]))
-        pieces = [piece for piece in pieces if piece != ""]
+        pieces = [piece for piece in [*pieces, escape_control(text[at:])] if piece]
         return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
 
     def _view(self, view: View) -> dict[str, Any]:
@@ -129,10 +130,10 @@ class Ink:
             return {"t": text, "o": significant(value.value), "s": self.source(value, text)}
         if isinstance(value, Shaded):
             return {"t": escape_control(value), "h": self.json(value.share), "tip": escape_control(value.tip)}
-        if isinstance(value, TracedNumber | TracedText):
+        if isinstance(value, (TracedNumber, TracedText)):
             return self.json(value)
         text = word(value, column.spec)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             return {"t": text, "o": significant(value)} if math.isfinite(value) else None
         return None if text == "–" else text
 

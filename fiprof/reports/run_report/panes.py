@@ -26,6 +26,7 @@ from fiprof.model.case_quantities import work_factor
 from fiprof.model.finding import Finding, join, say, worded
 from fiprof.model.quantities import QUANTITIES, metric
 from fiprof.model.run import Run
+from fiprof.model.spans import split
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import times
@@ -83,7 +84,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
         for place, quantity in enumerate(QUANTITIES.values()):
             if (number := launch.traced(quantity)) is not None:
                 # The page puts «ncu, launch N» before the formula.
-                ink.source(number, text := str(number))
+                ink.numbers.append((ink.section, text := str(number), number))
                 counters.append([place, significant(number.value), text, number.source.formula])
         mix, roof = mixes.get(launch.launch), measured.rooflines.get(launch.launch)
         shown = {
@@ -202,16 +203,13 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, 
     table = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
     value, (texts, text) = floats(table["value"]), coded(table["text"])
     there, kinds = np.flatnonzero(np.isfinite(value) | (text < len(texts) - 1)), Kinds()
-    place = kinds.of(table.select(["metric", "unit"]), there).tolist()
-    launch, value = numbers(table["launch"])[there], value[there]
+    place, value = kinds.of(table.select(["metric", "unit"]), there), value[there]
     whole = (np.abs(value) < 1e7) & (value == np.trunc(value))
-    shown: list[Any] = np.where(whole, value, 0).astype(np.int64).tolist()
+    shown = np.where(whole, value, 0).astype(np.int64).astype(object)
     for at, each in zip(np.flatnonzero(~whole).tolist(), value[~whole].tolist(), strict=True):
         shown[at] = significant(each) if math.isfinite(each) else escape_control(texts[text[there[at]]][:200])
-    values = {}
-    for each in launches:
-        mine = np.flatnonzero(launch == each).tolist()
-        values[each] = list(zip(map(place.__getitem__, mine), map(shown.__getitem__, mine), strict=True))
+    of = split(numbers(table["launch"])[there])
+    values = {each: list(zip(place[rows].tolist(), shown[rows].tolist(), strict=True)) for each, rows in of}
     return [[escape_control(each or "") for each in key] for key in kinds.numbers], values
 
 
