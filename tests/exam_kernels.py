@@ -6,16 +6,15 @@ Written by somebody who had not read the verdict's rules; collected as those of 
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiprof.workloads.base import Cost, Random, Workload
 from tests.single_purpose import KERNELS
-from tests.trouble_kernels import RepeatsParams, Trouble
+from tests.trouble_kernels import RepeatsParams, Trouble, questions, workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,24 +94,6 @@ def triton(name: str, *grid: int, file: str) -> Callable[..., object]:
     return launch
 
 
-class Question(NamedTuple):
-    """A row of kernels/exams.csv. limits, first_steps: words of which any is right; a kind alone takes any part, and of a
-    pair either may be meant. launch: how a CUDA kernel is launched, as the attributes of :class:`CudaExam`."""
-
-    exam: str
-    kernel: str
-    launch: str
-    limits: str
-    first_steps: str
-    built_in: str
-
-
-def questions(name: str) -> dict[str, Question]:
-    """Kernel -> its row, of an exam."""
-    with (KERNELS / "exams.csv").open(encoding="utf-8", newline="") as table:
-        return {row["kernel"]: Question(**row) for row in csv.DictReader(table) if row["exam"] == name}
-
-
 Make = Callable[[Any, Callable[..., Any]], object]
 
 
@@ -122,20 +103,14 @@ def exams(
     """Add an exam's CUDA kernels to a module. Returns what adds a workload of what a function makes of torch and
     half-precision random numbers of a shape, and what launches a kernel of kernels/NAME_triton.py."""
     known = questions(name)
-
-    def add(base: type, kernel: str, **attributes: object) -> None:
-        attributes |= {"__module__": module["__name__"], "name": kernel, "summary": known[kernel].built_in}
-        module[kernel] = type(kernel, (base,), attributes)
-
-    def number(text: str) -> float:
-        digits, _, shift = text.partition("<<")
-        return float(digits) if "." in digits else int(digits) << int(shift or 0)
-
     for row in known.values():
         if row.launch:
-            launch = (word.split("=") for word in row.launch.split())
-            add(CudaExam, row.kernel, file=f"{name}.cu", **{key: number(value) for key, value in launch})
-    return lambda kernel, make: add(TorchExam, kernel, make=staticmethod(make)), partial(triton, file=f"{name}_triton")
+            workload(module, row, CudaExam, file=f"{name}.cu")
+
+    def torch_exam(kernel: str, make: Make) -> None:
+        workload(module, known[kernel], TorchExam, make=staticmethod(make))
+
+    return torch_exam, partial(triton, file=f"{name}_triton")
 
 
 torch_exam, triton_exam = exams(globals(), "exam")

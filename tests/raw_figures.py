@@ -100,51 +100,39 @@ class RawRun:
             file.write(self.read("nsys/trace.sqlite"))
             file.flush()
             trace = sqlite3.connect(file.name)
-            strings = dict(trace.execute("SELECT id, value FROM StringIds"))
-            (domain,) = [
-                row[0]
-                for row in trace.execute(
-                    "SELECT domainId, COALESCE(text, ''), textId FROM NVTX_EVENTS WHERE eventType = 75"
-                )
-                if "fiprof" in (row[1], strings.get(row[2]))
-            ]
-            ranges: dict[int, list[tuple[int, int, str | None]]] = defaultdict(list)
-            for start, end, text, text_id, thread in trace.execute(
-                "SELECT start, end, text, textId, globalTid FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = ?",
-                (domain,),
-            ):
-                ranges[thread].append((start, end, text or strings.get(text_id)))
-            calls = {
-                (correlation, thread >> 24): (start, thread)
-                for start, thread, correlation in trace.execute(
-                    "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-                )
-            }
             self.samples = self._read_samples(trace)
-            found = []
-            copies = " UNION ALL ".join(
-                f"SELECT start, end, NULL, 0, 0, 0, correlationId, globalPid, streamId FROM {table}"
-                for (table,) in trace.execute("SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI%_KIND_MEM%'")
-                if table.endswith(("MEMCPY", "MEMSET"))
+            name = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
+            (domain,) = next(
+                trace.execute(f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {name} = 'fiprof'")
             )
-            for start, end, name, x, y, z, correlation, pid, stream in trace.execute(
-                "SELECT start, end, shortName, gridX, gridY, gridZ, correlationId, globalPid, streamId "
-                f"FROM CUPTI_ACTIVITY_KIND_KERNEL {copies and 'UNION ALL'} {copies} ORDER BY start"
+            ranges: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+            of_fiprof = (
+                f"SELECT globalTid, start, end, {name} FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = {domain}"
+            )
+            for thread, *times_and_text in trace.execute(of_fiprof):
+                ranges[thread].append(tuple(times_and_text))
+            runtime = "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+            calls = {(number, thread >> 24): (start, thread) for start, thread, number in trace.execute(runtime)}
+            known = [
+                name for (name,) in trace.execute("SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI%_KIND_MEM%'")
+            ]
+            work = [
+                "SELECT start, end, (SELECT value FROM StringIds WHERE id = shortName), "
+                "gridX || 'x' || gridY || 'x' || gridZ, correlationId, globalPid, streamId FROM CUPTI_ACTIVITY_KIND_KERNEL",
+                *(f"SELECT start, end, NULL, '0x0x0', correlationId, globalPid, streamId FROM {table}"
+                  for table in known if table.endswith(("MEMCPY", "MEMSET"))),
+            ]  # fmt: skip
+            found = []
+            for start, end, kernel, grid, number, pid, stream in trace.execute(
+                " UNION ALL ".join(work) + " ORDER BY 1"
             ):
-                called, thread = calls[correlation, pid >> 24]
-                inside = [str(text) for first, last, text in ranges[thread] if first <= called <= last]
-                found.append(
-                    {
-                        "start": start,
-                        "end": end,
-                        "stream": stream,
-                        "kernel": None if name is None else strings[name],
-                        "grid": f"{x}x{y}x{z}",
-                        "phase": next((text for text in inside if text in PHASES), ""),
-                        "case": next((text for text in inside if "[" in text), None),
-                        "iteration": next((text for text in inside if text.startswith("iter ")), None),
-                    }
-                )
+                called, thread = calls[number, pid >> 24]
+                inside = [text for first, last, text in ranges[thread] if first <= called <= last]
+                ran = {"start": start, "end": end, "stream": stream, "kernel": kernel, "grid": grid}
+                ran["phase"] = next((text for text in inside if text in PHASES), "")
+                ran["case"] = next((text for text in inside if "[" in text), None)
+                ran["iteration"] = next((text for text in inside if text.startswith("iter ")), None)
+                found.append(ran)
             trace.close()
         return found
 

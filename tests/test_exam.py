@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from fiprof.model.run import Run
-from tests.exam_kernels import Question, questions
 from tests.recorded_runs import EXAMS, exam, rows, serving
+from tests.trouble_kernels import Question, questions
 
 QUESTIONS, SERVING = questions("exam"), questions("serving")
 """Of serving_kernels.py the first two were known to be told otherwise. With the rules as found the limit was right for 18 of

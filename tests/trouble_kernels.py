@@ -1,12 +1,14 @@
 """Kernels with one trouble each, to hold ``fiprof verdict`` against on a real GPU; collected as those of
-``tests/single_purpose.py``, by ``tests/collect_single_purpose.sh``.
+``tests/single_purpose.py``, by ``tests/collect_single_purpose.sh``. How each is launched stands in
+``tests/kernels/exams.csv``, with limit, cause and first step.
 """
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fiprof.workloads.base import Cost, Random, Workload, param
 from tests.single_purpose import KERNELS, compile_kernel, multiprocessors
@@ -132,28 +134,37 @@ class HostMemory(Trouble):
         return super().inputs().cpu().pin_memory()
 
 
-def trouble(name: str, summary: str, **launch: float) -> None:
-    """A kernel of this name that is launched as the attributes say."""
-    globals()[name] = type(name, (Trouble,), {"__module__": __name__, "name": name, "summary": summary, **launch})
+class Question(NamedTuple):
+    """A row of kernels/exams.csv: a CUDA kernel, launched as the attributes of its workload say, or another one.
+
+    limits, first_steps: words of which any is right; a kind alone takes any part, and of a pair either may be meant. cause:
+    that has to be named, of a trouble alone.
+    """
+
+    exam: str
+    kernel: str
+    launch: str
+    limits: str
+    cause: str
+    first_steps: str
+    built_in: str
 
 
-trouble("global_atomics", "every thread adds to one address", repeats=16)
-trouble("shared_atomics", "every thread of a block adds to one word of shared memory")
-trouble("block_barrier", "a barrier after every few additions", threads=1024, blocks_per_sm=2, repeats=4096)
-trouble("spilled_registers", "more live values than registers", threads=1024, blocks_per_sm=2, repeats=64)
-trouble("indexed_array", "a thread's array indexed by data: local memory", repeats=512)
-trouble("scattered_stores", "neighbouring threads store far apart", elements=1 << 28, repeats=64, blocks_per_sm=16)
-trouble("random_gathers", "4-byte loads from anywhere in 1 GiB", elements=1 << 28, repeats=64, blocks_per_sm=16)
-trouble("divergent_branches", "32 ways through a loop, one for each lane", repeats=64)
-trouble("long_code", "a loop larger than every instruction cache", threads=128, blocks_per_sm=1, repeats=32)
-trouble("partial_warps", "blocks of eight threads", threads=8, blocks_per_sm=64, repeats=8192)
-trouble("fp64_chain", "double-precision multiply-adds", repeats=8192)
-trouble("special_functions", "sines by the XU pipe", repeats=2048)
-trouble("integer_logic", "shifts and exclusive-ors: the ALU pipe", repeats=4096)
-trouble("constant_indices", "lanes that read different words of constant memory")
-trouble("memory_fences", "a fence after every store", elements=1 << 24, repeats=64)
-trouble("sleeping", "blocks that poll a flag between naps while one block works", blocks_per_sm=1, repeats=65536)
-trouble("dependent_math", "one chain of multiply-adds in four warps an SM", threads=128, blocks_per_sm=1, repeats=65536)
-trouble("few_warps", "loads with two warps an SM, because of their shared memory", elements=1 << 28, threads=64,
-        blocks_per_sm=32, repeats=1024, shared_bytes=160 << 10)  # fmt: skip
-trouble("l1_reads", "a few kB read over and over from L1", repeats=1024)
+def questions(name: str) -> dict[str, Question]:
+    """Kernel -> its row, of an exam or of the troubles."""
+    with (KERNELS / "exams.csv").open(encoding="utf-8", newline="") as table:
+        return {row["kernel"]: Question(**row) for row in csv.DictReader(table) if row["exam"] == name}
+
+
+def workload(module: dict[str, Any], row: Question, base: type, **attributes: object) -> None:
+    """Add a row's workload to a module."""
+    for key, text in (word.split("=") for word in row.launch.split()):
+        digits, _, shift = text.partition("<<")
+        attributes[key] = float(digits) if "." in digits else int(digits) << int(shift or 0)
+    attributes |= {"__module__": module["__name__"], "name": row.kernel, "summary": row.built_in}
+    module[row.kernel] = type(row.kernel, (base,), attributes)
+
+
+for question in questions("trouble").values():
+    if question.launch:
+        workload(globals(), question, Trouble)
