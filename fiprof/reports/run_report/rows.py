@@ -8,7 +8,7 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.program import Waste
+from fiprof.analysis.program import NOTICED, Waste
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
@@ -188,7 +188,7 @@ def rounded(time: TracedNumber | None) -> TracedNumber | None:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a run, the one with most time first."""
+    """All rows of a run, the one with most time first; of a program the one that saves most."""
 
     rows: tuple[Row, ...]
     left_out: int = 0
@@ -291,7 +291,8 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
         about = (worded(words.step(step)),) if step else ()
         label = item["range"] if item["range"] and item["range"] != item["name"] else ""
         rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step))
-    rows.sort(key=lambda row: -row.share)
+    # As the verdict has them: what saves most first, of idle time no more than that, then what takes most.
+    rows.sort(key=lambda row: (-saves if (saves := min(row.saving, row.share)) >= NOTICED else 0.0, -row.share))
     wall = tuple(_wall(found, window_ns))
     told = found.program
     window = say("{steady} {startup}", steady=told.steady, startup=told.startup or "")
@@ -337,7 +338,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
         time = rounded(kernel_median(measured.run, "", name)) if named[name] == 1 and len(items) == 1 else None
         about = (
             f"{count:,} runs, {total_ns / 1e6:,.3f} ms together; median {longest['median_us']:,.2f} µs, "
-            f"p90 {longest['p90_us']:,.2f} µs, {longest['shapes']} launch shapes.",
+            f"p90 {longest['p90_us']:,.2f} µs, {longest['shapes']} launch shape{'s' * (longest['shapes'] > 1)}.",
             *(
                 f"rank {each['rank']}: {each['total_ns'] / 1e6:,.3f} ms in {each['count']:,} runs"
                 for each in items
@@ -377,9 +378,11 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
         if time is not None and spread is not None:
             said = say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
             found[kernel].append(said)
-    template = "{count:run|runs} with grid {grid}: {time}, spread {spread}"
+    template = "{place}{count:run|runs} with grid {grid} in the whole trace: {time}, spread {spread}"
+    several = len({span["device"] for span, *_ in _spans(measured)}) > 1
     for span, time, spread in _spans(measured) if not run.cases else ():
-        said = say(template, count=span["executions"], grid=span["grid"] or "–", time=time, spread=spread)
+        place = f"GPU {span['device']}: " if several else ""
+        said = say(template, place=place, count=span["executions"], grid=span["grid"] or "–", time=time, spread=spread)
         found[span["kernel"]].append(said)
     return found
 
