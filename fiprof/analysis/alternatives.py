@@ -15,6 +15,7 @@ from fiprof.model.finding import Finding, Provenance, TracedNumber, Worded, find
 from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run, once
+from fiprof.model.selection import by_key
 
 WORKLOAD = "workload"  # name of a change of the workload itself
 
@@ -83,10 +84,8 @@ def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[
 
 def by_problem(cases: Iterable[CaseResult]) -> list[tuple[CaseResult, ...]]:
     """The cases with a plain time that solve the same problem in the same process, the fastest first."""
-    found: dict[object, list[tuple[float, CaseResult]]] = {}
-    for case in cases:
-        if case.plain is not None:
-            found.setdefault((case.run, problem(case.workload, case.params)), []).append((case.plain.median_us, case))
+    timed = ((case.plain.median_us, case) for case in cases if case.plain is not None)
+    found = by_key(((case.run, problem(case.workload, case.params)), (us, case)) for us, case in timed)
     return [tuple(case for _, case in sorted(members, key=lambda item: item[0])) for members in found.values()]
 
 

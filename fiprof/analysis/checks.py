@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from fiprof.model.finding import Finding, Phrase, Value, plain
 from fiprof.model.manifest import CaseEntry, Reference
 from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Launch, Run, once
-from fiprof.model.selection import title
+from fiprof.model.selection import by_key, title
 from fiprof.text import csv_rows
 
 PLAIN_TOLERANCE = 0.10  # of the plain time, between it and nsys's
@@ -379,11 +378,8 @@ def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:
 
 
 def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
-    found: dict[int, tuple[Finding, ...]] = defaultdict(tuple)
-    for check in checks:
-        if check.launch is not None:
-            found[check.launch] += (check.finding,)
-    return dict(found)
+    found = by_key((check.launch, check.finding) for check in checks if check.launch is not None)
+    return {launch: tuple(each) for launch, each in found.items()}
 
 
 def trace_doubts(run: Run) -> tuple[Finding, ...]:
@@ -403,11 +399,8 @@ def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
 
     others: launches' IDs, or the number of further cases.
     """
-    alike: dict[str, list[Check]] = defaultdict(list)
-    for check in checks:
-        alike[check.check].append(check)
     found = []
-    for first, *rest in alike.values():
+    for first, *rest in by_key((check.check, check) for check in checks).values():
         values: dict[str, Value] = {"check": first.finding}
         if first.case is None and first.launch is None:
             found.append(Finding("run", values, "{check}"))

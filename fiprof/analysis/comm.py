@@ -234,36 +234,22 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
         if size != UNKNOWN and transfer_us > MOST_BUFFERED * buffered_us:
             speed = size * (len(columns) if op in TOGETHER else 1) / (transfer_us + buffered_us) / 1e3
         bus = 2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0
-        made.append(
-            {
-                "op": op,
-                "kernel": kernels.names[kernels.name[kernel]],
-                "communicator": None if owner == UNKNOWN else owner,
-                "number": int(matched.number[place]),
-                "message_bytes": None if size == UNKNOWN else size,
-                "channels": int(kernels.grid[kernel]),
-                "start_us": float(first[place]) / 1e3,
-                "skew_us": skew_us,
-                "transfer_us": transfer_us,
-                "wait_us": wait_us,
-                "waiting_us": sum(each["wait_us"] for each in arrivals),
-                "waiting_rank": matched.ranks[waiting[place]],
-                "late_rank": late_rank,
-                "algorithm_gbps": speed,
-                "bus_gbps": None if speed is None else speed * bus,
-                "overlap_share": float(overlap[place]),
-                "range": str(steps.names[index[waiting[place]]]),
-                "step_us": step_us,
-                "lost_share": min(wait_us / step_us, 1.0) if step_us else None,
-                "arrivals": tuple(arrivals),
-                "missing_ranks": tuple({"rank": matched.ranks[column]} for column in missing),
-                "meanwhile": tuple(
-                    {"doing": doing, "doing_name": name, "range": range_, "us": us}
-                    for doing, name, range_, us in meanwhile[place]
-                    if us >= SMALLEST_SHARE * skew_us
-                ),
-            }
-        )
+        made.append({
+            "op": op, "kernel": kernels.names[kernels.name[kernel]], "number": int(matched.number[place]),
+            "communicator": None if owner == UNKNOWN else owner, "channels": int(kernels.grid[kernel]),
+            "message_bytes": None if size == UNKNOWN else size, "start_us": float(first[place]) / 1e3,
+            "skew_us": skew_us, "transfer_us": transfer_us, "wait_us": wait_us,
+            "waiting_us": sum(each["wait_us"] for each in arrivals), "waiting_rank": matched.ranks[waiting[place]],
+            "late_rank": late_rank, "algorithm_gbps": speed, "bus_gbps": None if speed is None else speed * bus,
+            "overlap_share": float(overlap[place]), "range": str(steps.names[index[waiting[place]]]),
+            "step_us": step_us, "lost_share": min(wait_us / step_us, 1.0) if step_us else None,
+            "arrivals": tuple(arrivals),
+            "missing_ranks": tuple({"rank": matched.ranks[column]} for column in missing),
+            "meanwhile": tuple(
+                {"doing": doing, "doing_name": name, "range": range_, "us": us}
+                for doing, name, range_, us in meanwhile[place] if us >= SMALLEST_SHARE * skew_us
+            ),
+        })  # fmt: skip
         delays[late_rank] += skew_us
         for doing, name, range_, us in meanwhile[place]:
             spent[late_rank, doing, name, range_][place] = us
@@ -324,17 +310,13 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
             "--include-json=true, NCCL 2.19 or later, --trace=nvtx)",
         )
     if len(matched.alone):
-        words = (
-            "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' traces, "
-            "or lost. No waiting is counted for them"
-        )
+        words = "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' "
+        words += "traces, or lost. No waiting is counted for them"
         yield finding("alone", words, count=len(matched.alone), of=len(kernels))
     lacking = [row["missing_ranks"] for row in collectives if row["missing_ranks"]]
     if lacking:
-        words = (
-            "{count} of {of} collectives lack kernels of {ranks:rank|ranks}: the trace ends before them, or the rank "
-            "never came"
-        )
+        words = "{count} of {of} collectives lack kernels of {ranks:rank|ranks}: the trace ends before them, or the "
+        words += "rank never came"
         absent = tuple(sorted({each["rank"] for missing in lacking for each in missing}))
         yield finding("incomplete", words, count=len(lacking), of=len(collectives), ranks=absent)
     taking_part = np.array(matched.ranks)[matched.there.any(axis=0)].tolist()

@@ -259,10 +259,8 @@ def expected(
         words, held = "{held} of {measured} expectations hold.", outcomes.count("as expected")
         summary = [finding("held", words, held=held, measured=len(outcomes))]
     else:
-        words = (
-            "Nothing can be compared: no expectation is of {gpu} (compute capability {compute_capability}) and of "
-            "these shapes. Those below are of others."
-        )
+        words = "Nothing can be compared: no expectation is of {gpu} (compute capability {compute_capability}) and of "
+        words += "these shapes. Those below are of others."
         summary = [finding("nothing_alike", words, gpu=gpu or "?", compute_capability=capability or "?")]
     if without:
         summary.append(finding("without", "Nothing is expected of {cases}.", cases=without))
@@ -403,10 +401,8 @@ def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, 
     target, remarks = least, []
     if roof and source.dram_tb_per_s:
         target = least / source.dram_tb_per_s * roof / 1000
-        words = (
-            "{stated_tb_per_s:g} of the {source_roof_tb_per_s:g} TB/s of {source_gpu} is the same share as "
-            "{tb_per_s:.2f} of this GPU's {roof_tb_per_s:.2f}."
-        )
+        words = "{stated_tb_per_s:g} of the {source_roof_tb_per_s:g} TB/s of {source_gpu} is the same share as "
+        words += "{tb_per_s:.2f} of this GPU's {roof_tb_per_s:.2f}."
         remarks.append(
             finding(
                 "same_share", words, stated_tb_per_s=least, source_roof_tb_per_s=source.dram_tb_per_s,
@@ -420,10 +416,8 @@ def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, 
     kind = dominant_tensor_kind(at) if family.roof is not None and family.roof.kind == "tensor" else None
     peak = peak_of(f"tensor {kind}").value(at) if kind else None
     if peak and case.flops and (at_roof := needed / case.flops * peak / 1e12) < target:
-        words = (
-            "The least bytes of this case make {tb_per_s:.2f} TB/s even at the tensor roof: the two expectations "
-            "exclude each other."
-        )
+        words = "The least bytes of this case make {tb_per_s:.2f} TB/s even at the tensor roof: the two expectations "
+        words += "exclude each other."
         remarks.append(finding("excludes_roof", words, tb_per_s=at_roof))
     by_model = needed / at.duration_us / 1e6 if needed and at.duration_us else 0.0
     if measured is not None and by_model > measured * (1 + MODEL_DIFFERS):

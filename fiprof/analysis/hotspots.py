@@ -136,17 +136,11 @@ def _blocks(listing: Listing, top: int, context: int) -> tuple[tuple[Line, ...],
             blocks.append([])
         known = {name: listing.rows[name][place].as_py() for name in _OF_TABLE}
         cause = code.waits_for(place, known["top_reason"]) if place in ranks else None
-        blocks[-1].append(
-            {
-                "rank": ranks.get(place),
-                "offset": code.offsets[place],
-                "sass": code.lines[place][:LONGEST_SASS],
-                "shown": code.shown(place)[:LONGEST_SASS],
-                "samples": samples[place],
-                "sample_share": samples[place] / listing.total if listing.total else 0.0,
-                **known,
-                "waits_for_offset": None if cause is None else code.offsets[cause],
-                "waits_for_sass": None if cause is None else code.lines[cause][:LONGEST_SASS],
-            }
-        )
+        blocks[-1].append({
+            "rank": ranks.get(place), "offset": code.offsets[place], "sass": code.lines[place][:LONGEST_SASS],
+            "shown": code.shown(place)[:LONGEST_SASS], "samples": samples[place],
+            "sample_share": samples[place] / listing.total if listing.total else 0.0, **known,
+            "waits_for_offset": None if cause is None else code.offsets[cause],
+            "waits_for_sass": None if cause is None else code.lines[cause][:LONGEST_SASS],
+        })  # fmt: skip
     return tuple(map(tuple, blocks))

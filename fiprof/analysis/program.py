@@ -115,15 +115,10 @@ class Program:
     startup: Finding | None  # what came before, and why it took so long; None where all is one part
 
     def fields(self) -> Row:
-        rows = [
-            {column.key: row[column.key] for column in RANKING}
-            | {"step": row["step"].fields() if row["step"] else None}
-            for row in self.rows
-        ]
-        return {
-            "answer": self.answer.fields(), "steady": self.steady.fields(),
-            "startup": self.startup.fields() if self.startup else None, "rows": rows,
-        }  # fmt: skip
+        keys = [column.key for column in RANKING]
+        rows = [{key: row[key] for key in keys} | {"step": row["step"] and row["step"].fields()} for row in self.rows]
+        startup = self.startup and self.startup.fields()
+        return {"answer": self.answer.fields(), "steady": self.steady.fields(), "startup": startup, "rows": rows}
 
 
 def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, changing: Mapping[int, float]) -> Program:
@@ -231,14 +226,11 @@ class _Gpu:
     def row(
         self, cause: Waste, ns: float, name: str | None, range_: str | None, per_step: float | None, made: Step | None
     ) -> None:
-        self.rows.append(
-            {
-                "rank": self.part.rank, "device": self.part.device, "cause": cause, "name": name,
-                "range": range_, "per_step": per_step, "total_ns": ns, "total_ms": ns / 1e6,
-                "share": ns / self.window_ns, "bound_pct": made.bound_pct if made else None,
-                "estimate_pct": made.estimate_pct if made else None, "step": made,
-            }
-        )  # fmt: skip
+        self.rows.append({
+            "rank": self.part.rank, "device": self.part.device, "cause": cause, "name": name, "range": range_,
+            "per_step": per_step, "total_ns": ns, "total_ms": ns / 1e6, "share": ns / self.window_ns,
+            "bound_pct": made and made.bound_pct, "estimate_pct": made and made.estimate_pct, "step": made,
+        })  # fmt: skip
 
     # Idle
 
@@ -371,9 +363,8 @@ class _Gpu:
             if self.steps and WAITS.match(name) and self.counts[name] >= often * self.steps
         ]
         if self.steps and (allocated := self.count(ALLOCATES)) >= self.steps / 2:
-            against.append(
-                finding("allocations", "{count:.3g} allocations and releases a step", count=allocated / self.steps)
-            )
+            words = "{count:.3g} allocations and releases a step"
+            against.append(finding("allocations", words, count=allocated / self.steps))
         if self.changing > CHANGING:
             words = "other kernels or grids from step to step ({share:.0%} of the steps)"
             against.append(finding("changing", words, share=self.changing))
@@ -408,9 +399,8 @@ class _Gpu:
             return
         # Of all steps, steady or not.
         scale = self.window_ns / (int(self.at.ends[-1]) - first)
-        because = finding(
-            "early", "the first {count:step|steps}, which load code, beyond their usual time", count=steps
-        )
+        words = "the first {count:step|steps}, which load code, beyond their usual time"
+        because = finding("early", words, count=steps)
         saves = excess + begin - first - self.at.step_ns
         self.add(Waste.LOADING, saves * scale, FIRST_STEPS, self.at.name, because=because)
         self.rows[-1]["total_ms"] = saves / 1e6  # total_ns is as its share: others are added to it
@@ -485,9 +475,8 @@ class _Gpu:
         words = "{streams} streams change {count:.3g} times a step, with {waits:.3g} calls of cudaStreamWaitEvent"
         each = max(self.steps, 1)
         because = finding("turns", words, streams=len(self.part.streams), count=turns / each, waits=waits / each)
-        self.add(
-            Waste.STREAMS, saves, f"{len(self.part.streams)} streams", per_step=self.per_step(turns), because=because
-        )
+        name = f"{len(self.part.streams)} streams"
+        self.add(Waste.STREAMS, saves, name, per_step=self.per_step(turns), because=because)
 
     # In words
 
@@ -499,9 +488,8 @@ class _Gpu:
             "steps": self.steps, "step_ms": (at.step_ns or 0.0) / 1e6, "steady_ms": activity.window_ns / 1e6,
             "window_ms": (activity.window_ns + others) / 1e6, "name": at.name,
         }  # fmt: skip
-        words = (
-            "Steady part: {steps:step|steps} of {step_ms:,.3f} ms ({name}), {steady_ms:,.1f} of {window_ms:,.1f} ms."
-        )
+        words = "Steady part: {steps:step|steps} of {step_ms:,.3f} ms ({name}), "
+        words += "{steady_ms:,.1f} of {window_ms:,.1f} ms."
         if at.by is By.WHOLE:
             words = "The whole trace, {window_ms:,.1f} ms: nothing in it repeats."
         elif at.by is By.MEASURE:
@@ -552,9 +540,8 @@ class _Gpu:
             return finding("nothing", words, **values)
         row = ranking[0]
         made: Step | None = row["step"]
-        values |= {
-            key: row[key] for key in ("cause", "name", "range", "share", "per_step", "bound_pct", "estimate_pct")
-        }
+        told = ("cause", "name", "range", "share", "per_step", "bound_pct", "estimate_pct")
+        values |= {key: row[key] for key in told}
         words += " First: {cause}"
         words += " ({name})" if row["name"] else ""
         words += " in {range}" if row["range"] and row["range"] != row["name"] else ""

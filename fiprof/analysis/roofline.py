@@ -19,7 +19,7 @@ from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Formula, ratio
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Selection, by_key
 from fiprof.model.work import (
     FLOAT_OPS,
     PIPES,
@@ -113,14 +113,12 @@ class LaunchRoofline(OfLaunch):
     @property
     def roofs(self) -> dict[str, float]:
         """Name -> the operations a second that it allows at this launch's intensities."""
-        found: dict[str, float] = {}
-        if self.work is not None and self.work.peak_ops_per_second is not None:
-            found[self.work.kind] = self.work.peak_ops_per_second
-        if self.work is not None:
-            for memory in self.memories:
-                if memory.flop_per_byte is not None:
-                    found[memory.level] = memory.peak_bytes_per_second * memory.flop_per_byte
-        return found
+        if self.work is None:
+            return {}
+        peak = self.work.peak_ops_per_second
+        intensities = ((each, each.flop_per_byte) for each in self.memories if each.flop_per_byte is not None)
+        memories = {str(each.level): each.peak_bytes_per_second * intensity for each, intensity in intensities}
+        return ({} if peak is None else {self.work.kind: peak}) | memories
 
     @property
     def busiest(self) -> MemoryRoof | None:
@@ -218,10 +216,8 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
     if little or (work is None and remark is None and traffic):
         intensity = work.ops_per_second / most_moved if work is not None else 0.0
         level, moved, most = max(traffic, key=lambda each: each[1] / each[2])
-        words = (
-            "hardly any floating-point work ({flop_per_byte:.4f} FLOP/byte): it stands by its bytes, {share:.1%} of "
-            "the {level} roof"
-        )
+        words = "hardly any floating-point work ({flop_per_byte:.4f} FLOP/byte): it stands by its bytes, {share:.1%} "
+        words += "of the {level} roof"
         remark = finding("moves_memory", words, flop_per_byte=intensity, level=level, share=moved / most)
         work, basis = None, Basis.TRAFFIC
     elif work is None and remark is None:
@@ -252,10 +248,8 @@ def mma_remark(row: Launch, kind: str) -> Finding | None:
     rate = per_second(ops_of(kind)).value(row)
     if not peak or not fast or rate is None:
         return None
-    words = (
-        "its tensor operations are instructions of a warp (mma), whose roof is {roof_tflops:.1f} TFLOP/s; those of a "
-        "warpgroup (wgmma) reach {wgmma_tflops:.1f}, of which it has {wgmma_share:.1%}"
-    )
+    words = "its tensor operations are instructions of a warp (mma), whose roof is {roof_tflops:.1f} TFLOP/s; those "
+    words += "of a warpgroup (wgmma) reach {wgmma_tflops:.1f}, of which it has {wgmma_share:.1%}"
     return finding("mma", words, roof_tflops=peak / 1e12, wgmma_tflops=fast / 1e12, wgmma_share=rate / fast)
 
 
@@ -272,10 +266,8 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None
     uncounted = "no operations were counted"
     if pipe is not None:
-        words = (
-            "{part} {use_pct:.1f}% active and their operations not counted: no roof for them; the cost model's "
-            "operations, where there are some, are compared with the memory roofs alone"
-        )
+        words = "{part} {use_pct:.1f}% active and their operations not counted: no roof for them; the cost model's "
+        words += "operations, where there are some, are compared with the memory roofs alone"
         use = PIPES[pipe][0].value(row)
         remark = finding("uncounted", words, part=UNCOUNTED_PARTS[pipe], use_pct=use)
     elif work is not None:
@@ -304,19 +296,12 @@ def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:
         roofs[Level.DRAM] = bandwidth * intensity
     ops_per_second, attainable = case.flops / duration_us * 1e6, min(roofs.values(), default=None)
     return {
-        "case": case.id,
-        "label": run.labels(case.id),
-        "kernels": kernels(run, case.id) or 0,
-        "nsys_us": NSYS.of(run, case.id),
-        "duration_us": duration_us,
-        "gflop": case.flops / 1e9,
-        "moved_mb": (case.bytes_read + case.bytes_written) / 1e6,
-        "flop_per_byte": intensity,
-        "tflops": ops_per_second / 1e12,
-        "attainable_tflops": ratio(attainable, 1e12),
-        "share": ratio(ops_per_second, attainable),
-        "roof": min(roofs, key=roofs.__getitem__, default=None),
-    }
+        "case": case.id, "label": run.labels(case.id), "kernels": kernels(run, case.id) or 0,
+        "nsys_us": NSYS.of(run, case.id), "duration_us": duration_us, "gflop": case.flops / 1e9,
+        "moved_mb": (case.bytes_read + case.bytes_written) / 1e6, "flop_per_byte": intensity,
+        "tflops": ops_per_second / 1e12, "attainable_tflops": ratio(attainable, 1e12),
+        "share": ratio(ops_per_second, attainable), "roof": min(roofs, key=roofs.__getitem__, default=None),
+    }  # fmt: skip
 
 
 def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, float]]:
@@ -324,18 +309,13 @@ def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, 
 
     Those of tensor kinds and FP64 only where they are the main work of a launch.
     """
-    roofs: dict[str, list[float]] = {}
-    for item in launches:
-        for work in item.works:
-            if work.peak_ops_per_second is not None and (work.kind in ("fp32", "fp16") or work == item.work):
-                roofs.setdefault(work.kind, []).append(work.peak_ops_per_second)
+    works = ((work, item.work) for item in launches for work in item.works)
+    shown = (work for work, main in works if work.kind in ("fp32", "fp16") or work == main)
+    roofs = by_key((work.kind, peak) for work in shown if (peak := work.peak_ops_per_second) is not None)
     return {kind: (min(roofs[kind]), max(roofs[kind])) for kind in sorted(roofs, key=lambda kind: -max(roofs[kind]))}
 
 
 def memory_roofs(launches: Iterable[LaunchRoofline]) -> dict[Level, tuple[float, float]]:
     """Memory -> the lowest and highest roof of the launches, in bytes a second."""
-    roofs: dict[Level, list[float]] = {}
-    for item in launches:
-        for memory in item.memories:
-            roofs.setdefault(memory.level, []).append(memory.peak_bytes_per_second)
+    roofs = by_key((memory.level, memory.peak_bytes_per_second) for item in launches for memory in item.memories)
     return {level: (min(roofs[level]), max(roofs[level])) for level in Level if level in roofs}

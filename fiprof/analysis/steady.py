@@ -14,6 +14,7 @@ from fiprof.model.arrays import Ints, Quantiles, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
+from fiprof.model.selection import by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
 from fiprof.text import functor
 
@@ -73,9 +74,7 @@ def whole() -> Steady:
 def steady(run: Run) -> dict[int, Steady]:
     """The steady part on each GPU (-1 where the trace does not say which)."""
     of_device: dict[int, Steady] = {}
-    pids: dict[int, list[int]] = {}
-    for rank in ranks_of(run).all:
-        pids.setdefault(NOTHING if rank.device is None else rank.device, []).append(rank.pid)
+    pids = by_key((NOTHING if rank.device is None else rank.device, rank.pid) for rank in ranks_of(run).all)
     seen = {value for piece in run.pieces("kernels", ("device",)) for value, _ in split(numbers(piece["device"]))}
     limits = _profiled(run)
     for device in sorted(seen):

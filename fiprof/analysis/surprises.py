@@ -17,6 +17,7 @@ from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.ranks import COLLECTIVE
+from fiprof.model.selection import by_key
 
 NEIGHBOURS = 15  # steps whose median a step is held against: what is usual may change as a sequence grows
 SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
@@ -177,9 +178,10 @@ def same_cause(slow: Finding) -> tuple[str, Any]:
 
 def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
     """Slow steps of one name and cause as one finding, in the order of the first; other findings as they are."""
-    alike: dict[tuple[Any, ...], list[Finding]] = defaultdict(list)
-    for number, each in enumerate(slow):
-        alike[(each.values["of"], *same_cause(each)) if "cause" in each.values else (number,)].append(each)
+    alike = by_key(
+        ((each.values["of"], *same_cause(each)) if "cause" in each.values else (number,), each)
+        for number, each in enumerate(slow)
+    )
     for several in alike.values():
         if len(several) == 1:
             yield several[0]

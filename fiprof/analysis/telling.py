@@ -1,7 +1,6 @@
 """A story's lines, in order of time: what comes once, steps of which something is to be said, the others folded."""
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby, pairwise
 from typing import Any
@@ -12,6 +11,7 @@ from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.requests import Kind, Request, Step
 from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.finding import Finding, finding
+from fiprof.model.selection import by_key
 
 MOST_LINES, MOST_SINGLE = 90, 16
 """Lines, and steps that have one of their own: the slowest first, then those that preempt, then those that admit."""
@@ -31,12 +31,8 @@ TOLD = (
 def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) -> list[Row]:
     """Rows of TOLD. steps: in order of time; least_ms: what comes once and takes less is left out."""
     _with_events(steps, requests)
-    of_name, pieces = defaultdict[str, list[Step]](list), defaultdict[str, list[float]](list)
-    for step in steps:
-        if not step.repeats:
-            pieces[step.group].append(step.ms)
-        elif not step.slow:
-            of_name[step.group].append(step)
+    of_name = by_key((step.group, step) for step in steps if step.repeats and not step.slow)
+    pieces = by_key((step.group, step.ms) for step in steps if not step.repeats)
     # Of each name the step of median length, of those that only decode where there are some.
     alone = {name: [step for step in of if step.kind is Kind.DECODE] or of for name, of in of_name.items()}
     usual = {name: sorted(of, key=lambda step: step.ms)[len(of) // 2] for name, of in alone.items()}
@@ -134,10 +130,7 @@ def _cycles(runs: Sequence[list[Step]], single: Collection[int]) -> Iterator[lis
 
 def _turns(turns: Sequence[Sequence[Step]], run: Sequence[Step]) -> Finding:
     """Phases that come in turns. run: the steps of all."""
-    of_name: dict[str, list[float]] = defaultdict(list)
-    for step in run:
-        of_name[step.group].append(step.ms)
-    medians = {name: float(np.median(each)) for name, each in of_name.items()}
+    medians = {name: float(np.median(each)) for name, each in by_key((step.group, step.ms) for step in run).items()}
     phases = tuple(finding("phase", "{what} {ms:,.2f}", what=name, ms=ms) for name, ms in medians.items())
     lengths = [(turn[-1].end - turn[0].since) / 1e6 for turn in turns]
     head = "{count} x ({phases} ms), {each_ms:,.2f} ms each ({low_ms:,.2f} to {high_ms:,.2f}), GPU busy {busy:.0%}"

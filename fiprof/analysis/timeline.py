@@ -23,7 +23,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import metric
 from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Selection, by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, by_thread, covered, split, union
 
 PHASES = ("measure", "setup", "warmup", "all")
@@ -109,9 +109,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         phase = "all"
     found = [kind for kind in kinds if phase in ("all", kind["phase"])]
     kept = _selected(run, found, wanted)
-    groups: dict[int, list[Row]] = defaultdict(list)
-    for kind in found:
-        groups[kind["group"]].append(kind)
+    groups = by_key((kind["group"], kind) for kind in found)
     groups = {group: each for group, each in groups.items() if any(kind["number"] in kept for kind in each)}
     copies, calls = (_copies(run), _calls(run) if phased else {}) if cells else ({}, {})
     memory = samples.device_memory(run) if cells else {}
@@ -283,11 +281,9 @@ def _selected(run: Run, found: Sequence[Row], wanted: Selection) -> set[int]:
         for each in (run.launches if wanted.launches else ())
         if each.launch in wanted.launches
     }
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for kind in found:
-        groups[tuple(kind[name] for name in ("case", "kernel", "kernel_full", "grid", "block"))].append(kind)
+    names = ("case", "kernel", "kernel_full", "grid", "block")
     items: list[Any] = []
-    for kinds in groups.values():
+    for kinds in by_key((tuple(kind[name] for name in names), kind) for kind in found).values():
         launch = asked.get((kinds[0]["case"], kinds[0]["kernel"], kinds[0]["grid"]))
         duration_us = sum(kind["ns"] for kind in kinds) / 1e3
         items.append(SimpleNamespace(**kinds[0], launch=launch, duration_us=duration_us, kinds=kinds))
@@ -408,10 +404,8 @@ def _missing(
 def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
     """Whether the levels can be read as shares of the whole GPU."""
     spans = [span for part in phases for span in part.spans if span["metric_samples"]]
-    counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
-    for launch in run.launches:
-        if (active := TENSOR_ACTIVE.of(launch) or 0.0) >= KNOWN_PCT:
-            counted[launch.case, launch.kernel].append(active)
+    actives = (((each.case, each.kernel), TENSOR_ACTIVE.of(each) or 0.0) for each in run.launches)
+    counted = by_key((of, active) for of, active in actives if active >= KNOWN_PCT)
     for span in spans:
         there, level = counted.get((span["case"], span["kernel"])), span["sampled_tensor_active_pct"]
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:

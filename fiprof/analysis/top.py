@@ -243,19 +243,14 @@ def _kernel(rows: Sequence[Row], by_range: bool, _: int, p10: float, median: flo
     best = max(time, key=time.__getitem__) if time else None
     full = rows[0]["kernel_full"] or rows[0]["kernel"] or ""
     return {
-        "range": rows[0]["range"] if by_range else None,
-        "kernel": rows[0]["kernel"] or "",
-        "detail": functor(full),
-        "kernel_full": full,
-        "median_us": median / 1e3,
-        "p90_us": p90 / 1e3,
+        "range": rows[0]["range"] if by_range else None, "kernel": rows[0]["kernel"] or "", "detail": functor(full),
+        "kernel_full": full, "median_us": median / 1e3, "p90_us": p90 / 1e3,
         "spread": (p90 - p10) / median if median else 0.0,
         "shapes": len({(row["grid"], row["block"]) for row in rows}),
         "judged": [(row["ns"], row["judged"]) for row in rows if row["judged"]],
-        "verdict": named(*best) if best else None,
-        "part": best[1] if best else None,
+        "verdict": named(*best) if best else None, "part": best[1] if best else None,
         "profiled": 1 - unknown / total if total else 0.0,
-    }
+    }  # fmt: skip
 
 
 def _parts(active: Sequence[Activity], groups: Sequence[Row]) -> Iterator[Row]:

@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from fiprof.model.arrays import Ints, arrow, coded, numbers
 from fiprof.model.run import Run, Shape, once, shape
-from fiprof.model.selection import Weights
+from fiprof.model.selection import Weights, by_key
 from fiprof.model.spans import NOTHING, Stretches, by_thread
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
@@ -355,16 +354,13 @@ def stand_ins(
 
     times: count and ns of each shape of the trace. Beyond NEAR nothing stands for it.
     """
-    known = defaultdict[Any, list[CaseShape]](list)
-    for each in profiled:
-        if each in times:
-            known[each[0], each[1][0]].append(each)
+    known = by_key(((each[0], each[1][0]), each) for each in profiled if each in times)
 
     def apart(one: CaseShape, other: CaseShape) -> float:
         return abs(math.log(max(times[one][1], 1) / times[one][0] * times[other][0] / max(times[other][1], 1)))
 
     nearest = {
-        each: min(of, key=functools.partial(apart, each)) for each in times if (of := known[each[0], each[1][0]])
+        each: min(of, key=functools.partial(apart, each)) for each in times if (of := known.get((each[0], each[1][0])))
     }
     nearest |= {each: each for of in known.values() for each in of}
     return {each: by for each, by in nearest.items() if apart(each, by) <= math.log(NEAR)}
@@ -390,14 +386,10 @@ class StandIns(dict[int, StandsFor]):
             return
         traced = traced_shapes(run)
         whole = sum(ns for _, ns in traced.values())
-        alike: dict[CaseShape, list[int]] = defaultdict(list)
-        for launch in run.launches:
-            alike[launch.case, shape(launch)].append(launch.launch)
-        stood: dict[CaseShape, list[tuple[int, int]]] = defaultdict(list)
-        for each, by in stand_ins(traced, alike).items():
-            # Of files that others made nobody chose the launches to stand for more than themselves.
-            if each == by or run.of_program:
-                stood[by].append(traced[each])
+        alike = by_key(((launch.case, shape(launch)), launch.launch) for launch in run.launches)
+        # Of files that others made nobody chose the launches to stand for more than themselves.
+        standing = ((each, by) for each, by in stand_ins(traced, alike).items() if each == by or run.of_program)
+        stood = by_key((by, traced[each]) for each, by in standing)
         for key, of in stood.items():
             count, ns = (sum(column) / len(alike[key]) for column in zip(*of, strict=True))
             stands = StandsFor(count, ns / 1000, ns / whole if whole else 0.0, len(of))

@@ -6,17 +6,16 @@ then tested against the chance that the runs around it came in this order by acc
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 from fiprof.model.case_quantities import NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD, WALL
 from fiprof.model.catalogue.store import Row
 from fiprof.model.catalogue.summary import TRACED
+from fiprof.model.selection import by_key
 
 FEWEST = 6  # runs of a line in which a change can be found: of fewer, any order is likely enough by accident
 SHORTEST = 2  # runs between two changes; a single one off the line is no change
@@ -61,13 +60,10 @@ class Line:
 
 def trend(rows: Sequence[Row], metric: str) -> list[Line]:
     """The lines of a quantity over results of the catalogue, the oldest first; those with the largest changes first."""
-    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if (row[metric] or 0) > 0:
-            conditions = None if metric in WITHOUT_NCU else row["conditions"]
-            found[*(row[key] for key in ("case", "kernel", "gpu", "uuid", "driver")), conditions].append(row)
+    keys = ("case", "kernel", "gpu", "uuid", "driver", *(() if metric in WITHOUT_NCU else ("conditions",)))
     lines = []
-    for (*_, conditions), runs in found.items():
+    for runs in by_key((tuple(row[key] for key in keys), row) for row in rows if (row[metric] or 0) > 0).values():
+        conditions = None if metric in WITHOUT_NCU else runs[0]["conditions"]
         values = tuple(row[metric] for row in runs)
         lines.append(Line(tuple(runs), values, conditions, tuple(_levels(runs, values))))
     lines.sort(key=lambda line: (-max(abs(each.ratio or 0) for each in line.levels), -len(line.rows)))

@@ -24,6 +24,14 @@ def title(label: str, kernel: str) -> str:
     return short_kernel(kernel) if label == NO_CASE else label
 
 
+def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Key -> all that come with it, in order."""
+    found: dict[K, list[T]] = defaultdict(list)
+    for key, each in pairs:
+        found[key].append(each)
+    return dict(found)
+
+
 class Labels:
     """The labels of a run's cases; a case that the manifest does not know keeps its id."""
 
@@ -81,6 +89,7 @@ class HasNames(Protocol):
     def duration_us(self) -> float | None: ...
 
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 U = TypeVar("U")
 N = TypeVar("N", bound=HasNames)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fiprof.analysis.comparison.measured_result import ComparedCase
+from fiprof.model.selection import by_key
 from fiprof.reports import colours
 from fiprof.text import escape_control, shorten
 
@@ -267,10 +268,7 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
     mouse; a ``colour`` of ``colours``, by the place among the series without; and what is ``drawn``: both, points or
     line. roofs: names and values in the unit of y, drawn across.
     """
-    series: dict[str, Rows] = {}
-    for point in points:
-        if point["x"] > 0 and point["y"] > 0:
-            series.setdefault(point["series"], []).append(point)
+    series = by_key((point["series"], point) for point in points if point["x"] > 0 and point["y"] > 0)
     every = [point for of_series in series.values() for point in of_series]
     xs = [point["x"] for point in every] or [1.0]
     across = [(name, value) for name, value in roofs if value > 0]

@@ -331,10 +331,8 @@ def _time(found: ProgramComparison, times: Sequence[Column]) -> View:
     us = found.window.us
     rows: list[tuple[Value, ...]] = [(name, *_ms(of), of.us / us if us else None) for name, of in named]
     rows.append(("together", *_ms(found.window), None))
-    equal = (
-        "at equal work: B executed the kernels that both have {work:.3f} times as often as A, so that A's times are "
-        "taken to the root of that, and B's divided by it."
-    )
+    equal = "at equal work: B executed the kernels that both have {work:.3f} times as often as A, so that A's times "
+    equal += "are taken to the root of that, and B's divided by it."
     drawn: list[Contribution] = [(PartKind(kind).words, time.us / 1e3, {}) for kind, time in parts if time.us]
     return View(
         (Column("", "what"), *times, Column("", "of the change", spec=".0%")),

@@ -20,7 +20,7 @@ from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN
 from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
 from fiprof.model.finding import Finding, finding, say, worded
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.selection import Labels
+from fiprof.model.selection import Labels, by_key
 from fiprof.reports import charts
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of
@@ -114,10 +114,8 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
     commits = {side: f" ({of.commit[:12]})" if of.commit else "" for side, of in (("a", found.a), ("b", found.b))}
     summary = [f"A: {found.a.spec}{commits['a']} · B: {found.b.spec}{commits['b']}"]
     if unknown := found.cases_of(Outcome.CANNOT_TELL):
-        words = (
-            "Cannot tell {cases}: the noise is ±{pct:.1f}%. --processes {processes} would tell, if difference and "
-            "noise stay what they are."
-        )
+        words = "Cannot tell {cases}: the noise is ±{pct:.1f}%. --processes {processes} would tell, if difference and "
+        words += "noise stay what they are."
         pct = max(case.difference.tells_pct for case in unknown)
         processes = max(case.difference.processes_needed or 0 for case in unknown)
         summary.append(say(words, cases=[label(case) for case in unknown], pct=pct, processes=processes))
@@ -183,10 +181,8 @@ def gate_document(found: Gate, *, every: bool = False) -> Document:
     shown = [*found.cases] if every else [*grave[:MOST_GRAVE], *others[:MOST_OTHERS]]
     left = len(found.cases) - len(shown)
     notes = [say("{count:other case|other cases}: --all shows them.", count=left)] if left else []
-    note = (
-        "slower: beyond the noise, and by {limit:g}% or more. cannot tell: the noise leaves room for {limit:g}%. Of "
-        "gates on unchanged code, at most {alarms:g} in 100 fail."
-    )
+    note = "slower: beyond the noise, and by {limit:g}% or more. cannot tell: the noise leaves room for {limit:g}%. Of "
+    note += "gates on unchanged code, at most {alarms:g} in 100 fail."
     return _document(
         columns,
         [row(case) for case in found.cases],
@@ -233,20 +229,15 @@ def _sides(found: Gate) -> str:
 def _warnings(found: Gate) -> Iterator[Finding]:
     label = Labels(found.run.cases)
     if unknown := found.of(Decision.CANNOT_TELL):
-        words = (
-            "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes {needed} "
-            "would tell, or a GPU that nobody else uses."
-        )
+        words = "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes "
+        words += "{needed} would tell, or a GPU that nobody else uses."
         needed = max(case.processes_needed or 0 for case in unknown)
         yield finding("cannot_tell", words, count=len(unknown), limit=found.max_slowdown_pct, needed=needed)
     for decision, words in (
         (Decision.FAILED, "this tree cannot run {cases}: {reason}"),
         (Decision.GONE, "{against} has {cases}, this tree does not: {reason}"),
     ):
-        cases: dict[str, list[str]] = {}
-        for case in found.of(decision):
-            cases.setdefault(case.reason, []).append(label(case.case))
-        for reason, labels in cases.items():
+        for reason, labels in by_key((case.reason, label(case.case)) for case in found.of(decision)).items():
             yield finding(decision.value, words, cases=tuple(labels), against=found.against, reason=reason)
     yield from _of_processes(found.comparison.cases, lambda case: label(case.b))
 

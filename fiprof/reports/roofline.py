@@ -18,7 +18,7 @@ from fiprof.analysis.roofline import (
 )
 from fiprof.model.finding import say, worded
 from fiprof.model.quantities import QUANTITIES, ratio
-from fiprof.model.selection import alike, longest_first
+from fiprof.model.selection import alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped
 from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 from fiprof.text import wrap
@@ -120,10 +120,7 @@ def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
 
 def _remarks(launches: Sequence[LaunchRoofline]) -> list[str]:
     """Each remark once, with the launches that it is about; of many the first."""
-    about: dict[str, list[int]] = defaultdict(list)
-    for item in launches:
-        if item.remark is not None:
-            about[worded(item.remark)].append(item.launch)
+    about = by_key((worded(item.remark), item.launch) for item in launches if item.remark is not None)
     template = "{launches:launch|launches}: {remark}"
     notes: list[str] = [say(template, launches=numbers, remark=remark) for remark, numbers in about.items()]
     if len(notes) > MOST_REMARKS:
@@ -145,12 +142,10 @@ def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:
         yield f"Roofs at the clocks measured: {', '.join(parts)}."
     points = []
     for kind in works:
-        ridges: dict[Level, list[float]] = defaultdict(list)
-        for item in launches:
-            peak = next((work.peak_ops_per_second for work in item.works if work.kind == kind), None)
-            for memory in item.memories if peak else ():
-                ridges[memory.level].append((peak or 0.0) / memory.peak_bytes_per_second)
-        shown = (f"{level} {span(ridges[level], '.1f')}" for level in memories if ridges[level])
+        peaks = ((item, work.peak_ops_per_second) for item in launches for work in item.works if work.kind == kind)
+        known = ((memory, peak) for item, peak in peaks if peak for memory in item.memories)
+        ridges = by_key((memory.level, peak / memory.peak_bytes_per_second) for memory, peak in known)
+        shown = (f"{level} {span(ridges[level], '.1f')}" for level in memories if level in ridges)
         points.append(f"{kind} at {', '.join(shown)}")
     if points and memories:
         yield f"Ridge points, FLOP/byte: {'; '.join(points)}."

@@ -4,7 +4,6 @@ A new metric is a line of ``model/quantities.csv``, which programs get, and one 
 """
 
 import functools
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from fiprof.analysis.frames import OfRun
@@ -17,7 +16,7 @@ from fiprof.model.finding import say, worded
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Run
-from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.model.selection import Alike, alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped, measured
 from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 
@@ -145,10 +144,8 @@ CASE_KEYS = (
 
 def case_times(run: Run, cases: Sequence[CaseEntry], title: str = "", *notes: str) -> View:
     """How long an iteration of each case takes, by each tool."""
-    note = (
-        "plain: between CUDA events, without a profiler, gaps included; nsys, ncu: kernels alone; host loop: launched "
-        "back to back, in which the GPU waits; medians. spread: (p90 - p10) / median."
-    )
+    note = "plain: between CUDA events, without a profiler, gaps included; nsys, ncu: kernels alone; host loop: "
+    note += "launched back to back, in which the GPU waits; medians. spread: (p90 - p10) / median."
     return _of_cases(run, cases, CASE_TIMES, title, note, *notes)
 
 
@@ -243,10 +240,8 @@ def document(
         shown.append(_table(kept, columns, title, HOW_TIMED, limits=found))
     if "times" in wanted and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
-        note = (
-            "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
-            "L2 may keep what was written, so DRAM may move less."
-        )
+        note = "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
+        note += "L2 may keep what was written, so DRAM may move less."
         shown.append(_of_cases(run, cases, CASE_LEAST, title, note, *rest))
     for section, tables in SECTIONS.items():
         shown += tables(profiled) if section in wanted and profiled else ()
@@ -278,10 +273,8 @@ def _memory(groups: Sequence[Group]) -> Iterator[View]:
         return any(_figure(group.shown, each.key) is not None for group in groups for each in columns)
 
     if collected(GLOBAL):
-        note = (
-            "A sector has 32 bytes. ideal: 4 where each thread of a warp loads 4 bytes, 16 where it loads 16. "
-            "More: scattered; fewer: threads share them."
-        )
+        note = "A sector has 32 bytes. ideal: 4 where each thread of a warp loads 4 bytes, 16 where it loads 16. "
+        note += "More: scattered; fewer: threads share them."
         yield _table(groups, GLOBAL, "Global memory: sectors a request", note)
     if collected(SHARED):
         note = "conflicts: passes that bank conflicts added, of all; n-way: passes for each one needed, 1 is ideal."
@@ -305,14 +298,10 @@ def _occupancy(groups: Sequence[Group]) -> Iterator[View]:
     if not any(group.shown.occupancy.limits for group in groups):
         return
     limits = LIMITS if any(group.shown[CLUSTERS.key] for group in groups) else [x for x in LIMITS if x is not CLUSTERS]
-    about: dict[str, list[int | None]] = defaultdict(list)
-    for group in groups:
-        if text := " ".join(map(worded, findings(group.shown.occupancy))):
-            about[text].append(group.shown.launch)
-    note = (
-        "shared: with the shared memory as set up; max: with all there is. lifted: occupancy without the limit that "
-        "binds."
-    )
+    texts = ((" ".join(map(worded, findings(group.shown.occupancy))), group.shown.launch) for group in groups)
+    about = by_key((text, launch) for text, launch in texts if text)
+    note = "shared: with the shared memory as set up; max: with all there is. lifted: occupancy without the limit that "
+    note += "binds."
     held = [say("{launches:launch|launches}: {text}", launches=found, text=text) for text, found in about.items()]
     title = "Limits of occupancy: blocks on a multiprocessor that each resource allows"
     yield _table(groups, limits, title, note, *held)
@@ -326,10 +315,8 @@ def _waves(groups: Sequence[Group]) -> Iterator[View]:
         "1 - waves / ceil(waves)."
     ]
     if small := [each.shown.launch for each in groups if (waves := each.shown.occupancy.waves) and not waves.full]:
-        words = (
-            "{launches:launch|launches}: the grid has fewer blocks than fit at once; more room on a multiprocessor "
-            "does not help."
-        )
+        words = "{launches:launch|launches}: the grid has fewer blocks than fit at once; more room on a multiprocessor "
+        words += "does not help."
         notes.append(say(words, launches=small))
     yield _table(groups, WAVES, "Waves", *notes)
 

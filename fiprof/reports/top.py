@@ -15,6 +15,7 @@ from fiprof.analysis.program import OF_GPU, RANKING, Program, Waste, saves_more
 from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
+from fiprof.model.selection import by_key
 from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import copied, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
@@ -156,10 +157,8 @@ def _places(rows: Sequence[Row]) -> int:
 def _activity(each: Activity) -> str:
     split = together = rank = ""
     if each.copies_ns:
-        words = (
-            ": kernels {kernels:.1%}, copies without a kernel {alone:.1%}; copies take {copies}, {hidden:.0%} of that "
-            "beside kernels"
-        )
+        words = ": kernels {kernels:.1%}, copies without a kernel {alone:.1%}; copies take {copies}, {hidden:.0%} of "
+        words += "that beside kernels"
         kernels, alone = (ns / each.window_ns for ns in (each.kernels_ns, each.only_copies_ns))
         hidden = 1 - each.only_copies_ns / each.copies_ns
         split = say(words, kernels=kernels, alone=alone, copies=time_words(each.copies_ns / 1e3), hidden=hidden)
@@ -218,11 +217,8 @@ def folded(paths: Iterable[str | None]) -> dict[str | None, str | None]:
 def together(rows: Sequence[Row], alike: Sequence[str]) -> list[Row]:
     """Rows of ranges that count on as one, the longest first. alike: what must be the same besides."""
     shown = folded(row["range"] for row in rows)
-    groups: dict[Hashable, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[*(row[key] for key in alike), shown[row["range"]]].append(row)
     found = []
-    for group in groups.values():
+    for group in by_key(((*(row[key] for key in alike), shown[row["range"]]), row) for row in rows).values():
         group.sort(key=lambda row: -row["total_ns"])
         if len(group) > 1 and group[0]["total_ns"] > MOST_SHARE * sum(row["total_ns"] for row in group):
             found.append(group.pop(0))

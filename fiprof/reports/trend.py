@@ -146,10 +146,8 @@ def _notes(found: Sequence[Line]) -> tuple[str, ...]:
     if short := sum(len(line.rows) < FEWEST for line in found):
         words = "{count:line has|lines have} fewer than {fewest} runs: too few to find a change."
         notes.append(say(words, count=short, fewest=FEWEST))
-    method = (
-        "by chance: part of random orders of the same runs that shows a change as large. Marked are changes of at "
-        "least 1 % that at most 1 % of the orders show."
-    )
+    method = "by chance: part of random orders of the same runs that shows a change as large. Marked are changes of at "
+    method += "least 1 % that at most 1 % of the orders show."
     return (*notes, method)
 
 

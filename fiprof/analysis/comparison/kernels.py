@@ -24,7 +24,7 @@ from fiprof.model.arrays import finite
 from fiprof.model.finding import Worded, plain
 from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import Selection
+from fiprof.model.selection import Selection, by_key
 from fiprof.text import functor, kernel_identity, short_kernel
 
 COLUMNS = (
@@ -169,14 +169,10 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
     def total_us(group: Iterable[Launch]) -> float:
         return sum(launch.duration_us or 0.0 for launch in group)
 
-    by_name: dict[str, list[Launch]] = defaultdict(list)
-    for launch in launches:
-        by_name[kernel_identity(launch.kernel, launch.kernel_full)].append(launch)
+    by_name = by_key((kernel_identity(launch.kernel, launch.kernel_full), launch) for launch in launches)
     for key, group in by_name.items():
         known = found.get(key, SideKernel(group[0].kernel, group[0].kernel_full, len(group) / profiled))
-        shapes: dict[tuple[str, str], list[Launch]] = defaultdict(list)
-        for launch in group:
-            shapes[launch.grid, launch.block].append(launch)
+        shapes = by_key(((launch.grid, launch.block), launch) for launch in group)
         ordered = sorted(max(shapes.values(), key=total_us), key=lambda launch: launch.duration_us or 0.0)
         found[key] = replace(known, ncu_us=total_us(group) / profiled, launch=ordered[(len(ordered) - 1) // 2])
     return list(found.values())
@@ -211,12 +207,10 @@ def pair_kernels(
     left_a, left_b = (sorted(side, key=lambda each: (-each.total_us, each.kernel_full)) for side in (a, b))
     found: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
     for match, key in _KEYS:
-        rest_b: dict[str, list[SideKernel]] = defaultdict(list)
-        for each in left_b:
-            rest_b[key(each)].append(each)
+        rest_b = by_key((key(each), each) for each in left_b)
         still_a = []
         for each in left_a:
-            if others := rest_b[key(each)]:
+            if others := rest_b.get(key(each)):
                 found.append((each, others.pop(0), match))
             else:
                 still_a.append(each)

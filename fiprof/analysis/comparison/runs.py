@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,7 @@ from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
 from fiprof.model.finding import Finding, Phrase, Worded, finding, say, worded
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
-from fiprof.model.selection import Labels, written
+from fiprof.model.selection import Labels, by_key, written
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
 from fiprof.text import escape_control, join_words, short_kernel
 
@@ -122,11 +122,7 @@ def pair_cases(
     """
     same = {case.id: case for case in b}
     paired = {case.id: same[case.id] for case in a if case.id in same}
-    left: list[dict[str, list[CaseEntry]]] = [defaultdict(list), defaultdict(list)]
-    for by_workload, side in zip(left, (a, b), strict=True):
-        for case in side:
-            if case.id not in paired:
-                by_workload[case.id.partition("[")[0]].append(case)
+    left = [by_key((case.id.partition("[")[0], case) for case in side if case.id not in paired) for side in (a, b)]
     for workload in left[0].keys() & left[1].keys():
         params = [[written(case.id) for case in side[workload]] for side in left]
         makes = set()
@@ -225,10 +221,8 @@ class RunComparison:
     def confidence(self) -> Finding:
         if self.same_run:
             return finding("same_run", "Both sides are the same run.")
-        drift = (
-            "One run each: their own noise is not known; processes of the same code have differed by up to "
-            "{processes_pct:g}%"
-        )
+        drift = "One run each: their own noise is not known; processes of the same code have differed by up to "
+        drift += "{processes_pct:g}%"
         numbers = {"processes_pct": PROCESSES_DRIFT, "boards_pct": BOARDS_DIFFER}
         if any(each.values["of"] == "board" for each in self.conditions):
             words = f"{drift}, boards of a kind by about {{boards_pct:g}}%: these are two boards."
@@ -329,9 +323,8 @@ def summary(found: RunComparison) -> Iterator[str]:
     else:
         sides = [[each.a for each in found.launches], [each.b for each in found.launches]]
         a, b = (sum(each.total_us for each in side if each) for side in sides)
-        words = (
-            "{count:kernel|kernels} under ncu: B took {b:,.2f} µs instead of {a:,.2f} µs ({us:+,.2f} µs, {pct:+.1f}%)."
-        )
+        words = "{count:kernel|kernels} under ncu: B took {b:,.2f} µs instead of {a:,.2f} µs "
+        words += "({us:+,.2f} µs, {pct:+.1f}%)."
         yield say(words, count=len(found.launches), a=a, b=b, us=b - a, pct=100 * (b / a - 1) if a else math.nan)
     yield worded(found.confidence)
     if not found.same_run and (command := suggest_measure(found)):

@@ -383,10 +383,8 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
     memory = number(row, "memory_throughput_pct") or 0.0
     if not whole or not shown or whole.value < BUSY or whole.value <= max(shown.value, memory) * ELSEWHERE:
         return ()
-    words = (
-        "ncu's L2 figure ({l2}) is of a part that its report does not show; lookups and transfers use L2 to {shown}, "
-        "so it is not used here."
-    )
+    words = "ncu's L2 figure ({l2}) is of a part that its report does not show; lookups and transfers use L2 to "
+    words += "{shown}, so it is not used here."
     return (finding("hidden_l2_part", words, l2=whole, shown=shown),)
 
 

@@ -671,9 +671,8 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
         return
     there, because, freed = fma.value * slow / fast if slow else 0.0, None, None
     if there:
-        words = (
-            "in {kind} the tensor cores need {tensor_pct:.1f}% of the time for what keeps the FMA pipe busy for {fma}"
-        )
+        words = "in {kind} the tensor cores need {tensor_pct:.1f}% of the time "
+        words += "for what keeps the FMA pipe busy for {fma}"
         because = finding("tensor_cores_would", words, tensor_pct=there, fma=fma, kind=kind)
         # What the FMA pipe no longer does is issued no longer either.
         source = Provenance("facts", f"{1 - there / fma.value!r} * a", parts=(fma.source,))

@@ -22,7 +22,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run, once
-from fiprof.model.selection import EVERYTHING, Selection, alike
+from fiprof.model.selection import EVERYTHING, Selection, alike, by_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,9 +208,7 @@ def _new(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Itera
     from fiprof.analysis import alternatives, instructions
     from fiprof.analysis.verdict import ncu_rules, steps
 
-    failed_of: dict[str | int | None, list[Check]] = defaultdict(list)
-    for check in failed:
-        failed_of[check.case if check.launch is None else check.launch].append(check)
+    failed_of = by_key((check.case if check.launch is None else check.launch, check) for check in failed)
     longest_us: dict[str | None, float] = defaultdict(float)
     times_us: dict[str | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for launch in run.launches:
@@ -250,7 +248,7 @@ def _new(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Itera
         faster = alternatives.of_run(run).get(case_id)
         if faster and launch.kernel == max(of_kernels, key=of_kernels.__getitem__):
             advice = (steps.measured(faster), *advice)
-        why = doubts(verdict, launch, [*failed_of[launch.launch], *(failed_of[launch.case] if launch.case else [])])
+        why = doubts(verdict, launch, [*failed_of.get(launch.launch, ()), *failed_of.get(launch.case or "", ())])
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
         yield LaunchVerdict(
             **vars(verdict),

@@ -1,7 +1,6 @@
 """What the page shows of a launch: why, source, roofline, stalls, occupancy, counters."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -26,6 +25,7 @@ from fiprof.model.case_quantities import work_factor
 from fiprof.model.finding import Finding, join, say, worded
 from fiprof.model.quantities import QUANTITIES, metric
 from fiprof.model.run import Run
+from fiprof.model.selection import by_key
 from fiprof.model.spans import split
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
@@ -71,10 +71,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
     sources = _sources(run, [group.shown.launch for group in groups])
     raw_names, raw = _raw(run, [group.shown.launch for group in groups[:MOST_RAW]])
     mixes = measured.stall_mixes
-    shares: dict[str, list[float]] = defaultdict(list)
-    for launch_stalls in mixes.values():
-        for stall in launch_stalls.stalls:
-            shares[stall.reason].append(stall.weight)
+    shares = by_key((stall.reason, stall.weight) for mix in mixes.values() for stall in mix.stalls)
     medians = {reason: median([*found, *[0.0] * (len(mixes) - len(found))]) for reason, found in shares.items()}
     launches = {}
     for group in groups:

@@ -13,6 +13,7 @@ from fiprof.analysis.story import SAYS, Story
 from fiprof.analysis.trace import folded
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.run import Run
+from fiprof.model.selection import by_key
 from fiprof.reports import colours
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.text import escape_control, shorten
@@ -32,9 +33,8 @@ def pictures(what: Story, run: Run) -> list[Picture]:
 def _steps(what: Story) -> Iterator[Picture]:
     """Step time over the steps in order of time, coloured by phase and what they are for, with how they grow."""
     names = {row["what"] for row in what.rows("happened")}
-    phases: dict[str, list[tuple[int, Row]]] = defaultdict(list)
-    for place, row in enumerate(sorted(what.rows("steps"), key=lambda row: row["at_ms"])):
-        phases[row["what"] if row["what"] in names else folded(row["what"])].append((place, row))
+    placed = enumerate(sorted(what.rows("steps"), key=lambda row: row["at_ms"]))
+    phases = by_key((row["what"] if row["what"] in names else folded(row["what"]), (at, row)) for at, row in placed)
     if not phases:
         return
     usual = float(np.median([row["length_ms"] for _, row in max(phases.values(), key=len)]))

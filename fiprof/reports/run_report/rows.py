@@ -18,7 +18,7 @@ from fiprof.model.case_quantities import DRAM_FLOOR, kernel_median, kernel_sprea
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
-from fiprof.model.selection import NO_CASE
+from fiprof.model.selection import NO_CASE, by_key
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import functor, kernel_identity, short_kernel, shorten
@@ -212,15 +212,14 @@ def rows_of(measured: Analyses) -> Rows:
 
 def _of_cases(measured: Analyses) -> Iterator[Row]:
     """The kernels of each case: launches of a shape under ncu, and what only nsys saw."""
-    run, groups = measured.run, defaultdict[tuple[str, str], list[Group]](list)
+    run = measured.run
+    groups = by_key(((group.shown.case or "", group.shown.kernel), group) for group in measured.groups)
 
     def row(case: str, kernel: str, total_us: float, count: float, time: TracedNumber | None, **more: Any) -> Row:
         label = run.labels(case or None)
         label = "" if label in (NO_CASE, kernel) else label
         return Row(measured, "kernel", short_kernel(kernel), total_us, label, 0.0, count, time, case, kernel, **more)
 
-    for group in measured.groups:
-        groups[group.shown.case or "", group.shown.kernel].append(group)
     for (case, kernel), of_kernel in groups.items():
         for group in of_kernel:
             time, spread = group.shown.traced(DURATION), None
@@ -317,13 +316,11 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     """A program's kernels: all executions of one name in one row."""
     busy_ns = {each.device: each.kernels_ns for each in found.activities}
     kernel_ns = Counter[int]()
-    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for kernel in found.kernels:
         kernel_ns[kernel["device"]] += kernel["total_ns"]
-        alike[kernel["kernel"], kernel["kernel_full"]].append(kernel)
-    groups: dict[str, list[Group]] = defaultdict(list)
-    for group in measured.longest:
-        groups[kernel_identity(group.shown.kernel, group.shown.kernel_full)].append(group)
+    alike = by_key(((kernel["kernel"], kernel["kernel_full"]), kernel) for kernel in found.kernels)
+    launched = ((group.shown.kernel, group.shown.kernel_full, group) for group in measured.longest)
+    groups = by_key((kernel_identity(kernel, full), group) for kernel, full, group in launched)
     named, executions = Counter(name for name, _ in alike), _executions(measured)
     advice = {
         row["name"]: _of_all(found, row, window_ns)[1] for row in found.program.rows if row["cause"] is Waste.KERNEL

@@ -20,7 +20,7 @@ from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, word
 from fiprof.model.manifest import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, CaseEntry
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.selection import Labels
+from fiprof.model.selection import Labels, by_key
 from fiprof.model.settings import CollectSettings, ProfileSettings, option_words, settings_of
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
@@ -190,11 +190,8 @@ def format_switch(value: object) -> str:
 
 def maps(measured: Analyses) -> Iterator[View]:
     """The maps of a run: kernel time over the two parameters of most values, those that define the problem first."""
-    workloads: dict[str, list[CaseEntry]] = defaultdict(list)
-    for case in measured.run.cases:
-        if KERNEL_TIME.of(measured.run, case.id):
-            workloads[case.workload].append(case)
-    for workload, cases in workloads.items():
+    timed = (case for case in measured.run.cases if KERNEL_TIME.of(measured.run, case.id))
+    for workload, cases in by_key((case.workload, case) for case in timed).items():
         options = [name for name in cases[0].params if name in _options(workload)]
         values = {name: {str(case.params.get(name)) for case in cases} for name in cases[0].params}
         differing = [name for name in values if len(values[name]) > 1]
@@ -220,9 +217,8 @@ def _maps(
     for others, members in list(fixed.items())[:MOST_MAPS]:
         where = "".join(f", {name} {value}" for name, value in others if name in differing)
         best = [name for name in options if len({str(case.params.get(name)) for case in members}) > 1]
-        cells: dict[tuple[str, ...], list[CaseEntry]] = defaultdict(list)
-        for case in sorted(members, key=order):
-            cells[tuple(format_switch(case.params.get(name)) for name in axes)].append(case)
+        placed = sorted(members, key=order)
+        cells = by_key((tuple(format_switch(case.params.get(name)) for name in axes), case) for case in placed)
         across, down = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
         rows = tuple(
             (row, *(_cell(measured, cells[place, row], best) if (place, row) in cells else None for place in across))
@@ -277,12 +273,10 @@ def times(runs: Sequence[Run]) -> Section:
             for case in shown
             for quantity, title in ((KERNEL_TIME, "kernels"), (PLAIN, "no profiler"))
         ]
-        note = (
-            f"Differences of {WORTH_CHANGING:g}% and more from the first run are marked. One process a side "
-            f"cannot tell a change from noise: the same code differs by up to {PROCESSES_DIFFER:g}% between "
-            f"processes, by about {BOARDS_DIFFER:g}% between boards of a kind, and drifts by up to "
-            f"{PROCESSES_DRIFT:g}% over ten processes in a row."
-        )
+        note = f"Differences of {WORTH_CHANGING:g}% and more from the first run are marked. One process a side "
+        note += f"cannot tell a change from noise: the same code differs by up to {PROCESSES_DIFFER:g}% between "
+        note += f"processes, by about {BOARDS_DIFFER:g}% between boards of a kind, and drifts by up to "
+        note += f"{PROCESSES_DRIFT:g}% over ten processes in a row."
         blocks.append(beside(runs, rows, notes=(note,)))
     elif len(runs) > 1 and cases:
         blocks.append(caution("no case was timed in more than one of these runs: there is nothing to compare"))
@@ -333,10 +327,7 @@ def sure(runs: Sequence[Run]) -> Section:
         found = checks.every(run)
         blocks.append(said(checked(found)) if found else caution(checked(found)))
         for outcome, word in ((False, "failed"), (None, "not possible")):
-            alike: dict[tuple[str, object], list[Check]] = defaultdict(list)
-            for check in found:
-                if check.passed is outcome:
-                    alike[check.check, check.values.get("why")].append(check)
+            alike = by_key(((each.check, each.values.get("why")), each) for each in found if each.passed is outcome)
             for (name, _), of_kind in alike.items():
                 about: dict[str, None] = {}
                 for check in of_kind:
@@ -447,11 +438,8 @@ def _parameters(cases: Sequence[CaseEntry], runs: Sequence[Run]) -> View:
     commands = [list(run.manifest.argv or run.environment("program", "command") or ()) for run in runs]
     known = all(command[:2] == ["fiprof", "collect"] for command in commands)
     typed = {word.partition("=")[0] for command in commands for word in command}
-    workloads: dict[str, list[CaseEntry]] = defaultdict(list)
-    for case in cases:
-        workloads[case.workload].append(case)
     rows = []
-    for name, of in workloads.items():
+    for name, of in by_key((case.workload, case) for case in cases).items():
         chosen: list[str] = []
         at_default: list[str] = []
         for key in dict.fromkeys(key for case in of for key in case.params):
