@@ -20,11 +20,8 @@ def execute(folder: Path) -> Any:
     from nbclient import NotebookClient
 
     (folder / "docs").mkdir()
-    shutil.copytree(
-        REPOSITORY / "artifacts/recorded" / RUN,
-        folder / "artifacts/recorded" / RUN,
-        ignore=shutil.ignore_patterns("tables"),
-    )
+    recorded = Path("artifacts/recorded") / RUN
+    shutil.copytree(REPOSITORY / recorded, folder / recorded, ignore=shutil.ignore_patterns("tables"))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
     NotebookClient(

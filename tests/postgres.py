@@ -35,14 +35,8 @@ def server() -> Iterator[str]:
         assert command
         identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
         with (folder / "log").open("a") as log:
-            subprocess.run(
-                [command, "-D", str(folder / "data"), *words],
-                check=True,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                **identity,
-            )  # type: ignore[call-overload]
+            argv = [command, "-D", str(folder / "data"), *words]
+            subprocess.run(argv, check=True, stdout=log, stderr=log, cwd=folder, **identity)  # type: ignore[call-overload]
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

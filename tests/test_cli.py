@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -96,16 +95,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     ],
 )
 def test_the_shell_completes_commands_options_and_runs(words: str, offered: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.argv = ['fiprof']; from fiprof.cli.main import main; main()"],
-        capture_output=True,
-        text=True,
-        env={
-            "PYTHONPATH": python_path(), "FIPROF_ARTIFACTS": str(RUNS["all"].parent), "COMP_WORDS": words,
-            "COMP_CWORD": str(words.count(" ")), "_FIPROF_COMPLETE": "bash_complete",
-        },
-        check=True,
-    )  # fmt: skip
+    code = "import sys; sys.argv = ['fiprof']; from fiprof.cli.main import main; main()"
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_FIPROF_COMPLETE": "bash_complete"}
+    env = {"PYTHONPATH": python_path(), "FIPROF_ARTIFACTS": str(RUNS["all"].parent), **asked}
+    done = ran(sys.executable, "-c", code, env=env)
     assert sorted(line.removeprefix("plain,") for line in done.stdout.splitlines()) == sorted(offered)
 
 

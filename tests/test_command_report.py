@@ -5,14 +5,13 @@ import hashlib
 import io
 import json
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Fiprof
+from tests.conftest import Fiprof, ran
 from tests.recorded_runs import copied, invoke, parsed, refusal
 from tests.reports_fixture import make_run
 
@@ -82,9 +81,7 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     shown = fiprof("show", f"./unpacked/{run.name}")
     assert shown.returncode == 0 and "PrefillWithKVCacheKernel" in shown.stdout
     code = guide.split("```python\n")[1].split("```")[0]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / "unpacked", capture_output=True, text=True, check=True
-    )
+    done = ran(sys.executable, "-c", code, cwd=tmp_path / "unpacked")
     assert "PrefillWithKVCacheKernel" in done.stdout or "[6 rows x" in done.stdout
 
 

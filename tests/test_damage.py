@@ -24,9 +24,8 @@ from fiprof.flashinfer.jit import measure as jit
 from fiprof.model.manifest import read_jsonl, read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study import read_study
-from tests.conftest import Env, run_fiprof
+from tests.conftest import Env, forks, run_fiprof
 from tests.fakes import jit as fake_jit
-from tests.forks import Forks
 from tests.golden import READERS
 from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, served
 
@@ -360,7 +359,7 @@ def cut(data: bytes, random: random.Random) -> bytes:
 @pytest.mark.fault("any value in a run's JSON no number, huge, nested 100,000 deep, twice, gone", "likewise")
 def test_every_command_on_any_damage(tmp_path: Path) -> None:
     """FIPROF_TEST_DAMAGES=TURNS:SEED: more damages, and others."""
-    forks, archive, wrong = Forks(), tmp_path / "artifacts", []
+    archive, wrong = tmp_path / "artifacts", []
     constants: list[str] = []
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
     for turn in range(TURNS):
@@ -379,12 +378,11 @@ def test_every_command_on_any_damage(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "new", ignore_errors=True)
             for left in ("new", "new.zip"):
                 (tmp_path / left).unlink(missing_ok=True)
-            ended = forks.run(line, tmp_path, env)
+            ended = forks().run(line, tmp_path, env)
             if line[-1] == "json" and ended.stdout:
                 json.loads(ended.stdout, parse_constant=constants.append)
             if constants or not (ended.in_order and ended.stdout.replace("\n", "").isprintable()):
                 wrong.append((turn, line, f"{path.name}: {ended.status}: {ended.stderr[-2000:]}"))
-    forks.close()
     assert not wrong, "\n".join(map(str, wrong))
 
 
@@ -405,7 +403,7 @@ KEPT = {
 @pytest.mark.fault("any byte or value of catalogue, notes, baseline, comparison, site, study", "read, or one line")
 def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
     """FIPROF_TEST_DAMAGES as above, a sixth of the turns for each file."""
-    forks, wrong, whole, folder = Forks(), [], tmp_path / "whole", tmp_path / "now"
+    wrong, whole, folder = [], tmp_path / "whole", tmp_path / "now"
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
     shutil.copytree(on_h100("single-purpose").path, whole / "artifacts/run")
     text = (whole / "artifacts/run/run.json").read_text()
@@ -415,7 +413,7 @@ def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
     assert run_fiprof("compare", *words, cwd=whole, env=fakes).returncode == 0
     next((whole / "measured").glob("2*")).rename(whole / "measured/run")
     for line in ("tag run x", "note run y", "baseline set main run --artifacts artifacts", "index", "publish site"):
-        assert forks.run(line.split(), whole, env).status == 0, line
+        assert forks().run(line.split(), whole, env).status == 0, line
     for turn in range(TURNS // 6 or 1):
         for name, lines in KEPT.items():
             seed = random.Random(f"{SEED} {turn} {name}")
@@ -424,10 +422,9 @@ def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
             odd = (flipped, cut) if name.endswith(".sqlite") else (flipped, cut, odd_text, odd_text, other_type)
             (folder / name).write_bytes(seed.choice(odd)((folder / name).read_bytes(), seed))
             for line in lines.split("|"):
-                ended = forks.run(line.split(), folder, env)
+                ended = forks().run(line.split(), folder, env)
                 if not (ended.in_order and ended.stdout.replace("\n", "").isprintable()):
                     wrong.append((turn, line, f"{name}: {ended.status}: {ended.stderr[-2000:]}"))
-    forks.close()
     assert not wrong, "\n".join(map(str, wrong))
 
 

@@ -2,14 +2,13 @@
 
 import ast
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests import docs, docs_notebook
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, ran
 from tests.transcripts import PAGES, commands, filled
 
 DOCS = REPOSITORY / "docs"
@@ -46,8 +45,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     """A link or heading that is not there is a warning."""
     pytest.importorskip("sphinx")
     words = ["-W", "-q", "-b", "html", "-d", str(tmp_path / "trees"), "docs", str(tmp_path / "site")]
-    argv = [sys.executable, "-m", "sphinx", *words]
-    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = ran(sys.executable, "-m", "sphinx", *words, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site/commands.html").exists()
 

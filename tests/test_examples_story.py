@@ -7,7 +7,6 @@ import json
 import lzma
 import re
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, ran
 from tests.recorded_runs import answer, rows, served
 
 DATA = Path(__file__).parent / "data/story"
@@ -34,9 +33,7 @@ def close(found_us: float, told_us: float) -> bool:
 
 
 def test_a_profiler_changes_no_decision() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "batching.py"), "--dry-run"], capture_output=True, text=True, check=True
-    )
+    done = ran(sys.executable, str(EXAMPLES / "batching.py"), "--dry-run")
     decided = [json.loads(line) for line in done.stdout.splitlines()]
     told = zip(decided, lines(DATA / "batching.jsonl"), strict=True)
     assert [{key: line[key] for key in each} for each, line in told] == decided
@@ -78,12 +75,9 @@ def test_the_scheduler_serves_everyone_within_its_limits(seed: int) -> None:
 
 
 def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "tensor_parallel.py"), "--dry-run"], capture_output=True, text=True, check=True
-    )
-    told = json.loads(done.stdout)
+    told = json.loads(ran(sys.executable, str(EXAMPLES / "tensor_parallel.py"), "--dry-run").stdout)
     assert [told[key] for key in ("ranks", "heads", "layer_bytes", "all_reduces")] == [2, 16, 218_112_000, 16]
-    alone = subprocess.run([sys.executable, str(EXAMPLES / "tensor_parallel.py")], capture_output=True, text=True)
+    alone = ran(sys.executable, str(EXAMPLES / "tensor_parallel.py"))
     assert alone.returncode == 1 and "torchrun --nproc-per-node 2" in alone.stderr
 
 
@@ -156,7 +150,7 @@ def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event
 
 def test_help_asks_for_no_gpu() -> None:
     for name in ("request", "batching", "experts", "tensor_parallel"):
-        done = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), "--help"], capture_output=True, text=True)
+        done = ran(sys.executable, str(EXAMPLES / f"{name}.py"), "--help")
         assert done.returncode == 0 and "fiprof profile" in done.stdout
 
 

@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from fiprof.model.manifest import read_manifest
 from fiprof.reports import measured_table
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS
+from tests.test_strangers import git
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAIN = NamedBaseline("main", "20261121-121126-decode", COMMIT, "2026-11-22T10:00:00+00:00", "ada@h200")
@@ -46,11 +46,6 @@ def archive(tmp_path: Path) -> Path:
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "first")
     return tmp_path / "artifacts"
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=fiprof", "-c", "user.email=fiprof@example.org")
-    return subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_a_baseline_is_set_shown_replaced_and_removed(archive: Path, fiprof: Fiprof) -> None:

@@ -17,7 +17,7 @@ from junitparser import JUnitXml
 from fiprof.cli.commands.gate import command
 from tests.conftest import REPOSITORY, Completed, fake_programs
 from tests.recorded_runs import RUNS
-from tests.test_gate import git
+from tests.test_strangers import git
 
 WORKFLOW = REPOSITORY / "docs/examples/gate.yml"
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from fiprof.model.packing import copy_out
 from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool
 from fiprof.workloads.registry import builtin
-from tests.conftest import Fiprof
+from tests.conftest import Fiprof, run_fiprof
 from tests.test_against_ncu import agrees, as_ncu_prints
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU")]
@@ -24,9 +23,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not count_gpus(), reason="no N
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``fiprof collect --kernel all --set full``."""
     folder = tmp_path_factory.mktemp("gpu")
-    argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", "all", "--set", "full"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_fiprof("collect", "--kernel", "all", "--set", "full", cwd=folder, status=0)
     return folder / done.stdout.strip()
 
 

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -36,7 +35,7 @@ from fiprof.orchestrator import nsys
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
-from tests.conftest import Fiprof
+from tests.conftest import Fiprof, ran
 from tests.nsys_exports import FIVE_KERNELS, KERNEL, RUNTIME, SCHEMA_3_0, altered, recorded
 from tests.recorded_runs import invoke, refusal
 
@@ -494,12 +493,8 @@ def test_little_memory_and_an_ascii_locale(tmp_path: Path) -> None:
     path = shutil.copy(FIVE_KERNELS, (tmp_path / "é.sqlite"))
     ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     words = ("-m", "fiprof", "import", str(path), "--artifacts", str(tmp_path / "é"))
-    done = subprocess.run((sys.executable, *words), env=ascii_only, capture_output=True)
-    assert done.returncode == 0 and b"complete" in done.stderr
-    limited = ("/bin/sh", "-c", 'ulimit -v 400000; exec "$@"', "sh", sys.executable, *words)
-    done = subprocess.run(limited, env=os.environ, capture_output=True)
-    assert (
-        done.returncode == 1
-        and done.stderr.startswith(b"fiprof: memory does not suffice")
-        and done.stderr.count(b"\n") == 1
-    )
+    done = ran(sys.executable, *words, env=ascii_only)
+    assert done.returncode == 0 and "complete" in done.stderr
+    done = ran("/bin/sh", "-c", 'ulimit -v 400000; exec "$@"', "sh", sys.executable, *words)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("fiprof: memory does not suffice")

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fiprof.flashinfer.data import JitResults
 from fiprof.flashinfer.jit.measure import document
 from fiprof.model import results
 from fiprof.reports.writers import render
-from tests.conftest import REPOSITORY, Env, Fiprof, begun, python_path, until
+from tests.conftest import REPOSITORY, Env, Fiprof, begun, python_path, ran, until
 from tests.fakes.jit import DECODE
 
 
@@ -173,10 +172,8 @@ def test_the_probe_times_calls_and_refuses_a_cache_elsewhere(tmp_path: Path) -> 
         (tmp_path / "site" / name).write_text(text)
     probe, out, case = REPOSITORY / "fiprof/flashinfer/jit/probe.py", tmp_path / "out.jsonl", "site/mine.py:mine"
     for cache, status in ((tmp_path / "cache", 0), (Path("/users/own"), 1)):
-        done = subprocess.run(
-            [sys.executable, str(probe), case, f"--cache={tmp_path}", f"--out={out}"], cwd=tmp_path, check=False,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "CACHE": str(cache)},
-        )  # fmt: skip
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "CACHE": str(cache)}
+        done = ran(sys.executable, str(probe), case, f"--cache={tmp_path}", f"--out={out}", cwd=tmp_path, env=env)
         assert done.returncode == status
         *facts, last = map(json.loads, out.read_text().splitlines())
         if status:

@@ -15,7 +15,7 @@ from fiprof.analysis.expected import read_expectations
 from fiprof.flashinfer import pack
 from fiprof.model.results import CaseResult
 from tests import study_fixture as fixture
-from tests.conftest import REPOSITORY, Env, python_path
+from tests.conftest import REPOSITORY, Env, python_path, ran
 
 DOCUMENT = (REPOSITORY / "docs/packs.md").read_text()
 METADATA, MODULE, EXPECTATIONS = re.findall(r"```(?:toml|python)\n(.*?)```", DOCUMENT, re.DOTALL)
@@ -53,7 +53,7 @@ def saxpy(n: int, wide: bool) -> CaseResult:
 
 
 def run(environment: Env, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *argv], env=environment, capture_output=True, text=True, check=False)
+    return ran(sys.executable, *argv, env=environment)
 
 
 def test_its_claim_and_its_knowledge_appear_in_its_study(installed: Env, tmp_path: Path) -> None:

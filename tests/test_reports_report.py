@@ -3,7 +3,6 @@
 import functools
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from fiprof.reports.report import Report, report
 from fiprof.reports.run_report import sections
 from fiprof.reports.run_report.ink import Code
 from fiprof.reports.run_report.sections import reproduce, shell
+from tests.conftest import ran
 from tests.raw_figures import RawRun
 from tests.recorded_runs import PROGRAMS, RUNS, answer, copied, invoke, parsed, profiled, two_ranks
 from tests.reports_fixture import (
@@ -293,8 +293,7 @@ def test_the_command_that_makes_it_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["a" * 120, "x[y=1]," * 40, "it's " * 30, "$(touch /tmp/x)" * 12, "ü" * 10])
 def test_a_command_of_several_lines_is_the_same_to_a_shell(word: str) -> None:
     text = shell(["printf", "%s", word])
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout == word
+    assert ran("bash", "-c", text).stdout == word
 
 
 def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
@@ -303,10 +302,7 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", actions=[ended("nsys", argv)])
     codes = [block.text for block in sections.reproduction([run]).blocks if isinstance(block, Code)]
     script = codes[-1]
-    done = subprocess.run(
-        ["bash", "-c", script.replace("nsys profile", "printf '%s\\n' profile").replace("mkdir -p", ": mkdir")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = ran("bash", "-c", script.replace("nsys profile", "printf '%s\\n' profile").replace("mkdir -p", ": mkdir"))
     assert done.stdout.splitlines() == [
         "profile", "--output=by-hand/nsys/trace.nsys-rep", *argv[3:-1], "--out=by-hand/logs/nsys.jsonl",
     ]  # fmt: skip

@@ -15,16 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fiprof.cli.main import OWN, cli
-from tests.forks import Forks
+from tests.conftest import forks
 from tests.recorded_runs import STUDY, parsed, profiled
 from tests.test_study_resume import STUDY as SMALL_STUDY
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    started = Forks()
-    yield started
-    started.close()
 
 
 def tree(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], list[click.Parameter]]]:
@@ -174,19 +167,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(line=["profile", "--", "\r\n"], env=PLAIN, closed=())
 @example(line=["runs", "--limit", str(10**30), "--kernel", "rope"], env=PLAIN, closed=())
 @example(line=["report", "latest"], env={**PLAIN, "A_TOKEN": "secret\udcffsecret"}, closed=())
-def test_any_command_line(
-    line: list[str], env: dict[str, str], closed: tuple[int, ...], forks: Forks, archive: Path
-) -> None:
+def test_any_command_line(line: list[str], env: dict[str, str], closed: tuple[int, ...], archive: Path) -> None:
     """FIPROF_TEST_WORDS: that many, others each time."""
     folder = archive.with_name("now")
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run(["cp", "-r", str(archive), str(folder)], check=True)
-    ended = forks.run(line, folder, env, closed)
+    ended = forks().run(line, folder, env, closed)
     assert ended.in_order, (ended.status, ended.stderr[-1500:])
 
 
 @pytest.mark.fault("words, notes, files and folders that are not UTF-8", "recorded as `\\xff`; the note is shown so")
-def test_what_is_not_utf_8_is_kept(forks: Forks, archive: Path, fakes: dict[str, str]) -> None:
+def test_what_is_not_utf_8_is_kept(archive: Path, fakes: dict[str, str]) -> None:
     new = "new\udcff"
     env = {**os.environ, **fakes, "LC_ALL": "C", "HOME": "/nowhere", "A_TOKEN": "secretsecret"}
     options = ("--tool", "nsys", "--artifacts", new, "--quiet")
@@ -197,12 +188,12 @@ def test_what_is_not_utf_8_is_kept(forks: Forks, archive: Path, fakes: dict[str,
         ("report", "artifacts\udcff/r\udcfen", "--bundle", "b\udcff.zip"),
         ("import", "raw\udcff.csv", "--artifacts", new),
     ):
-        ended = forks.run(line, archive, env)
+        ended = forks().run(line, archive, env)
         assert (ended.status, "Traceback" in ended.stderr) == (0, False), ended
     run, imported = sorted((archive / new).glob("[!.]*/run.json"), key=lambda path: "raw" in str(path))
     assert json.loads(run.read_text())["environment"]["program"]["command"][-1] == r": a\xffb \xfe ***"
     assert json.loads(imported.read_text())["imported"][0]["source"].endswith(r"/raw\xff.csv")
-    published = forks.run(("publish", "site", "--artifacts", "artifacts\udcff"), archive, env)
+    published = forks().run(("publish", "site", "--artifacts", "artifacts\udcff"), archive, env)
     assert published.status == 1 and "r\\xfen is left out: " in published.stderr
-    shown = forks.run(("runs", "--artifacts", "artifacts\udcff", "--format", "json"), archive, env)
+    shown = forks().run(("runs", "--artifacts", "artifacts\udcff", "--format", "json"), archive, env)
     assert r"a\xffb" in [note["text"] for row in json.loads(shown.stdout)["rows"] for note in row["notes"]]

@@ -60,9 +60,8 @@ def main() -> None:
             if dies and dies in case.id:
                 os.abort()
             if fails and fails in case.id:
-                out.write(
-                    json.dumps({"kind": "error", "case": case.id, "error": "does not fit in the GPU's memory"}) + "\n"
-                )
+                error = {"kind": "error", "case": case.id, "error": "does not fit in the GPU's memory"}
+                out.write(json.dumps(error) + "\n")
                 failed += 1
                 continue
             for phase in (SETUP, WARMUP):
@@ -72,12 +71,8 @@ def main() -> None:
                 for i in range(options.measure_iterations):
                     with ranges(f"iter {i}"):
                         pass
-            record = by_case.get(case.id) or {
-                "kind": "case",
-                "case": case.id,
-                "gpu_us": [100.0] * options.measure_iterations,
-                "wall_us": 101.0,
-            }
+            times = {"gpu_us": [100.0] * options.measure_iterations, "wall_us": 101.0}
+            record = by_case.get(case.id) or {"kind": "case", "case": case.id, **times}
             out.write(json.dumps(record) + "\n")
     if failed and not (options.keep_going and failed < len(options.case)):
         print(f"fiprof: error: {failed} of {len(options.case)} cases failed", file=sys.stderr)
@@ -122,16 +117,10 @@ def rounds(options: argparse.Namespace) -> None:
                     os.abort()
                 while env.get("FAKE_HANGS", "none") in cases[place].id:
                     time.sleep(1)
-                emit(
-                    kind="round",
-                    round=order["round"],
-                    place=place,
-                    gpu_us=[typical_us[place] * process.gauss(1, 0.002) for _ in range(iterations)],
-                    launches_per_time=1,
-                    sm_clock_mhz=1980.0,
-                    clock_recovered=lacks not in ([name, str(order["round"])], [name, "all"]),
-                    at=time.monotonic(),
-                )
+                gpu_us = [typical_us[place] * process.gauss(1, 0.002) for _ in range(iterations)]
+                recovered = lacks not in ([name, str(order["round"])], [name, "all"])
+                state = {"launches_per_time": 1, "sm_clock_mhz": 1980.0, "clock_recovered": recovered}
+                emit(kind="round", round=order["round"], place=place, gpu_us=gpu_us, **state, at=time.monotonic())
             emit(kind="done")
 
 
