@@ -92,10 +92,23 @@ def test_the_page_says_what_was_measured() -> None:
 def test_counts_and_names_are_printed_as_people_say_them() -> None:
     """1.51e+03 launches, 5 steps of steps of a kernel, 0.000 GB of a range, and what took 0.0 ms."""
     small, gil = (str(imported(DATA / f"{each}.sqlite.xz", name=each).path) for each in ("small-kernels", "gil"))
-    assert re.search(r"idle: launching +– +1,509 ", invoke("verdict", small)[1])
+    assert re.search(r"idle: launching .* 1,509 ", invoke("verdict", small)[1])
     assert "5 x step of nvjet_sm90_hsh_320x128_64x3_1x2_h_bz_coopB_NNT (6, 14," in invoke("story", gil)[1]
     story = " ".join(invoke("story", str(profiled("llama").path))[1].split())
     assert "at 10,810.4 ms: 1.431 GB in load and 0.067 GB in prefill." in story
     graph, server = (" ".join(invoke("verdict", str(profiled(each).path))[1].split()) for each in ("graph", "server"))
     assert "The first of the 17 steps before it takes 0.2 ms more than usual." in graph
     assert "Steady part" in server and "Outside it" not in server
+
+
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        ("item", "step (causes.py:82)"), ("allocation", "step (causes.py:220)"),
+        ("pageable-copies", "step (causes.py:124)"), ("small-kernels", "step (causes.py:190)"),
+    ],
+)  # fmt: skip
+def test_a_cause_that_is_a_call_has_the_line_that_makes_it(program: str, place: str) -> None:
+    run = imported(DATA / f"{program}.sqlite.xz", name=program).path
+    assert answer("top", run)["program"]["answer"]["basis"]["place"] == place
+    assert f"most often called in {place})." in " ".join(invoke("top", str(run))[1].split())

@@ -2,7 +2,8 @@
 lock.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ from fiprof.model.run import Run, once
 from fiprof.model.spans import NOTHING, Stretches, split
 
 COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called")
+
+FEWEST_LOOKS = 3  # of nsys's inside some calls, to tell where they are made
 
 
 class HostWork(NamedTuple):
@@ -42,6 +45,7 @@ class HostTimes(NamedTuple):
 
     work: tuple[HostWork, ...]  # by label
     threads: Mapping[int, Stretches]  # thread (``thread_keys``) -> its work
+    looks: Mapping[int, tuple[Ints, Sequence[HostWork]]]  # thread -> when nsys looked at it, and what it saw
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each, without those that no sample tells of.
@@ -54,11 +58,26 @@ class HostTimes(NamedTuple):
         sums = np.bincount(labels, stops - starts, minlength=1)
         return {self.work[label]: int(sums[label]) for label in np.flatnonzero(sums).tolist()}
 
+    def most_seen(self, stretches: Iterable[tuple[int, Ints, Ints]]) -> str:
+        """Where threads were when nsys looked at them inside some disjoint stretches: the function seen most often, and
+        its line; empty where it looked too seldom. stretches: thread, begins, ends."""
+        seen, of = Counter[HostWork](), Counter[tuple[str, str]]()
+        for thread, begins, ends in stretches:
+            moments, works = self.looks.get(thread, (np.empty(0, np.int64), ()))
+            inside = Stretches(begins, ends, np.zeros(len(begins), np.int64)).at(moments) != NOTHING
+            seen.update(works[row] for row in np.flatnonzero(inside).tolist())
+        for work, count in seen.items():
+            of[work.function, work.source] += count
+        if of.total() < FEWEST_LOOKS:
+            return ""
+        most = of.most_common(1)[0][0]
+        return next(work.place for work, _ in seen.most_common() if (work.function, work.source) == most)
+
 
 @once
 def host_times(run: Run) -> HostTimes:
     if not run.row_count("host_samples"):
-        return HostTimes((), {})
+        return HostTimes((), {}, {})
     table = run.table("host_samples", COLUMNS)
     starts, ends, pids, tids, holders, lines = (numbers(table[name]) for name in COLUMNS[:6])
     threads = thread_keys(pids, tids)
@@ -66,9 +85,11 @@ def host_times(run: Run) -> HostTimes:
     texts = [(values, codes[samples]) for values, codes in (coded(table[name]) for name in COLUMNS[6:])]
     functions, label = _functions(texts, lines[samples])
     # nsys looks when it has the lock: what kept it from looking since its last look is what it then sees.
-    seen = {}
+    seen, looks = {}, {}
     for thread, rows in split(threads[samples]):
         moments = starts[samples[rows]]
+        at = zip(label[rows].tolist(), lines[samples[rows]].tolist(), strict=True)
+        looks[thread] = moments, [functions[each]._replace(line=None if line < 0 else line) for each, line in at]
         seen[thread] = Stretches(
             np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)], moments, label[rows]
         )
@@ -98,7 +119,7 @@ def host_times(run: Run) -> HostTimes:
             by = functions[holder - 2].place if holder > 1 else ""
             numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
         found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
-    return HostTimes(tuple(work), found)
+    return HostTimes(tuple(work), found, looks)
 
 
 def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[list[HostWork], Ints]:

@@ -32,6 +32,7 @@ ALLOCATES = re.compile(
 WAITS = re.compile(r"cu(da)?\w*Synchronize")
 WAITS_ON_GPU = re.compile(r"cu(da)?StreamWaitEvent")
 LAUNCHES = re.compile(r"cu(da)?(Launch|GraphLaunch)")
+COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
@@ -180,6 +181,7 @@ class _Gpu:
             if threads is not None:
                 inside &= np.isin(traced.thread[rows], threads)
             counts += np.bincount(traced.name[rows][inside], minlength=len(counts))
+        self.threads = [key for key in traced.threads if not pids or key >> 32 in pids]
         self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
@@ -195,6 +197,19 @@ class _Gpu:
         if isinstance(names, str):
             return self.counts.get(names, 0)
         return sum((count for name, count in self.counts.items() if names.match(name)), 0)
+
+    def called_in(self, names: re.Pattern[str]) -> Finding | None:
+        """In which line of Python some calls take most of their time; None where nsys saw none, or too few."""
+        traced, told = calls(self.run), host_times(self.run)
+        wanted = [number for number, name in enumerate(traced.names) if names.match(name)]
+        found = list[tuple[int, Ints, Ints]]()
+        for thread in self.threads if told.looks else ():
+            if (nested := traced.nested.get(traced.threads[thread])) is not None:
+                _, begins, ends, labels = nested.overlaps(self.at.begins, self.at.ends)
+                here = np.isin(labels, wanted)
+                found.append((thread, begins[here], ends[here]))
+        place = told.most_seen(found)
+        return finding("called_in", "most often called in {place}", place=place) if place else None
 
     def per_step(self, count: float) -> float | None:
         return count / self.steps if self.steps else None
@@ -264,11 +279,17 @@ class _Gpu:
                 count = self.per_step(self.count(counted)) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
                 saves = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
+                because = None
+                if counted and not unknown:
+                    because = self.called_in(re.compile(f"{counted}$") if isinstance(counted, str) else counted)
+                estimate = None
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
-                    self.add(cause, ns, name, range_, per_step=count, saves_ns=ns + launching, estimate_ns=ns)
-                    continue
+                    saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
-                self.add(cause, ns, name, range_, per_step=count, saves_ns=saves, kind=kind)
+                self.add(
+                    cause, ns, name, range_, per_step=count, saves_ns=saves, estimate_ns=estimate, kind=kind,
+                    because=because,
+                )  # fmt: skip
 
     def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
         """What a cause counts as, and the name that it goes by. share: of the time, of its call."""
@@ -349,7 +370,8 @@ class _Gpu:
             hidden = ns if device else min(ns, self.part.kernels_ns)
             if cause is Waste.PAGEABLE_COPIES:  # which the host waits for, as it does not for others
                 hidden = ns + min(ns, self.part.idle_ns)
-            self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind="less_copying" if device else None)
+            step, because = "less_copying" if device else None, None if device else self.called_in(COPY_CALLS)
+            self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind=step, because=because)
 
     def _launches(self, ns: float, range_: str | None, gaps: float) -> None:
         """Launching: a CUDA graph where nothing keeps the step from one, else fewer launches. gaps: ns between
@@ -379,6 +401,8 @@ class _Gpu:
         if against:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         because = finding("launches", words, **values)
+        if called := self.called_in(LAUNCHES):
+            because = finding("launches", words + "; {called}", **values, called=called, **called.values)
         # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
         saves = ns + (self.small_ns + gaps if kind != "larger_graph" and self.small_ns < ns else 0.0)
         per_step = self.per_step(launches)

@@ -53,7 +53,9 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     rows = []
     for row in what.rows[:most]:
         cause = ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words
-        named = {"range": None} if row["range"] == row["name"] else {}  # said once
+        named: Row = {"range": None} if row["range"] == row["name"] else {}  # said once
+        if place := row["step"] and row["step"].basis.values.get("place"):
+            named["name"] = f"{row['name'] or ''}, in {place}".removeprefix(", ")
         rows.append(short_range(row) | named | {"step": row["step"] and words.short_step(row["step"]), "cause": cause})
     told_apart = ("rank", "device", "range", "per_step", "estimate_pct")
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
