@@ -95,11 +95,10 @@ def triton(name: str, *grid: int, file: str) -> Callable[..., object]:
 
 
 Make = Callable[[Any, Callable[..., Any]], object]
+Add = Callable[[str, Make], None]
 
 
-def exams(
-    module: dict[str, Any], name: str
-) -> tuple[Callable[[str, Make], None], Callable[..., Callable[..., object]]]:
+def exams(module: dict[str, Any], name: str) -> tuple[Add, Callable[..., Callable[..., object]]]:
     """Add an exam's CUDA kernels to a module. Returns what adds a workload of what a function makes of torch and
     half-precision random numbers of a shape, and what launches a kernel of kernels/NAME_triton.py."""
     known = questions(name)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 120
+IMPORTED = "numpy pyarrow.parquet sqlalchemy.dialects.sqlite jinja2 rich.console ctypes msgspec"
 ERROR = re.compile(r"^(?:fiprof: .*\n(?:  \S.*\n)?|Usage: (?:.+\n)+\nError: .*\n)", re.M)
 """An error as it is printed: a line, and below it at most one of what to do."""
 REMARK = re.compile(r"fiprof: .* (?:is left|is not|is damaged|cannot be read)")
@@ -109,15 +110,7 @@ def serve() -> None:
     """Fork for every line of standard input; answer with the exit status."""
     from fiprof.cli.main import OWN, cli
 
-    for name in [
-        "numpy",
-        "pyarrow.parquet",
-        "sqlalchemy.dialects.sqlite",
-        "jinja2",
-        "rich.console",
-        "ctypes",
-        "msgspec",
-    ]:
+    for name in IMPORTED.split():
         importlib.import_module(name)
     for path in sorted((REPOSITORY / "fiprof").rglob("*.py")):
         module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)

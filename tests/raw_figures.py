@@ -101,13 +101,13 @@ class RawRun:
             file.flush()
             trace = sqlite3.connect(file.name)
             self.samples = self._read_samples(trace)
-            name = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
+            said = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
             (domain,) = next(
-                trace.execute(f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {name} = 'fiprof'")
+                trace.execute(f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {said} = 'fiprof'")
             )
             ranges: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
             of_fiprof = (
-                f"SELECT globalTid, start, end, {name} FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = {domain}"
+                f"SELECT globalTid, start, end, {said} FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = {domain}"
             )
             for thread, *times_and_text in trace.execute(of_fiprof):
                 ranges[thread].append(tuple(times_and_text))

@@ -64,12 +64,10 @@ def record_run(folder: Path, *, ncu_raw: Path | None = RAW, trace: bool = True, 
     return Run(folder)
 
 
-def case(
-    case_id: str = "mine[rows=8]", *, flops: int = 1000, bytes_read: int = 1000, bytes_written: int = 0
-) -> CaseEntry:
-    name, _, items = case_id.partition("[")
+def case(text: str = "mine[rows=8]", *, flops: int = 1000, bytes_read: int = 1000, bytes_written: int = 0) -> CaseEntry:
+    name, _, items = text.partition("[")
     params = [item.partition("=") for item in items.removesuffix("]").split(",")]
-    return CaseEntry(case_id, name, {key: value for key, _, value in params}, flops, bytes_read, bytes_written)
+    return CaseEntry(text, name, {key: value for key, _, value in params}, flops, bytes_read, bytes_written)
 
 
 def make_run(

@@ -129,9 +129,7 @@ def test_a_huge_one_is_ended(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
     trace = str(place / "traces/host0/trace0.sqlite")
     found = many.import_one(many.Job(trace, str(tmp_path / "artifacts"), memory_bytes=1))
     assert (found.source, found.run) == (trace, "")
-    assert re.fullmatch(
-        r"its import took 0\.\d GB of memory: fewer at a time \(--on local:1\) have more", found.problem
-    )
+    assert re.fullmatch(r"its import took 0\.\d GB of memory: fewer at a time \(--on local:1\) .*", found.problem)
 
 
 @pytest.fixture

@@ -165,9 +165,7 @@ def test_real_nsys(fiprof: Fiprof, fakes: Env, tmp_path: Path, nsys_path: Path) 
 
 
 @pytest.mark.fault("SIGKILL while a workload runs", "the next command keeps the run as interrupted; the GPU is free")
-def test_a_second_collect_on_the_same_gpu_and_what_a_killed_one_collected(
-    fiprof: Fiprof, fakes: Env, tmp_path: Path
-) -> None:
+def test_a_second_collect_on_a_gpu_and_what_a_killed_one_collected(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     with begun("collect", "--kernel", "rope", cwd=tmp_path, env={**fakes, "FAKE_WORKLOAD": "hang"}) as process:
         until(lambda: hangs(tmp_path), process)
         refused = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)

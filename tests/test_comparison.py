@@ -235,7 +235,7 @@ def test_the_same_thing_twice_is_never_called_different(comparisons: dict[str, l
     assert (outcomes, any(each.spread_grew for each in found)) == ({SAME: 86, Outcome.CANNOT_TELL: 4}, False)
 
 
-def test_a_kernel_that_is_slowed_by_a_known_part_is_found(
+def test_a_kernel_slowed_by_a_known_part_is_found(
     comparisons: dict[str, list[tuple[ComparedCase, ...]]],
 ) -> None:
     """By the kernel's time in µs and the part in percent, which is the mean of all its comparisons."""

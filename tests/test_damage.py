@@ -224,12 +224,8 @@ def other_column(table: pa.Table, random: random.Random) -> pa.Table:
     """A column of another type, without a value; or it is not there."""
     place = random.randrange(table.num_columns)
     name, kind = table.column_names[place], table.schema.field(place).type
-    columns = (
-        pa.array([random.choice((1, 1.5, "text", [1], {"a": 1}))] * table.num_rows),
-        pa.nulls(table.num_rows, kind),
-        None,
-    )
-    column = random.choice(columns)
+    other = pa.array([random.choice((1, 1.5, "text", [1], {"a": 1}))] * table.num_rows)
+    column = random.choice((other, pa.nulls(table.num_rows, kind), None))
     return table.remove_column(place) if column is None else table.set_column(place, name, column)
 
 

@@ -46,9 +46,7 @@ DRAM is busy, not saturated."""
     [*((QUESTIONS, partial(exam, "exam", model)) for model in EXAMS["exam"]), (SERVING, serving)],
     ids=[*EXAMS["exam"], "serving"],
 )
-def test_exam_kernels_are_told_their_limit_and_a_right_first_step(
-    asked: dict[str, Question], recorded: Callable[[], Run]
-) -> None:
+def test_exam_kernels_are_told_limit_and_first_step(asked: dict[str, Question], recorded: Callable[[], Run]) -> None:
     assert wrong(asked, recorded()) == {}
 
 

@@ -85,9 +85,7 @@ def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
     ("name", "slowed", "launched_late", "first"),
     [("split-each", 0, 3, True), ("split-nccl", 1, 3, True), ("split-flashinfer", 1, 2, False)],
 )
-def test_the_slowed_rank_is_named_in_each_step_with_its_lateness(
-    name: str, slowed: int, launched_late: int, first: bool
-) -> None:
+def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, launched_late: int, first: bool) -> None:
     """The layers of one rank take half, or a quarter, as long again. What CUDA events on each GPU say of steps, all-reduces
     and lateness is what fiprof says of the trace of both ranks, or of one of each, with clocks of their own. launched_late:
     all-reduces that the host launched late after the first event. first: whether waiting is what saves most."""

@@ -32,6 +32,7 @@ from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS
 from tests.test_strangers import git
 
+Times = Sequence[Sequence[float]]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAIN = NamedBaseline("main", "20261121-121126-decode", COMMIT, "2026-11-22T10:00:00+00:00", "ada@h200")
 RUN = read_manifest(RUNS["decode"])
@@ -123,16 +124,14 @@ def test_a_strangers_baseline(archive: Path, fiprof: Fiprof, change: dict[str, o
     assert fiprof("baseline", "remove", "main").returncode == 0
 
 
-def comparison(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> MeasuredComparison:
+def comparison(a: Times, b: Times) -> MeasuredComparison:
     """Of cases ``case0``, ``case1``, …: times of each process."""
     names = [(f"case{index}", f"case{index}") for index in range(len(a[0]))]
     sides = Side(f"git:{COMMIT}", COMMIT), Side("here")
     return MeasuredComparison(*sides, compared(names, a, b), "ABBAABBAAB", 6, 0, True)
 
 
-def gated(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], *, limit: float = 3.0, strict: bool = False
-) -> Gate:
+def gated(a: Times, b: Times, *, limit: float = 3.0, strict: bool = False) -> Gate:
     return gate("main", RUN, comparison(a, b), max_slowdown_pct=limit, strict=strict)
 
 
@@ -157,9 +156,7 @@ def times(factor: float, spread: float = 1.0) -> tuple[tuple[float], ...]:
         pytest.param(times(1, 40), times(0.99, 40), 3.0, Decision.CANNOT_TELL, id="noise around nothing"),
     ],
 )
-def test_decisions(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], limit: float, expected: Decision
-) -> None:
+def test_decisions(a: Times, b: Times, limit: float, expected: Decision) -> None:
     found = gated(a, b, limit=limit)
     (case,) = found.cases
     assert (case.decision, found.failed) == (expected, expected is Decision.SLOWER)

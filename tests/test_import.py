@@ -110,9 +110,7 @@ with nvtx.annotate("outside"):
 
 
 @pytest.mark.nsys
-def test_a_report_is_exported_by_the_nsys_here(
-    tmp_path: Path, nsys_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_is_exported_by_nsys_here(tmp_path: Path, nsys_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nvtx")
     monkeypatch.setenv("PATH", os.defpath)
     report = tmp_path / "any.nsys-rep"
@@ -191,9 +189,7 @@ def shifted(folder: Path, by_ns: int) -> Path:
         (0, ("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end + 1",), {}),  # of the same nanosecond, yet another
     ],
 )
-def test_traces_that_are_not_on_one_clock(
-    by_ns: int, statements: tuple[str, ...], told: dict[str, Any], tmp_path: Path
-) -> None:
+def test_traces_not_on_one_clock(by_ns: int, statements: tuple[str, ...], told: dict[str, Any], tmp_path: Path) -> None:
     export = shifted(tmp_path / "second", by_ns)
     scrub(export)
     with contextlib.closing(sqlite3.connect(export)) as connection, connection:
@@ -377,9 +373,7 @@ def test_a_damaged_export_is_a_failed_run(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.fault("a profile of ncu without a section", "it is named, with the option that collects it")
-def test_a_section_that_ncu_did_not_collect_is_named(
-    fiprof: Fiprof, tmp_path: Path, left_out: str, asked: dict[str, str]
-) -> None:
+def test_a_section_not_collected_is_named(fiprof: Fiprof, tmp_path: Path, left_out: str, asked: dict[str, str]) -> None:
     names, *rows_ = csv.reader(io.StringIO((NCU / "full.raw.csv").read_text()))
     kept = [n for n, name in enumerate(names) if name == "gpu__time_duration.sum" or not re.search(left_out, name)]
     with (tmp_path / "part.csv").open("w") as part:
@@ -471,9 +465,7 @@ def test_a_database_that_is_more_than_its_file(left: str, line: str, link: bool,
 
 @pytest.mark.fault("a disk that holds the copy of an SQLite, and not what clearing it takes", "refused in one line")
 @pytest.mark.parametrize("times", [0, 1.5])
-def test_a_full_disk_is_seen_before_anything_is_copied(
-    times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_seen_before_a_copy(times: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = int(times * FIVE_KERNELS.stat().st_size)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(free, 0, free))
     assert "copies and clearing them take" in refused(tmp_path, FIVE_KERNELS).message

@@ -105,9 +105,7 @@ def test_one_case_that_fails_does_not_end_the_others(fiprof: Fiprof, tmp_path: P
         ("recompiles", "compiled again though the cache was full"),
     ],
 )
-def test_a_cold_call_that_is_none_is_told(
-    fiprof: Fiprof, tmp_path: Path, environment: Env, behaviour: str, warning: str
-) -> None:
+def test_calls_that_were_warm(fiprof: Fiprof, tmp_path: Path, environment: Env, behaviour: str, warning: str) -> None:
     found = measured(fiprof, tmp_path, {**environment, "FAKE_JIT": behaviour}, "--case", "rope")
     assert any(warning in text for text in found.warnings)
 

@@ -33,7 +33,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.keeping import HARMLESS
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
-from tests.conftest import Completed, begun, catches, fake_programs, run_fiprof, until
+from tests.conftest import Completed, Env, begun, catches, fake_programs, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, session_folder, without_samples
 from tests.test_study_resume import STUDY
@@ -236,9 +236,7 @@ def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal
     return Kill(moment_s, process.returncode, stdout, stderr, orphans)
 
 
-def check(
-    kill: Kill, number: signal.Signals, again: Completed, before: dict[str, str], folder: Path, env: dict[str, str]
-) -> None:
+def check(kill: Kill, number: signal.Signals, again: Completed, before: Env, folder: Path, env: Env) -> None:
     hard = number == signal.SIGKILL
     ended_by_itself = (0, 1) if env["FIPROF_NSYS"].endswith("bin/nsys") else (0,)
     assert kill.status in (*ended_by_itself, -number if hard else 128 + number)

@@ -107,9 +107,7 @@ UNCOUNTED_FP64 = {f"{each}_thread_insts": None for each in ("dadd", "dmul", "dfm
         ({"tensor_active_pct": 1.3}, ""),
     ],
 )
-def test_a_pipe_that_worked_and_was_not_counted_gets_no_other_roof(
-    tmp_path: Path, counted: dict[str, float | None], part: str
-) -> None:
+def test_a_pipe_that_was_not_counted_gets_no_roof(tmp_path: Path, counted: dict[str, float | None], part: str) -> None:
     """FP4 on a GPU of which ncu counted fp16 alone; a report without counters of tensor or fp64 operations."""
     launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0, **TENSOR, **counted}
     (row,) = rows("roofline", make_run(tmp_path / "run", launches=[launch], cases=[case(flops=0)]).path)

@@ -130,12 +130,10 @@ def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [20, 33, 40])
 def test_the_kinds_of_rows_are_told_apart_whatever_the_numbers_beside_them(bits: int) -> None:
     """Also where the product of the columns' ranges is beyond 32 and 62 bits."""
-    generator = np.random.default_rng(bits)
-    names = generator.integers(0, 700, 5000)
+    chance = np.random.default_rng(bits)
+    names = chance.integers(0, 700, 5000)
     table = pa.table({name: pa.array([f"{name}{value}" for value in names]) for name in ("kernel", "grid")})
-    added = {
-        name: generator.integers(0, 1 << bits, 5000) >> shift for name, shift in (("range", 3), ("rank", bits - 5))
-    }
+    added = {name: chance.integers(0, 1 << bits, 5000) >> shift for name, shift in (("range", 3), ("rank", bits - 5))}
     kinds, found = Kinds(), []
     for first in (0, 2500):
         piece = slice(first, first + 2500)

@@ -276,9 +276,7 @@ def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
         ("fiprof:warmup|fiprof:iter 1", None, None),
     ],
 )
-def test_a_launch_is_of_the_case_around_it(
-    tmp_path: Path, ranges: str, case: str | None, iteration: int | None
-) -> None:
+def test_a_launch_is_of_the_case_around(tmp_path: Path, ranges: str, case: str | None, iteration: int | None) -> None:
     stack = next(name for name in recorded()[0] if "Push/Pop" in name)
     cell = "  ".join(f'"{each}:none:none:RGB:0xff:REGISTERED:{each.partition(":")[2]}"' for each in ranges.split("|"))
     parse(text(replaced(stack, "", f"7  {cell}", '7  "fiprof:cut off')), tmp_path)

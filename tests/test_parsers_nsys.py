@@ -73,9 +73,7 @@ def test_every_kernel_is_where_plain_sql_says(export: Path) -> None:
     ],
     ids=["the program", "a child", "unknown", "two ranks"],
 )  # fmt: skip
-def test_whether_the_program_launches_alone(
-    statements: Sequence[str], source: Path, alone: bool, tmp_path: Path
-) -> None:
+def test_whether_a_program_launches_alone(statements: Sequence[str], source: Path, alone: bool, tmp_path: Path) -> None:
     """nsys keeps the output of the process that it started; which that is outlives the scrubbing of that output."""
     sqlite = altered(tmp_path, "CREATE TABLE ProcessStreams (globalPid INTEGER)", *statements, source=source)
     assert nsys.started_alone(sqlite) == alone

@@ -144,10 +144,7 @@ def test_torchs_history_comes_from_every_process(fiprof: Fiprof, fakes: Env, tmp
     (tmp_path / "site/sitecustomize.py").write_text("import sys\nif sys.orig_argv[1] == '-c': print('own')\n")
     events = [("segment_alloc", 2 << 20), ("alloc", 5000), ("alloc", 300), ("free_requested", 300)]
     trace = [{"action": action, "size": size, "addr": 4096, "time_us": 7, "frames": []} for action, size in events]
-    frames = [
-        {"name": "linear", "filename": str(torch / "f.py"), "line": 3},
-        {"name": "go", "filename": "/x/me.py", "line": 9},
-    ]
+    frames = [{"name": "f", "filename": f"{torch}/f.py", "line": 3}, {"name": "go", "filename": "/x/me.py", "line": 9}]
     trace[1]["frames"] = frames
     blocks = [{"state": "active_allocated", "size": size, "requested_size": size} for size in (5000, 700)]
     segment = {"device": 0, "total_size": 2 << 20, "segment_pool_id": (0, 1), "blocks": blocks}
@@ -274,9 +271,7 @@ def test_a_program_that_prints_much(fiprof: Fiprof, fakes: Env, tmp_path: Path) 
         ),
     ],
 )  # fmt: skip
-def test_programs_without_kernels(
-    fiprof: Fiprof, fakes: Env, tmp_path: Path, program: str, status: int, words: str
-) -> None:
+def test_without_kernels(fiprof: Fiprof, fakes: Env, tmp_path: Path, program: str, status: int, words: str) -> None:
     done = profile(fiprof, {**fakes, "FAKE_NSYS": "no-kernels"}, program)
     _, manifest = only_run(tmp_path)
     assert (done.returncode, manifest["status"]) == (status, "failed")

@@ -127,9 +127,7 @@ Also = Sequence[tuple[str, dict[str, int]]]
 
 
 class Job(Ranks):
-    def nccl(
-        self, rank: int, start: int, end: int, call: str = "ncclAllReduce", *, also: Also = (), **said: int
-    ) -> None:
+    def nccl(self, rank: int, start: int, end: int, call: str = "ncclAllReduce", also: Also = (), **said: int) -> None:
         """A kernel that NCCL launched: in a call, or for several in a group."""
         self.kernel(rank, start, end, f"ncclDevKernel_{call.removeprefix('nccl')}")
         for number, (name, values) in enumerate([(call, said), *also]):
@@ -173,7 +171,7 @@ def test_several_communicators_and_streams(tmp_path: Path) -> None:
     assert {(each["communicator"], who(each)) for each in found.collectives} == {
         (10, (0, 1)), (11, (2, 3)), (20, (0, 2)), (21, (1, 3)),
     }  # fmt: skip
-    assert {(each["communicator"], each["skew_us"]) for each in found.collectives} == {
+    assert {(row["communicator"], row["skew_us"]) for row in found.collectives} == {
         (10, 50),
         (11, 50),
         (20, 0),

@@ -26,11 +26,8 @@ class Trace:
         assert done.exit_code == 0
         self.words = done.stderr
         events: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-        names = {
-            (each["name"], each["pid"], each.get("tid")): each["args"].get("name")
-            for each in events
-            if each["ph"] == "M"
-        }
+        named = [each for each in events if each["ph"] == "M"]
+        names = {(each["name"], each["pid"], each.get("tid")): each["args"].get("name") for each in named}
         self.slices = [each for each in events if each["ph"] == "X"]
         self.flows = {phase: {each["id"]: each for each in events if each["ph"] == phase} for phase in "sf"}
         self.counters: dict[str, list[tuple[float, float]]] = defaultdict(list)

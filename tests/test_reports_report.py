@@ -92,7 +92,7 @@ def test_a_program_begins_with_its_story_and_every_step_is_in_its_picture() -> N
     text = made.markdown()
     assert text.index("## What happened") < text.index("### What surprised") < text.index("## What takes the time")
     steps, memory = made.data["pictures"]
-    told = json.loads(invoke("story", str(run.path), "--table", "steps", "--format", "json")[1])["rows"]
+    told = answer("story", run.path, "--table", "steps")["rows"]
     drawn = {group["name"]: group["xy"][1::2] for group in steps["groups"]}
     for name, lengths in drawn.items():
         assert lengths == pytest.approx([row["length_ms"] for row in told if row["what"] == name], abs=1e-4)
@@ -104,9 +104,8 @@ def test_a_program_begins_with_its_story_and_every_step_is_in_its_picture() -> N
 
 def test_without_counters_nothing_is_said_of_them_row_by_row() -> None:
     made = report([two_ranks()])
-    assert {row["limit"] for row in rows(made)} == {""} and made.markdown().count(
-        "no counters, occupancy and roofs"
-    ) == 1
+    assert {row["limit"] for row in rows(made)} == {""}
+    assert made.markdown().count("no counters, occupancy and roofs") == 1
 
 
 def test_the_source_of_a_launch_is_whole() -> None:
@@ -158,10 +157,8 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
     ]  # fmt: skip
     made = report([make_run(tmp_path / "run", launches=launches)])
     # The launch with the median duration stands for its kernel: of 4, 9, … 999 the hundredth.
-    assert [(row["name"], row["time"]["t"]) for row in rows(made)][:2] == [
-        ("K4", "5.50 µs (ncu)"),
-        ("K3", "4.50 µs (ncu)"),
-    ]
+    longest = [(row["name"], row["time"]["t"]) for row in rows(made)][:2]
+    assert longest == [("K4", "5.50 µs (ncu)"), ("K3", "4.50 µs (ncu)")]
     assert len(rows(made)) == 5 and len(made.markdown().splitlines()) < 400
     (failed,) = [row for row in table(made, "sure") if row[0] == "failed"]
     assert failed[1:] == [
@@ -201,9 +198,7 @@ def test_an_idle_row_and_its_gain_are_of_all_gpus() -> None:
 @pytest.mark.parametrize("name", ["single-purpose", "llama"])
 def test_a_time_of_a_kernel_says_whose_it_is_and_is_the_same_on_every_page(name: str) -> None:
     run = parsed(name) if name in RUNS else profiled(name)
-    answers = [
-        json.loads(invoke(each, str(run.path), "--format", "json")[1]) for each in ("show", "verdict", "roofline")
-    ]
+    answers = [answer(each, run.path) for each in ("show", "verdict", "roofline")]
     of = [{row["launch"]: (row["nsys_duration_us"], row["duration_us"]) for row in each["rows"]} for each in answers]
     assert of[1] == of[2] and all(of[0][launch] == times for launch, times in of[1].items())
     assert any(nsys for nsys, _ in of[1].values())

@@ -52,11 +52,8 @@ def env(place: Path) -> Env:
     """Stand-ins for two GPUs, which replay a recorded run, and a clock that stands."""
     cards = ",".join(f"GPU-{place}-{number}" for number in range(2))
     stands = {clock.VARIABLE: "2026-11-23T12:00:00+01:00", "XDG_CACHE_HOME": str(place / "cache")}
-    return {
-        **fake_programs(place, without_samples(RUNS["decode"], place / "run")),
-        **stands,
-        "CUDA_VISIBLE_DEVICES": cards,
-    }
+    programs = fake_programs(place, without_samples(RUNS["decode"], place / "run"))
+    return {**programs, **stands, "CUDA_VISIBLE_DEVICES": cards}
 
 
 @pytest.fixture

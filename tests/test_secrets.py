@@ -98,9 +98,7 @@ def test_the_log_of_a_killed_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, PYTHON_THREADS])
-def test_an_export_is_scrubbed_and_read_as_before(
-    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_is_scrubbed_and_read_as_ever(export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Environments of this process and of others, in tables, strings, a message and a range's name."""
     monkeypatch.setenv("HF_TOKEN", "SEKRET-1")
     block = "\\0".join(["HOME=/home/somebody", "THEIR_KEY=SEKRET-9"])

@@ -155,9 +155,7 @@ def test_a_run_that_seems_killed(name: str, fiprof: Fiprof, run: Path, tmp_path:
 @pytest.mark.parametrize(
     ("suffix", "compress"), [(".xz", lzma.compress), (".zst", lambda data: pa.compress(data, "zstd"))]
 )
-def test_what_is_unpacked_is_bounded(
-    suffix: str, compress: Callable[[bytes], bytes], fiprof: Fiprof, run: Path
-) -> None:
+def test_unpacking_is_bounded(suffix: str, compress: Callable[[bytes], bytes], fiprof: Fiprof, run: Path) -> None:
     """64 MiB of zeros in 10 kB: against what run.json records, and against what 10 kB can hold of a profiler's file."""
     (run / "ncu/raw.csv.xz").unlink()
     (run / f"ncu/raw.csv{suffix}").write_bytes(compress(bytes(1 << 26)))
@@ -223,11 +221,8 @@ def test_two_packs_at_once(run: Path) -> None:
 @pytest.mark.fault("an environment key `A;touch x;B` in run.json", "run.json is refused, with the field")
 def test_what_the_report_prints_for_a_shell(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     manifest = json.loads((run / "run.json").read_text())
-    action = manifest["actions"][0] = {
-        **manifest["actions"][0],
-        "step": "ncu",
-        "argv": ["printf", "%s", "a;b", "$(touch argument)"],
-    }
+    action = manifest["actions"][0]
+    action |= {"step": "ncu", "argv": ["printf", "%s", "a;b", "$(touch argument)"]}
     for key, said in (("A;touch key;B", "is no name of an environment variable"), ("A", "")):
         action["env"] = {key: "'; touch value; $(touch value)" + "x" * 200}
         (run / "run.json").write_text(json.dumps(manifest))
@@ -293,9 +288,7 @@ def test_git_runs_nothing_of_a_checkout(plant: str, tmp_path: Path) -> None:
 
 @pytest.mark.fault("json.py and torch.py where fiprof is started", "none of them runs")
 @pytest.mark.parametrize("command", [["env"], ["collect", "--kernel", "rmsnorm"]])
-def test_code_in_the_current_folder_does_not_run(
-    command: list[str], fiprof: Fiprof, tmp_path: Path, recorded: Path
-) -> None:
+def test_code_in_the_folder_does_not_run(command: list[str], fiprof: Fiprof, tmp_path: Path, recorded: Path) -> None:
     ran = tmp_path / "ran"
     for name in ("json", "torch", "click", "nvtx", "msgspec", "argparse", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\nraise ImportError\n")

@@ -110,10 +110,8 @@ def test_a_folder_of_something_else_is_refused(faked: Fiprof, tmp_path: Path) ->
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").touch()
     done = faked("study", "flashinfer", "--out", "mine")
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        2,
-        "fiprof: mine holds something else: it has no study.json",
-    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("fiprof: mine holds something else: it has no study.json\n")
     assert json.dumps(sorted(path.name for path in (tmp_path / "mine").iterdir())) == '[".lock", "thesis.tex"]'
 
 
@@ -227,11 +225,8 @@ def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) ->
     assert 'ass backend="fa3"' in advice(study, FA3)
     assert {item.title for item in packs.joined("study_sections", study) if item.absent} == {"Split-K's merge"}
     absences = {item.claim.name: item.absence.kind for item in claims.results(study) if item.absence}
-    assert absences == {
-        "prefill-compute-bound": "verdict",
-        "decode-memory-bound": "verdict",
-        "fusing-saves-traffic": "dram_bytes",
-    }
+    verdicts = dict.fromkeys(("prefill-compute-bound", "decode-memory-bound"), "verdict")
+    assert absences == {**verdicts, "fusing-saves-traffic": "dram_bytes"}
     made = pages(study)
     assert "growth along batch" in made["analysis"] and "no grid, no counters" in made["analysis"]
     assert "ncu gave no verdict of any of these cases" in made["final-report"]
@@ -263,11 +258,8 @@ def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tm
 
 
 def test_a_users_own_workload_has_its_sections(tmp_path: Path) -> None:
-    cases = [
-        fixture.make_case("mine", {"size": size, "fast": fast}, 10.0 * size)
-        for size in (1, 2, 4, 8)
-        for fast in (False, True)
-    ]
+    params = [{"size": size, "fast": fast} for size in (1, 2, 4, 8) for fast in (False, True)]
+    cases = [fixture.make_case("mine", each, 10.0 * each["size"]) for each in params]
     made = pages(load(fixture.write_study(tmp_path / "study", {"mine": cases})))
     assert "### mine: parameters, and what each did" in made["kernel-dev-guide"]
     assert "### mine: growth along size" in made["analysis"] and "```vega-lite mine: time" in made["analysis"]

@@ -95,9 +95,7 @@ def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: Env, tmp_
     assert (folder / "reports/INDEX.html").stat().st_size > 0
 
 
-def test_cases_that_fail_or_take_their_process_with_them_do_not_lose_their_batch(
-    fiprof: Fiprof, study: Env, tmp_path: Path
-) -> None:
+def test_cases_that_fail_or_end_their_process_lose_no_batch(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     """All cases of one batch fail, and of the other one ends its process: it stays failed."""
     env = {**study, "FAKE_FAILS": "batch=32,", "FAKE_DIES": f"batch=8,{TENSOR}"}
     done = fiprof("study", "small.toml", "--no-documents", env=env, status=0)
@@ -115,9 +113,7 @@ def test_cases_that_fail_or_take_their_process_with_them_do_not_lose_their_batch
     assert measured(folder) == before
 
 
-def test_what_is_no_cases_fault_ends_the_study_and_keeps_what_was_measured(
-    fiprof: Fiprof, study: Env, tmp_path: Path
-) -> None:
+def test_what_is_no_cases_fault_ends_the_study_and_keeps_the_rest(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     folder = tmp_path / "artifacts/study-small"
     for failure, message in (
         ("permission", "fiprof: ncu may not read the GPU's counters"),

@@ -14,7 +14,7 @@ from fiprof.model.run import Run
 from fiprof.model.spans import union_by
 from fiprof.parsers import nsys
 from tests.nsys_exports import altered
-from tests.recorded_runs import invoke, rows
+from tests.recorded_runs import answer, invoke, rows
 from tests.reports_fixture import add, execution, make_run, record_run, recorded_cases, write_manifest
 
 MINE = "mine[rows=8]"
@@ -95,9 +95,7 @@ def test_damaged_samples(tmp_path: Path) -> None:
 
 
 def warnings(run: Run, *words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(invoke("timeline", str(run.path), *words, "--format", "json")[1])[
-        "warnings"
-    ]
+    found: list[dict[str, Any]] = answer("timeline", run.path, *words)["warnings"]
     return found
 
 

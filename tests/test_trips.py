@@ -46,9 +46,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
         ("compare latest:batch=32 latest:batch=32", "A: 20261121-120959-all, batch=32"),
     ],
 )
-def test_latest_is_the_newest_complete_run_that_the_command_reads(
-    words: str, name: str, archive: Path, fiprof: Fiprof
-) -> None:
+def test_latest_is_the_newest_run_that_the_command_reads(words: str, name: str, archive: Path, fiprof: Fiprof) -> None:
     done = fiprof(*words.split(), "--artifacts", str(archive))
     assert (done.returncode, name in done.stdout + done.stderr) == (0, True), done.stderr
 
@@ -65,12 +63,8 @@ class Layer(nn.Module): ...
 
 @pytest.mark.fault("a workload's file imports what is lacking here, or has no cost", "it is collected all the same")
 def test_kernels_of_ones_own(faked: Fiprof, tmp_path: Path) -> None:
-    texts = {
-        "whole": KERNEL,
-        "costless": KERNEL[:COST],
-        "lacks": LACKING + KERNEL,
-        "imports": "import beside\n" + KERNEL,
-    }
+    texts = {"whole": KERNEL, "costless": KERNEL[:COST], "lacks": LACKING + KERNEL}
+    texts["imports"] = "import beside\n" + KERNEL
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text.replace('"softmax"', f'"{name}"'))
     (tmp_path / "beside.py").write_text("import torch.lacking")

@@ -234,9 +234,7 @@ def test_every_constituent_of_ncus_throughput_has_a_part(model: str) -> None:
         ("stall", {"l1_data_pct": 70, "shared_data_pct": 70}, 30, 70),
     ],
 )  # fmt: skip
-def test_a_limit_gives_way_to_another_by_way_of_the_pair(
-    column: str, row: dict[str, float], least: int, most: int
-) -> None:
+def test_a_limit_gives_way_by_way_of_the_pair(column: str, row: dict[str, float], least: int, most: int) -> None:
     before: Verdict | None = None
     most_saved = 0.0
     for half in range(2 * least, 2 * most + 1):
@@ -291,9 +289,7 @@ PERCENTS = st.fixed_dictionaries(
 
 
 @given(row=st.one_of(ROWS, PERCENTS), waiting=st.one_of(st.none(), st.floats(0, 100)), excess=st.floats(0.5, 3))
-def test_any_launch_has_a_verdict_whose_evidence_holds(
-    row: dict[str, float | None], waiting: float | None, excess: float
-) -> None:
+def test_any_launch_has_a_true_verdict(row: dict[str, float | None], waiting: float | None, excess: float) -> None:
     found = judge(row, waiting=None if waiting is None else waits(waiting))
     values = {column: number(row, column) for column in COLUMNS}
     assert all(item.value == values.get(item.quantity.key, item.value) for item in found.evidence)
@@ -430,7 +426,5 @@ def test_a_wait_is_answered_by_what_is_waited_for(lines: Sequence[str], reason: 
         (MMA, ("HMMA.16816.F32 R4, R8, R12, R4", "LDGSTS.E.128 [R1], desc[UR4][R2.64]"), "copy_by_tma"),
     ],
 )
-def test_nothing_is_advised_that_the_kernel_does_or_that_its_gpu_cannot(
-    row: dict[str, Any], lines: Sequence[str], never: str
-) -> None:
+def test_nothing_is_advised_that_is_done_or_cannot_be(row: dict[str, Any], lines: Sequence[str], never: str) -> None:
     assert never not in {step.id for step in advice_for(row, *lines)}

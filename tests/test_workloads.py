@@ -151,9 +151,7 @@ def wrapper(info: object, *numbers: int) -> SimpleNamespace:
           "most_work_items_of_a_block": 5, "same_schedule_for_all_heads": False}),
     ],
 )  # fmt: skip
-def test_what_flashinfer_planned(
-    info: list[int], buffer: tuple[int, ...], multiprocessors: int, facts: dict[str, object]
-) -> None:
+def test_what_was_planned(info: list[int], buffer: tuple[int, ...], multiprocessors: int, facts: object) -> None:
     assert plan_facts(wrapper(info, *buffer), multiprocessors=multiprocessors) == facts
 
 
@@ -165,10 +163,8 @@ def test_a_version_that_plans_otherwise_tells_nothing(info: object) -> None:
 
 def test_the_two_operations_have_the_fused_kernels_reference() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: references are not checked")
-    workloads = [
-        parse_case(f"{name}[rows=3,hidden=64]").build(device="cpu")
-        for name in ("fused_add_rmsnorm", "add_then_rmsnorm")
-    ]
+    names = ("fused_add_rmsnorm", "add_then_rmsnorm")
+    workloads = [parse_case(f"{name}[rows=3,hidden=64]").build(device="cpu") for name in names]
     fused, apart = (list(workload.reference() or []) for workload in workloads)
     assert len(fused) == 2
     assert all(torch.equal(one, other) for one, other in zip(fused, apart, strict=True))
