@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partialmethod
 from pathlib import Path
@@ -24,6 +23,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.manifest import DIGEST, FILE_NAME
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.selection import sums_by_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,10 +79,8 @@ def make_digest(folder: Path) -> None:
         shown = f"{row['kernel']} ({row['detail']})" if row["detail"] else row["kernel"]
         numbers = {key: row[key] for key in ("count", "total_ns", "median_us", "p90_us")}
         add("kernel", row["device"], shown, row["kernel_full"], **numbers)
-    idle: dict[Any, int] = defaultdict(int)
-    for row in found.idle:
-        idle[row["device"], str(row["cause"]), row["call"]] += row["total_ns"]
-    for (device, cause, call), ns in idle.items():
+    idle = (((row["device"], str(row["cause"]), row["call"]), row["total_ns"]) for row in found.idle)
+    for (device, cause, call), ns in sums_by_key(idle).items():
         add("idle", device, cause, call, total_ns=ns)
     for each in found.activities:
         add("rank", each.device, "kernels", None, total_ns=each.kernels_ns)

@@ -22,7 +22,7 @@ from fiprof.model.json_file import in_words
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Selection, sums_by_key
 from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, peak_of, work_share
 
 TOLERANCE_POINTS = 5.0
@@ -366,9 +366,7 @@ def _notes(rows: Sequence[Row], family: Family, mix: Mapping[str, float]) -> Ite
 
 def _standing(launches: Sequence[Launch]) -> Launch:
     """The launch that stands for a case: of the kernel that took most time in all, that of median duration."""
-    total: dict[str, float] = defaultdict(float)
-    for each in launches:
-        total[each.kernel] += each.duration_us or 0.0
+    total = sums_by_key((each.kernel, each.duration_us or 0.0) for each in launches)
     longest = max(total, key=total.__getitem__)
     same = [each for each in launches if each.kernel == longest]
     middle = median_low([each.duration_us or 0.0 for each in same])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from fiprof.model.arrays import Floats, Ints, Kinds, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, covered, side_by_side, split, union
 
 
@@ -56,15 +57,9 @@ ON_ITS_WAY_NS = 5_000
 OWN_WORK_NS = 200_000
 """Host work of so long is more than PyTorch's between two calls: 99 % of that is below 91 µs (the same)."""
 RANK, DEVICE = Column("rank", "rank"), Column("device", "GPU")
-IDLE = (
-    RANK,
-    DEVICE,
-    Column("cause", "cause"),
-    Column("call", "call"),
-    Column("range", "range", narrow=Narrow.BELOW),
-    Column("total_ms", "time", "ms", ",.3f"),
-    Column("share", "share", spec=".1%"),
-)
+BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
+TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
+IDLE = (RANK, DEVICE, Column("cause", "cause"), Column("call", "call"), BY_RANGE, TOTAL, SHARE)
 
 
 class Why(NamedTuple):
@@ -120,9 +115,7 @@ def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
     """
     rows = []
     for part in parts(run, within_steady=within_steady).values():
-        sums: dict[tuple[Cause, str | None, str | None], int] = defaultdict(int)
-        for why, ns in part.causes.items():
-            sums[why[:3]] += ns
+        sums = sums_by_key((why[:3], ns) for why, ns in part.causes.items())
         rows += [
             {
                 "rank": part.rank, "device": part.device, "cause": cause, "call": call,

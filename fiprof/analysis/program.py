@@ -3,7 +3,7 @@ about it, and the most that this saves of the program. It is about the steady pa
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from fiprof.model.arrays import PIECE_ROWS, Ints
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
+from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import NOTHING, split
 
 LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncBySymbol")
@@ -251,9 +252,7 @@ class _Gpu:
 
     def of_idle_and_copies(self) -> None:
         """Why it had nothing to run, or nothing but copies."""
-        of_call: dict[str | None, int] = defaultdict(int)
-        for why, ns in self.part.causes.items():
-            of_call[why.call] += ns
+        of_call = sums_by_key((why.call, ns) for why, ns in self.part.causes.items())
         sums: dict[tuple[Waste, str | None], dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
         for why, ns in self.part.causes.items():
             cause, name = self._waste(why, of_call[why.call] / self.window_ns)
@@ -525,9 +524,7 @@ class _Gpu:
         if self.at.by is By.WHOLE:
             return None
         other = outside(self.run)[self.part.device]
-        sums: dict[Waste, int] = defaultdict(int)
-        for why, ns in other.causes.items():
-            sums[self._waste(why, 0.0)[0]] += ns
+        sums = sums_by_key((self._waste(why, 0.0)[0], ns) for why, ns in other.causes.items())
         sums[Waste.KERNEL], sums[Waste.COPIES] = other.kernels_ns, other.only_copies_ns
         if (total := other.window_ns) < LEAST_OUTSIDE_NS:
             return None
@@ -583,15 +580,9 @@ class _Gpu:
 
 def folded(ranges: Mapping[str | None, int]) -> dict[str | None, int]:
     """ns by range, ranges whose names differ in numbers alone as one."""
-    names: dict[str, set[str]] = defaultdict(set)
-    for path in ranges:
-        if path is not None:
-            names[re.sub(r"\d+", "*", path)].add(path)
-    sums: dict[str | None, int] = defaultdict(int)
-    for path, ns in ranges.items():
-        alike = re.sub(r"\d+", "*", path or "")
-        sums[path if path is None or len(names[alike]) == 1 else alike] += ns
-    return dict(sums)
+    alike = {path: path and re.sub(r"\d+", "*", path) for path in ranges}
+    count = Counter(alike.values())
+    return sums_by_key((path if count[alike[path]] == 1 else alike[path], ns) for path, ns in ranges.items())
 
 
 def where(ranges: Mapping[str | None, int]) -> str | None:

@@ -162,10 +162,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         start_ns, end_ns = max(turns[group], key=lambda turn: turn[1] - turn[0])
         phases.append(
             CasePhase(
-                phase=first["phase"],
-                label=first["label"],
-                rank=first["rank"],
-                device=first["device"],
+                **{name: first[name] for name in ("phase", "label", "rank", "device")},
                 several_devices=len({kind["device"] for kind in kinds}) > 1,
                 start_us=start_ns / 1e3,
                 end_us=end_ns / 1e3,

@@ -12,7 +12,7 @@ import numpy as np
 from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.copies import copies
 from fiprof.analysis.frames import Column, Narrow, Row
-from fiprof.analysis.idle import DEVICE, RANK, Activity, idle, parts
+from fiprof.analysis.idle import BY_RANGE, DEVICE, RANK, SHARE, TOTAL, Activity, idle, parts
 from fiprof.analysis.program import Program, program
 from fiprof.analysis.steady import steady
 from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, stand_ins
@@ -23,6 +23,7 @@ from fiprof.model.arrays import Ints, Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run, shape
+from fiprof.model.selection import by_key, sums_by_key
 from fiprof.model.spans import NOTHING
 from fiprof.text import functor
 
@@ -36,13 +37,10 @@ class Spent(Worded):
     IDLE = "idle", "idle"
 
 
-BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
-TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
 KERNELS = (
     RANK,
     DEVICE,
-    Column("kernel"),
-    Column("kernel_full"),
+    *map(Column, ("kernel", "kernel_full")),
     BY_RANGE,
     Column("count", "x", spec=",d"),
     TOTAL,
@@ -220,13 +218,8 @@ def _groups(
 
 def _by(rows: Sequence[Row], *keys: str) -> list[tuple[Row, list[Row]]]:
     """The rows by what is the same in them, those with most time first, and what each have in common."""
-    found: dict[Any, list[Row]] = defaultdict(list)
-    of_place: dict[Any, int] = defaultdict(int)
-    for row in rows:
-        found[tuple(row[key] for key in keys)].append(row)
-        of_place[row["place"]] += row["ns"]
-    made = []
-    for group in found.values():
+    of_place, made = sums_by_key((row["place"], row["ns"]) for row in rows), []
+    for group in by_key((tuple(row[key] for key in keys), row) for row in rows).values():
         (rank, device), total = group[0]["place"], sum(row["ns"] for row in group)
         share = total / max(of_place[rank, device], 1)
         common = {"rank": rank, "device": device, "count": sum(row["count"] for row in group), "share": share}
@@ -236,9 +229,7 @@ def _by(rows: Sequence[Row], *keys: str) -> list[tuple[Row, list[Row]]]:
 
 def _kernel(rows: Sequence[Row], by_range: bool, _: int, p10: float, median: float, p90: float) -> Row:
     """What a kernel's row has of its own. p10, median, p90: of its durations, ns."""
-    time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
-    for row in rows:
-        time[row["bound"]] += row["ns"]
+    time: dict[tuple[Kind, Part | None] | None, int] = sums_by_key((row["bound"], row["ns"]) for row in rows)
     total, unknown = sum(time.values()), time.pop(None, 0)
     best = max(time, key=time.__getitem__) if time else None
     full = rows[0]["kernel_full"] or rows[0]["kernel"] or ""

@@ -30,6 +30,7 @@ from fiprof.model.quantities import (
 )
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Launch, Run, once
+from fiprof.model.selection import by_key
 from fiprof.model.spans import side_by_side, split, union_by, within
 from fiprof.model.times import Times, measured, summarize
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
@@ -51,9 +52,7 @@ def busy_times(run: Run) -> dict[str, Times]:
             parts.append((of, numbers(work["start_ns"]), numbers(work["end_ns"])))
     of, starts, ends = union_by(*map(np.concatenate, zip(*parts, strict=True)))
     working_ns = np.bincount(of, ends - starts, len(kinds.numbers)).tolist()  # exact below 2^53 ns
-    by_rank: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for (case, rank, _), ns in zip(kinds.numbers, working_ns, strict=True):
-        by_rank[case, rank].append(ns / 1e3)
+    by_rank = by_key(((case, rank), ns / 1e3) for (case, rank, _), ns in zip(kinds.numbers, working_ns, strict=True))
     # Of ranks, GPUs work side by side: the slowest one's time is the iteration's.
     found: dict[str, Times] = {}
     for (case, _), working_us in by_rank.items():

@@ -29,7 +29,7 @@ from fiprof.model.manifest import (
     run_warning,
 )
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
-from fiprof.model.selection import Labels, Selection, Weights
+from fiprof.model.selection import Labels, Selection, Weights, by_key
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, measured, summarize, trace_times
@@ -316,10 +316,7 @@ class Run:
 
     @functools.cached_property
     def _launches_of(self) -> dict[str | None, list[Launch]]:
-        found: dict[str | None, list[Launch]] = defaultdict(list)
-        for launch in self.launches:
-            found[launch.case].append(launch)
-        return dict(found)
+        return by_key((launch.case, launch) for launch in self.launches)
 
     def launches_of(self, case: str | None) -> list[Launch]:
         return self._launches_of.get(case, [])
@@ -376,9 +373,8 @@ class Run:
         launches lacks the quantity or belongs to no iteration.
         """
         traced = self.trace.cases.get(case) if self.imported else None
-        totals: dict[int | None, list[float | None]] = defaultdict(list)
-        for launch in () if self.of_program else self.launches_of(case):
-            totals[launch.iteration].append(quantity(launch))
+        launches = () if self.of_program else self.launches_of(case)
+        totals = by_key((launch.iteration, quantity(launch)) for launch in launches)
         if not totals or None in totals or any(value is None for values in totals.values() for value in values):
             return None
         if traced and any(len(values) < traced.executions for values in totals.values()):

@@ -32,15 +32,17 @@ def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     return dict(found)
 
 
+def sums_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
+    """Key -> the sum of what comes with it."""
+    return {key: sum(each) for key, each in by_key(pairs).items()}
+
+
 class Labels:
     """The labels of a run's cases; a case that the manifest does not know keeps its id."""
 
     def __init__(self, cases: Sequence[CaseEntry]) -> None:
-        workloads: dict[str, list[CaseEntry]] = defaultdict(list)
-        for case in cases:
-            workloads[case.id.partition("[")[0]].append(case)
         self._labels = {}
-        for name, group in workloads.items():
+        for name, group in by_key((case.id.partition("[")[0], case) for case in cases).items():
             names = dict.fromkeys(key for case in group for key in case.params)
             differing = [key for key in names if len({written(case.id).get(key, "") for case in group}) > 1]
             for case in group:
@@ -90,6 +92,7 @@ class HasNames(Protocol):
 
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", int, float)
 T = TypeVar("T")
 U = TypeVar("U")
 N = TypeVar("N", bound=HasNames)
@@ -156,14 +159,12 @@ def alike(
     parts: list[Alike[N]] = []
     for group in found.values():
         part, low = 0, 0.0
-        split: dict[int, list[tuple[N, float, float]]] = defaultdict(list)
         part_of: dict[float, int] = {}
         for us in sorted({us for _, us, _ in group}):
             if us > low * wide:
                 part, low = part + 1, us
             part_of[us] = part
-        for each in group:
-            split[part_of[each[1]]].append(each)
+        split = by_key((part_of[each[1]], each) for each in group)
         parts += (Alike(*zip(*each, strict=True)) for each in split.values())
     return parts
 

@@ -7,7 +7,7 @@ from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.finding import TracedNumber, TracedText, say
 from fiprof.model.quantities import DURATION, QUANTITIES
 from fiprof.model.selection import NO_CASE, Alike
-from fiprof.reports.view import Column, Narrow, Value, View, view_of
+from fiprof.reports.view import Column, Narrow, Value, View, left_out, view_of
 from fiprof.text import escape_control
 
 T = TypeVar("T")
@@ -85,15 +85,11 @@ def _time_range(of: Alike[T]) -> str | None:
 def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alike[T]], tuple[TracedText, ...]]:
     """At most so many groups of launches, and the sentence about the rest; all of them where most is None."""
     rest = groups[most:] if most is not None else ()
-    if not rest:
-        return groups, ()
     share = sum(each.total_us for each in rest) / (sum(each.total_us for each in groups) or 1.0)
-    said = say(
-        "{count:launch|launches} left out, {share:.1%} of the time: --top N, --launch, --kernel or --all shows them.",
-        count=sum(each.count for each in rest),
-        share=share,
+    words = (
+        "{count:launch|launches} left out, {share:.1%} of the time: --top N, --launch, --kernel or --all shows them."
     )
-    return groups[:most], (said,)
+    return groups[:most], left_out(words, sum(each.count for each in rest), share=share)
 
 
 def change_words(a: TracedNumber, b: TracedNumber) -> str:

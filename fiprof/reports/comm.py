@@ -7,7 +7,7 @@ from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, doing_words
 from fiprof.analysis.frames import Row
 from fiprof.model.finding import say, worded
 from fiprof.reports.timeline_text import axis, bytes_words, time_words
-from fiprof.reports.view import Column, Document, Narrow, View, view_of
+from fiprof.reports.view import Column, Document, Narrow, View, left_out, view_of
 
 By = Literal["collective", "rank", "cause"]
 MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3  # that people are shown: those that cost most
@@ -76,8 +76,8 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
         )
         for row in what.worst[:most]
     )  # fmt: skip
-    rest = len(what.collectives) - len(worst)
-    notes = (say("{count:collective|collectives} left out: --top N or --all shows them.", count=rest),) if rest else ()
+    words = "{count:collective|collectives} left out: --top N or --all shows them."
+    notes = left_out(words, len(what.collectives) - len(worst))
     yield View(_WORST, worst, title="Collectives with the longest waits", notes=notes)
     for chart in what.charts:
         yield _chart(chart, what)

@@ -21,7 +21,7 @@ from fiprof.model.finding import Finding, TracedNumber, say, worded
 from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.columns import change_words
-from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
+from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View, left_out
 
 MOST_CASES, MOST_KERNELS, MOST_ROWS = 12, 5, 8
 """Rows that people are shown: cases, kernels of a case, and of a program's tables."""
@@ -175,8 +175,7 @@ def _first(
     columns: Sequence[Column], rows: Sequence[tuple[Value, ...]], most: int | None, title: str, rest: str
 ) -> View:
     """A table's first rows, and how many more there are."""
-    left = len(rows) - len(rows[:most])
-    notes = (say(rest, count=left),) if left else ()
+    notes = left_out(rest, len(rows) - len(rows[:most]))
     return View(tuple(columns), tuple(rows[:most]), title=title, notes=notes)
 
 

@@ -1,10 +1,9 @@
 """``fiprof expected`` as tables: one a case for people, with the deviations below it; one flat table for programs."""
 
 from fiprof.analysis.expected import COLUMNS, TOLERANCE_POINTS, Expected, deviation_text
-from fiprof.model.finding import say
 from fiprof.reports import verdict_words
 from fiprof.reports.columns import heading
-from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.view import Column, Document, View, left_out, view_of
 
 SHOWN = (
     Column("what", "what", least=26),
@@ -47,7 +46,7 @@ def document(report: Expected, *, most: int | None = None) -> Document:
     if report.not_compared:
         title = "Said of other GPUs or shapes, not compared"
         shown.append(view_of(NOT_COMPARED, report.not_compared, title=title))
-    notes: list[str] = [say("{count:case|cases} left out: --all shows them.", count=hidden)] if hidden > 0 else []
+    notes: list[str] = [*left_out("{count:case|cases} left out: --all shows them.", hidden)]
     notes += [HOW_TO_READ] if report.cases else []
     for each in report.sources:
         about = f"{each.title}{each.reference and '; '}{each.reference}"

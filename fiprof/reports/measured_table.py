@@ -23,7 +23,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.selection import Labels, by_key
 from fiprof.reports import charts
 from fiprof.reports.timeline_text import time_words
-from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of
+from fiprof.reports.view import Chart, Column, Document, Narrow, View, left_out, view_of
 from fiprof.text import escape_control
 
 MOST_GRAVE, MOST_OTHERS = 100, 20
@@ -179,8 +179,7 @@ def gate_document(found: Gate, *, every: bool = False) -> Document:
     grave = found.of(Decision.FAILED, Decision.SLOWER, *DOUBTS)
     others = [case for case in found.cases if case not in grave]
     shown = [*found.cases] if every else [*grave[:MOST_GRAVE], *others[:MOST_OTHERS]]
-    left = len(found.cases) - len(shown)
-    notes = [say("{count:other case|other cases}: --all shows them.", count=left)] if left else []
+    notes = left_out("{count:other case|other cases}: --all shows them.", len(found.cases) - len(shown))
     note = "slower: beyond the noise, and by {limit:g}% or more. cannot tell: the noise leaves room for {limit:g}%. Of "
     note += "gates on unchanged code, at most {alarms:g} in 100 fail."
     return _document(

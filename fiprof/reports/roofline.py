@@ -20,7 +20,7 @@ from fiprof.model.finding import say, worded
 from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped
-from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
+from fiprof.reports.view import Column, Document, Narrow, Value, View, left_out, view_of
 from fiprof.text import wrap
 
 Rooflines = OfRun[LaunchRoofline, Mapping[str, Any]]
@@ -54,7 +54,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     """
     launches, cases = rooflines.launches, {case["case"]: case for case in rooflines.cases}
     rows = {item.launch: _row(item, cases.get(item.case or "", {})) for item in launches}
-    kept, left_out = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
+    kept, rest = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
 
     def value(item: LaunchRoofline, key: str) -> Value:
         found: Value = rows[item.launch][key]
@@ -64,12 +64,11 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
 
     by_l1 = any(group.shown.roof == Level.L1 for group in kept)
     columns = (*NAMES, *(column for column in LAUNCHES if by_l1 or column is not L1), Column("roof", "roof"))
-    notes = (*left_out, HOW_TIMED, *_roof_sentences(launches), *_remarks(launches))
+    notes = (*rest, HOW_TIMED, *_roof_sentences(launches), *_remarks(launches))
     shown = [grouped(columns, kept, value, title="Launches on the roofline, as counted", notes=notes)]
     if cases:
         of_cases = [{**case, "roof": case["roof"] or NOT_ENOUGH} for case in list(cases.values())[:most]]
-        rest = len(cases) - len(of_cases)
-        left = (say("{count:case|cases} left out: --all shows them.", count=rest),) if rest else ()
+        left = left_out("{count:case|cases} left out: --all shows them.", len(cases) - len(of_cases))
         title = "An iteration of each case by its cost model: the least work and bytes, over DRAM"
         shown.append(view_of(CASES, of_cases, title=title, notes=left))
 

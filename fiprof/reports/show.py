@@ -18,7 +18,7 @@ from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Run
 from fiprof.model.selection import Alike, alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped, measured
-from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
+from fiprof.reports.view import Column, Document, Narrow, Value, View, left_out, view_of
 
 MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
 RANK = (Column("rank", "rank"),)
@@ -221,10 +221,10 @@ def document(
         lambda item: item.rank,
         figures.weights,
     )
-    kept, left_out = bounded(longest_first(groups), most)
+    kept, more = bounded(longest_first(groups), most)
     profiled = [group for group in kept if group.shown.launch is not None]
-    cases, more = figures.cases[:most], figures.cases[len(figures.cases[:most]) :]
-    rest = (say("{count:case|cases} left out: --all shows them.", count=len(more)),) if more else ()
+    cases = figures.cases[:most]
+    rest = left_out("{count:case|cases} left out: --all shows them.", len(figures.cases) - len(cases))
     shown = []
     if overview and figures.cases:
         shown.append(case_times(run, cases, "Cases: time of an iteration", *rest))
@@ -247,7 +247,7 @@ def document(
         shown += tables(profiled) if section in wanted and profiled else ()
     options = tuple(f"--{section}" for section in SECTIONS if section not in wanted)
     hint = [say("More: {options}, or --all.", options=options)] if options and profiled and overview else []
-    return Document(data, tuple(shown), warnings=figures.warnings, notes=(*left_out, *hint))
+    return Document(data, tuple(shown), warnings=figures.warnings, notes=(*more, *hint))
 
 
 def _table(

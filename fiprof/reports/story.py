@@ -13,7 +13,7 @@ from fiprof.model.finding import finding, say, worded
 from fiprof.reports.show import planning
 from fiprof.reports.timeline_text import bytes_words
 from fiprof.reports.top import ABOVE, ranking
-from fiprof.reports.view import Document, View, view_of
+from fiprof.reports.view import Document, View, left_out, view_of
 from fiprof.text import escape_control, shorten
 
 MOST_ROWS, MOST_STEPS, MOST_REQUESTS = 20, 40, 6
@@ -47,8 +47,7 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
     if requests:
         late = sorted(requests, key=lambda row: -(row["ttft_ms"] or 0.0))[: most and MOST_REQUESTS]
         rows = [row for row in requests if row in late]
-        rest = len(requests) - len(rows)
-        notes = (say("{count:request|requests} more: --all", count=rest),) if rest else ()
+        notes = left_out("{count:request|requests} more: --all", len(requests) - len(rows))
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
         yield view_of(kept, rows, title="Requests", summary=found["served"], notes=notes)
     slow = found["causes"] or ("No step takes much longer than its neighbours.",)
@@ -80,11 +79,10 @@ def happened(what: Story, most: int | None = MOST_ROWS) -> View:
         for row in kept
     ]
     columns = [each for each in HAPPENED if any(row[each.key] not in (None, "", ()) for row in rows)]
-    notes = ["each: median, until host and GPU are done with it. GPU busy: with kernels launched in it. ◀: most time."]
-    if rest := [row["share"] for row in told if row not in kept]:
-        words = "{count:phase|phases} more, {share:.1%} of the time: --all"
-        notes.insert(0, say(words, count=len(rest), share=sum(rest)))
-    return view_of(columns, rows, title="Phases", notes=tuple(notes))
+    rest = [row["share"] for row in told if row not in kept]
+    more = left_out("{count:phase|phases} more, {share:.1%} of the time: --all", len(rest), share=sum(rest))
+    how = "each: median, until host and GPU are done with it. GPU busy: with kernels launched in it. ◀: most time."
+    return view_of(columns, rows, title="Phases", notes=(*more, how))
 
 
 def one_request(run: str, what: Story, asked: str) -> Document:
@@ -98,7 +96,7 @@ def one_request(run: str, what: Story, asked: str) -> Document:
         )
     begin, end = found["arrived_ms"] or found["admitted_ms"] or 0.0, found["ended_ms"]
     rows = [row for row in what.rows("steps") if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
-    notes = (say("{count:step|steps} more: --step N", count=len(rows) - MOST_STEPS),) if len(rows) > MOST_STEPS else ()
+    notes = left_out("{count:step|steps} more: --step N", len(rows) - MOST_STEPS)
     kept = [column for column in REQUESTS if found[column.key] is not None]
     shown = view_of(kept, [found], title=f"Request {asked}")
     return Document(view_of(REQUESTS, [found]), (shown, view_of(STEPS, rows[:MOST_STEPS], title="Steps", notes=notes)))
@@ -115,7 +113,9 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
             return float(max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"]))
 
         rows = sorted(sorted(rows, key=away)[:5], key=lambda row: row["at_ms"])
-    more, columns = len(rows) - MOST_STEPS, what.tables["steps"][0]
-    notes = (say("{count:step|steps} more: as CSV and JSON", count=more),) if more > 0 else ()
+    columns, notes = (
+        what.tables["steps"][0],
+        left_out("{count:step|steps} more: as CSV and JSON", len(rows) - MOST_STEPS),
+    )
     kept = [column for column in columns if not column.key.startswith(SAYS)]
     return Document(view_of(columns, rows), (view_of(kept, rows[:MOST_STEPS], title="Steps", notes=notes),))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
-from fiprof.analysis.idle import DEVICE, IDLE, OWN_WORK_NS, RANK, Activity
+from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity
 from fiprof.analysis.program import OF_GPU, RANKING, Program, Waste, saves_more
-from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, Spent, Top
+from fiprof.analysis.top import KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
 from fiprof.model.selection import by_key
 from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import copied, time_words
-from fiprof.reports.view import Column, Document, Narrow, View, view_of
+from fiprof.reports.view import Column, Document, Narrow, View, left_out, view_of
 from fiprof.text import shorten
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ MOST_ROWS = 10  # of the ranking, that people are shown
 
 def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     """A program's verdict: its answer, which part it is about, and all that takes time, what saves most first."""
-    left_out = 0 if most is None else len(what.rows[most:])
+    more = 0 if most is None else len(what.rows[most:])
     rows = []
     for row in what.rows[:most]:
         cause = ("" if row["cause"] in OF_GPU else "idle: ") + row["cause"].words
@@ -59,7 +59,7 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
         rows.append(short_range(row) | named | {"step": row["step"] and words.short_step(row["step"]), "cause": cause})
     told_apart = ("rank", "device", "range", "per_step", "estimate_pct")
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
-    notes = [finding("rest", "{count:row|rows} more: --all shows them", count=left_out)] if left_out else []
+    notes = [finding("rest", "{count:row|rows} more: --all shows them", count=more)] if more else []
     notes += [LAUNCHING] if any(row["cause"] is Waste.LAUNCHES for row in what.rows[:most]) else []
     notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
     columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))
@@ -118,9 +118,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         return view_of(needed, map(short_range, rows), **texts)
 
     def rest(rows: Sequence[Row], text: str, places: int, **values: Any) -> tuple[str, ...]:
-        left_out = rows[len(rows[:most]) :]
-        share = sum(row["share"] for row in left_out) / max(places, 1)
-        return (say(text, count=len(left_out), share=share, **values),) if left_out else ()
+        others = rows[len(rows[:most]) :]
+        return left_out(text, len(others), share=sum(row["share"] for row in others) / max(places, 1), **values)
 
     verdict = ranking(what.program, most and min(most, MOST_ROWS))
     notes = (*verdict.notes, _profiled(what.parts)) if profiled else verdict.notes
@@ -128,8 +127,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
     if what.idle:
         causes = what.idle if most is None else together(what.idle, ("rank", "device", "cause", "call"))
         others = "{count:other cause|other causes}, {share:.1%} of the GPU's time"
-        left_out = rest(causes, others, len(what.activities))
-        yield view(IDLE, causes[:most], title="Why the GPU was idle", notes=(*left_out, HOW_IDLE))
+        more = rest(causes, others, len(what.activities))
+        yield view(IDLE, causes[:most], title="Why the GPU was idle", notes=(*more, HOW_IDLE))
     if what.copies:
         yield copied(what.copies, places=len(what.activities) > 1, title=BY_COPIES)
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
@@ -148,8 +147,8 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         ranges = what.ranges if most is None else together(what.ranges, ("rank", "device"))
         counted = ("*: ranges that count on, as one; --all shows each",) if len(ranges) < len(what.ranges) else ()
         others = "{count:other range|other ranges}, {share:.1%} of the kernels' time"
-        left_out = rest(ranges, others, _places(what.ranges))
-        yield view(RANGES, ranges[:most], title=BY_RANGES, notes=(*left_out, *counted))
+        more = rest(ranges, others, _places(what.ranges))
+        yield view(RANGES, ranges[:most], title=BY_RANGES, notes=(*more, *counted))
 
 
 def _places(rows: Sequence[Row]) -> int:

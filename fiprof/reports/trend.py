@@ -14,7 +14,7 @@ from fiprof.model.selection import Labels
 from fiprof.reports import charts, colours
 from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
 from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when
-from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of
+from fiprof.reports.view import Chart, Column, Document, Narrow, View, left_out, view_of
 from fiprof.text import short_kernel
 
 SPARK_CELLS = 32
@@ -58,8 +58,7 @@ def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> 
     changes = [{**name, **row} for name, line in zip(named, found, strict=True) for row in _changes(line)]
     if changes:
         shown.append(view_of((*names, *_change_columns(value)), changes, title="Changes"))
-    left = len(found) - len(lines)
-    notes = (say("{count:line|lines} left out that changed less: --all shows them.", count=left),) if left else ()
+    notes = left_out("{count:line|lines} left out that changed less: --all shows them.", len(found) - len(lines))
     keys = (*RESULT_KEYS, "conditions", metric, "level", "change_ratio", "change_p")
     runs = [
         {**line.rows[place], "level": level.value, "change_ratio": ratio, "change_p": p}

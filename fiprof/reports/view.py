@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fiprof.analysis.frames import Column, Narrow
-from fiprof.model.finding import Finding, TracedNumber, worded
+from fiprof.model.finding import Finding, TracedNumber, TracedText, say, worded
 from fiprof.text import escape_control, figure
 
 __all__ = ["Chart", "Column", "Document", "Narrow", "View", "view_of"]
@@ -73,6 +73,11 @@ def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) 
         for item in objects
     )
     return View(tuple(columns), rows, **texts)
+
+
+def left_out(words: str, count: int, **values: Any) -> tuple[TracedText, ...]:
+    """The sentence about what people are not shown; none where that is nothing."""
+    return (say(words, count=count, **values),) if count > 0 else ()
 
 
 def warnings(what: View | Document) -> tuple[str, ...]:

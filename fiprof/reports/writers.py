@@ -202,14 +202,13 @@ def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_
 def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str], pen: _Pen) -> list[str]:
     """The lines of a row, as many as its cells have."""
     cells = [each.lines(text, last) for each, text, last in zip(columns, texts, lasts, strict=True)]
-    lines = []
-    for line in zip_longest(*cells):
-        parts = []
-        for each, part in zip(columns, line, strict=True):
-            shown = " " * each.width if part is None else part
-            parts.append(pen.style(shown, "cyan") if each.column.bar and part is not None else shown)
-        lines.append((" " * _GAP).join(parts).rstrip())
-    return lines
+
+    def shown(each: _Cells, part: str | None) -> str:
+        if part is None:
+            return " " * each.width
+        return pen.style(part, "cyan") if each.column.bar else part
+
+    return [(" " * _GAP).join(map(shown, columns, line)).rstrip() for line in zip_longest(*cells)]
 
 
 # Markdown
@@ -252,13 +251,10 @@ def view_blocks(view: View) -> list[str]:
     if view.rows and shown:
         heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
         rules = ["---:" if is_number(column, values) else "---" for column, values in shown]
-        cells = [
-            [
-                markdown_text(shorten(word(value, column.spec), LONGEST_PROSE if column.wrap else LONGEST_TEXT))
-                for value in values
-            ]
-            for column, values in shown
-        ]
+        cells = []
+        for column, values in shown:
+            most = LONGEST_PROSE if column.wrap else LONGEST_TEXT
+            cells.append([markdown_text(shorten(word(value, column.spec), most)) for value in values])
         rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
     return blocks + _said(view.notes)

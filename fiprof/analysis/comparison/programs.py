@@ -26,6 +26,7 @@ from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.finding import Finding, Worded, finding, say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
+from fiprof.model.selection import sums_by_key
 from fiprof.text import short_kernel
 
 MOST_EXPLAINED = 5  # kernels whose counters are compared: those that account for most of the change
@@ -243,10 +244,7 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
     if of.waits:
         parts.append((of.waits.us, "ranks wait for each other {ms:+,.1f} ms", {}))
     idle_us = of.parts[PartKind.IDLE].us
-    causes: dict[Any, float] = defaultdict(float)
-    for each in of.idle:
-        causes[each.item] += each.us
-    if causes:
+    if causes := sums_by_key((each.item, each.us) for each in of.idle):
         cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
         words = "idle GPUs {ms:+,.1f} ms, of it {cause} {cause_ms:+,.1f} ms"
         parts.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))

@@ -1,6 +1,5 @@
 """What binds each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run, once
-from fiprof.model.selection import EVERYTHING, Selection, alike, by_key
+from fiprof.model.selection import EVERYTHING, Selection, alike, by_key, sums_by_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,11 +208,9 @@ def _new(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Itera
     from fiprof.analysis.verdict import ncu_rules, steps
 
     failed_of = by_key((check.case if check.launch is None else check.launch, check) for check in failed)
-    longest_us: dict[str | None, float] = defaultdict(float)
-    times_us: dict[str | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for launch in run.launches:
-        longest_us[launch.case] = max(longest_us[launch.case], launch.duration_us or 0.0)
-        times_us[launch.case][launch.kernel] += launch.duration_us or 0.0
+    of_case = by_key((launch.case, (launch.kernel, launch.duration_us or 0.0)) for launch in run.launches)
+    longest_us = {case: max(us for _, us in timed) for case, timed in of_case.items()}
+    times_us = {case: sums_by_key(timed) for case, timed in of_case.items()}
     rules, code = ncu_rules.by_launch(run), instructions.by_launch(run)
     excess = {case.id: (excess_ops(run, case), excess_bytes(run, case)) for case in run.cases}
     floors = {case.id: floor(run, case.id) for case in run.cases}

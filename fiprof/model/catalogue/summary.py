@@ -18,7 +18,8 @@ from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.manifest import SUMMARY
 
 if TYPE_CHECKING:
-    from fiprof.model.run import Launch, Run
+    from fiprof.model.run import Run
+from fiprof.model.selection import by_key
 
 OF_CASES = (
     "case_plain_us", "case_plain_spread", "case_wall_us", "case_nsys_us", "case_nsys_spread", "case_ncu_us",
@@ -72,9 +73,7 @@ def summarize(run: Run) -> Summary:
     quantities = [each for key in OF_CASES if isinstance(each := KEYS[key], CaseQuantity)]
     found = [result(case, None, ((each.key, each.of(run, case)) for each in quantities)) for case in cases]
     # Kernels under ncu, each as its launch of median time, and those under nsys.
-    launches: dict[tuple[str | None, str], list[Launch]] = defaultdict(list)
-    for launch in run.launches:
-        launches[launch.case, launch.kernel].append(launch)
+    launches = by_key(((launch.case, launch.kernel), launch) for launch in run.launches)
     program = _program(run)
     for case, kernel in dict.fromkeys([*launches, *run.trace.kernels, *((None, kernel) for kernel in program)]):
         alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)

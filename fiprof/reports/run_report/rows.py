@@ -18,7 +18,7 @@ from fiprof.model.case_quantities import DRAM_FLOOR, kernel_median, kernel_sprea
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
-from fiprof.model.selection import NO_CASE, by_key
+from fiprof.model.selection import NO_CASE, by_key, sums_by_key
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import functor, kernel_identity, short_kernel, shorten
@@ -315,9 +315,7 @@ def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, 
 def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     """A program's kernels: all executions of one name in one row."""
     busy_ns = {each.device: each.kernels_ns for each in found.activities}
-    kernel_ns = Counter[int]()
-    for kernel in found.kernels:
-        kernel_ns[kernel["device"]] += kernel["total_ns"]
+    kernel_ns = sums_by_key((kernel["device"], kernel["total_ns"]) for kernel in found.kernels)
     alike = by_key(((kernel["kernel"], kernel["kernel_full"]), kernel) for kernel in found.kernels)
     launched = ((group.shown.kernel, group.shown.kernel_full, group) for group in measured.longest)
     groups = by_key((kernel_identity(kernel, full), group) for kernel, full, group in launched)
@@ -395,10 +393,8 @@ def _kind(item: dict[str, Any]) -> str:
 
 def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     """The wall time of all GPUs: idle by cause, then kernels by what limits them, collectives and copies."""
-    causes: Counter[str] = Counter()
-    for each in found.program.every:
-        if _kind(each) == "idle":
-            causes[f"idle: {worded(each['cause'])}"] += each["total_ns"]
+    idle = ((f"idle: {worded(each['cause'])}", each) for each in found.program.every if _kind(each) == "idle")
+    causes = Counter(sums_by_key((cause, each["total_ns"]) for cause, each in idle))
     for (cause, ns), grey in zip(causes.most_common(), itertools.cycle(IDLE_GREYS)):
         yield cause, ns / window_ns, grey
     parts: Counter[tuple[str, Any]] = Counter()
