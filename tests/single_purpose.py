@@ -2,17 +2,6 @@
 
 Each is a workload of ``fiprof collect --workload tests/single_purpose.py:NAME``; ``tests/collect_single_purpose.sh``
 collects them all. Nothing but torch is needed: tests/kernels/*.cu are compiled by NVRTC, which torch ships.
-
-matmul          fp16 8192 x 8192 x 8192 by cuBLAS: bound by the tensor cores
-device_copy     1 GiB from one buffer to another by a kernel: bound by DRAM
-l2_copy         8 MiB to another 8 MiB, over and over in one kernel, past L1: bound by L2
-l2_read         16 MiB read over and over in one kernel, past L1: bound by L2
-pointer_chase   four warps an SM, each on its own chain of dependent loads through 256 MiB: bound by latency
-one_block       one block that computes for long: 131 of 132 SMs have nothing to do, imbalanced
-uneven_blocks   every SM has the same number of blocks, one block has 64 times the work: imbalanced
-tiny_launches   a hundred kernels of about a microsecond an iteration: bound by the launches
-bank_conflicts  shared-memory loads whose 32 lanes hit one bank: bound by shared memory
-fma_chain       FP32 fused multiply-adds, eight independent ones a thread: bound by the FMA pipe
 """
 
 import functools

@@ -39,10 +39,8 @@ REASONS = {
         {"launch": 0, "reason": "selected", "warps_per_issue": 1.0, "samples": 20},
     ]
 }
-RATES = {
-    f"{inst}_thread_insts_per_cycle": 0.0
-    for inst in ["fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma"]
-}
+COUNTED = "fadd fmul ffma hadd hmul hfma dadd dmul dfma"
+RATES = {f"{each}_thread_insts_per_cycle": 0.0 for each in COUNTED.split()}
 CYCLE = {**RATES, "sm_cycles": 1.0}
 FLOPS, READS = {"cases": [case(flops=1000)]}, {"cases": [case(bytes_read=1000)]}
 L2 = {"cases": [case(bytes_written=400)], "environment": {"gpu": {"l2_bytes": 100}}}

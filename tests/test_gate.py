@@ -13,15 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import JUnitXml
 
-from fiprof.analysis.comparison.measured_result import (
-    Decision,
-    Gate,
-    GatedCase,
-    MeasuredComparison,
-    Side,
-    compared,
-    gate,
-)
+from fiprof.analysis.comparison import measured_result
+from fiprof.analysis.comparison.measured_result import Decision, Gate, GatedCase, MeasuredComparison, Side
 from fiprof.cli.commands import baseline as baseline_command
 from fiprof.errors import FiprofError
 from fiprof.model import baselines
@@ -128,11 +121,11 @@ def comparison(a: Times, b: Times) -> MeasuredComparison:
     """Of cases ``case0``, ``case1``, …: times of each process."""
     names = [(f"case{index}", f"case{index}") for index in range(len(a[0]))]
     sides = Side(f"git:{COMMIT}", COMMIT), Side("here")
-    return MeasuredComparison(*sides, compared(names, a, b), "ABBAABBAAB", 6, 0, True)
+    return MeasuredComparison(*sides, measured_result.compared(names, a, b), "ABBAABBAAB", 6, 0, True)
 
 
 def gated(a: Times, b: Times, *, limit: float = 3.0, strict: bool = False) -> Gate:
-    return gate("main", RUN, comparison(a, b), max_slowdown_pct=limit, strict=strict)
+    return measured_result.gate("main", RUN, comparison(a, b), max_slowdown_pct=limit, strict=strict)
 
 
 STEADY = ((100.0,), (100.1,), (99.9,), (100.05,), (99.95,))
@@ -180,7 +173,9 @@ def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
 def test_hostile_names_break_neither_junit_nor_annotations() -> None:
     ids = [f"{number}\n::error::%0A,:\x1b<&]]>" for number in range(12)]
     others = [GatedCase(each, Decision.GONE, reason=f"{each}\0") for each in ids]
-    found = gate("main", RUN, comparison(STEADY, STEADY), max_slowdown_pct=3.0, strict=False, others=others)
+    found = measured_result.gate(
+        "main", RUN, comparison(STEADY, STEADY), max_slowdown_pct=3.0, strict=False, others=others
+    )
     (suite,) = JUnitXml.fromstring(measured_table.junit(found))
     assert (suite.tests, suite.skipped) == (13, 12)
     commands = measured_table.github_lines(found)

@@ -98,9 +98,8 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_sections_of_show_stand_alone() -> None:
     printed = invoke("show", str(parsed("all").path), "--occupancy")[1]
-    titles = [
-        line for line in printed.splitlines() if line.startswith(("Cases", "Kernels", "Occupancy", "Limits", "Waves"))
-    ]
+    every = ("Cases", "Kernels", "Occupancy", "Limits", "Waves")
+    titles = [line for line in printed.splitlines() if line.startswith(every)]
     assert titles == ["Occupancy", "Limits of occupancy: blocks on a multiprocessor that each resource allows"]
 
 

@@ -504,15 +504,11 @@ def listing(kernel: str, samples: int, address: int = 4096) -> Rows:
     ]
 
 
-PREFILL, DECODE, MERGE = (
-    listing(kernel, samples)
-    for kernel, samples in (
-        ("void flashinfer::PrefillWithKVCacheKernel<1>(int)", 31694),
-        ("BatchDecodeWithPagedKVCacheKernel", 10281),
-        ("PersistentVariableLengthMergeStatesKernel", 436),
-    )
-)
-
+SAMPLED = {
+    "void flashinfer::PrefillWithKVCacheKernel<1>(int)": 31694, "BatchDecodeWithPagedKVCacheKernel": 10281,
+    "PersistentVariableLengthMergeStatesKernel": 436,
+}  # fmt: skip
+PREFILL, DECODE, MERGE = (listing(kernel, samples) for kernel, samples in SAMPLED.items())
 SOURCE = text([*PREFILL, *DECODE, *MERGE])
 
 RULE = details(["0", "f", "s", "", "r", "OPT", "m"])

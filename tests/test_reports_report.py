@@ -15,20 +15,11 @@ from fiprof.reports.report import Report, report
 from fiprof.reports.run_report import sections
 from fiprof.reports.run_report.ink import Code
 from fiprof.reports.run_report.sections import reproduce, shell
+from tests import reports_fixture
 from tests.conftest import ran
 from tests.raw_figures import RawRun
 from tests.recorded_runs import PROGRAMS, RUNS, answer, copied, invoke, parsed, profiled, two_ranks
-from tests.reports_fixture import (
-    SNAPSHOTS,
-    case,
-    ended,
-    execution,
-    make_run,
-    record_run,
-    recorded_cases,
-    snapshots,
-    write_manifest,
-)
+from tests.reports_fixture import case, ended, execution, make_run, record_run, recorded_cases, write_manifest
 
 
 def rows(made: Report, run: int = 0) -> list[dict[str, Any]]:
@@ -304,7 +295,9 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
 
 
 def test_documents_are_those_of_the_repository() -> None:
-    made = snapshots()
-    differ = [name for name, text in made.items() if text != (SNAPSHOTS / name).read_text(encoding="utf-8")]
+    made = reports_fixture.snapshots()
+    differ = [
+        name for name, text in made.items() if text != (reports_fixture.SNAPSHOTS / name).read_text(encoding="utf-8")
+    ]
     assert not differ, "python -m tests.reports_fixture writes them anew"
-    assert {path.name for path in SNAPSHOTS.iterdir()} == {*made, "baseline.jsonl"}
+    assert {path.name for path in reports_fixture.SNAPSHOTS.iterdir()} == {*made, "baseline.jsonl"}

@@ -5,7 +5,6 @@ A listing begins with ``$ fiprof …``. A line ``…`` stands for any lines: as 
 
 import re
 import shlex
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -63,11 +62,8 @@ def _recorded(name: str) -> Path:
 
 def main() -> None:
     for path in PAGES:
-        folder = Path(tempfile.mkdtemp())
-        try:
-            path.write_text(filled(path.read_text(encoding="utf-8"), folder), encoding="utf-8")
-        finally:
-            shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory() as folder:
+            path.write_text(filled(path.read_text(encoding="utf-8"), Path(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":
