@@ -103,10 +103,8 @@ class Traces:
     missing: tuple[str, ...]  # runs without a digest, of which none could be made, and why
 
     def asked(self, table: str, *by: str) -> pd.DataFrame:
-        """Time, share of the GPUs' time and medians of what KINDS has, or ``outliers``.
-
-        by: host, run, rank or gpu, to split it by; ranks stand by host and rank where nothing else is asked for.
-        """
+        """Time, share of the GPUs' time and medians of what KINDS has, or ``outliers``. by: host, run, rank or gpu, to
+        split it by; ranks stand by host and rank where nothing else is asked for."""
         if table == "outliers":
             return self.outliers()
         by = by or (("host", "rank") if table == "ranks" else ())
@@ -150,10 +148,7 @@ class Traces:
 
 def scan(where: str) -> Traces:
     """The digests of the runs in an archive, a folder, or a glob of run folders or archives, here or at a URL of
-    fsspec's. Of runs here without one it is made now.
-
-    Raises FiprofError (exit status 2) where there is no run.
-    """
+    fsspec's. Of runs here without one it is made now. Raises FiprofError (exit status 2) where there is no run."""
     system, path = files.remote(where) if "://" in where else (None, where)
     pick = system.glob if system else glob.glob
     folders = sorted(

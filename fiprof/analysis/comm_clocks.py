@@ -70,11 +70,8 @@ def line(times: Ints, values: Ints, weights: Floats | float = 1.0, *, degree: in
 
 
 def clock_of(file: int, first: tuple[Ints, Ints], other: tuple[Ints, Ints], around: tuple[int, int]) -> Clock:
-    """The clock of a trace by its symmetric collectives.
-
-    first, other: last start and first end of each collective among the ranks of the first trace, and of this one.
-    around: the times that the clock is for, ns.
-    """
+    """The clock of a trace by its symmetric collectives. first, other: last start and first end of each collective
+    among the ranks of the first trace, and of this one. around: the times that the clock is for, ns."""
     times, count = other[1], len(other[1])
     apart, low, high = first[1] - times, first[0] - times, first[1] - other[0]
     # Whoever is late ends late: each order says how far the clocks may be apart on one side.

@@ -49,9 +49,7 @@ class HostTimes(NamedTuple):
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each, without those that no sample tells of.
-
-        thread: as in ``thread_keys``.
-        """
+        thread: as in ``thread_keys``."""
         if thread not in self.threads:
             return {}
         _, starts, stops, labels = self.threads[thread].overlaps(begins, ends)
@@ -124,9 +122,7 @@ def host_times(run: Run) -> HostTimes:
 
 def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[list[HostWork], Ints]:
     """Each function of some samples once, with the line and the call that it was seen in most; and each row's number.
-
-    columns: of function, source and called the distinct values, None behind them, and each row's.
-    """
+    columns: of function, source and called the distinct values, None behind them, and each row's."""
     (names, name), (sources, source), (calls, call) = columns
     # The lines of a module do different things.
     module = np.array([text == "<module>" for text in names])[name]

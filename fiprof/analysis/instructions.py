@@ -186,9 +186,7 @@ class Listing:
 
     def hottest(self, reason: str | None = None) -> HotInstruction | None:
         """The instruction with most samples in cycles without an issue; all samples count where that is not known.
-
-        reason: only among those that have most of their samples in this stall reason. None without samples.
-        """
+        reason: only among those that have most of their samples in this stall reason. None without samples."""
         not_issued = self._counts("samples_not_issued")
         weights = not_issued if any(not_issued) else self.samples
         places = [
@@ -233,10 +231,8 @@ def by_launch(run: Run) -> Mapping[int, Listing]:
 
 
 def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator[tuple[int, Listing]]:
-    """Each launch of a table ``hotspots`` with its instructions, in the order of the addresses.
-
-    wanted: only these launches.
-    """
+    """Each launch of a table ``hotspots`` with its instructions, in the order of the addresses. wanted: only these
+    launches."""
     # No pa.array and no to_numpy: they import pandas.
     kept = table.filter(pc.is_valid(table["address"]))
     kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()

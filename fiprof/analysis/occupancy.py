@@ -124,10 +124,8 @@ def occupancy(row: Row) -> Occupancy:
 
 
 def register_limit(registers_per_thread: float, warps_per_block: int, registers_per_sm: float) -> int:
-    """Blocks that fit on a multiprocessor by registers.
-
-    A warp's registers lie in one partition, so each partition holds a whole number of warps.
-    """
+    """Blocks that fit on a multiprocessor by registers. A warp's registers lie in one partition, so each partition
+    holds a whole number of warps."""
     step = REGISTER_STEP * WARP_THREADS
     per_warp = math.ceil(registers_per_thread * WARP_THREADS / step) * step
     warps = int(registers_per_sm / PARTITIONS // per_warp) * PARTITIONS

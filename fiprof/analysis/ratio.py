@@ -75,10 +75,8 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Ratio:
-    """One number over another, with its interval.
-
-    Numbers that were counted once have none: low and high are the value then, and confidence is None.
-    """
+    """One number over another, with its interval. Numbers that were counted once have none: low and high are the value
+    then, and confidence is None."""
 
     value: float
     low: float

@@ -306,9 +306,7 @@ def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:
 
 def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, float]]:
     """Kind of work -> the lowest and highest roof of the launches, in operations a second, the highest roof first.
-
-    Those of tensor kinds and FP64 only where they are the main work of a launch.
-    """
+    Those of tensor kinds and FP64 only where they are the main work of a launch."""
     works = ((work, item.work) for item in launches for work in item.works)
     shown = (work for work, main in works if work.kind in ("fp32", "fp16") or work == main)
     roofs = by_key((work.kind, peak) for work in shown if (peak := work.peak_ops_per_second) is not None)

@@ -30,10 +30,8 @@ OWN_SHARE = 0.8  # of a sample's window: less than that, and the sample tells as
 
 class Samples:
     def __init__(self, series: dict[str, tuple[Floats, Floats]]) -> None:
-        """series: our key -> times in ns, in order, and values. Not empty, and no times are.
-
-        The attribute ``series`` has reads and writes together too, as ``dram``.
-        """
+        """series: our key -> times in ns, in order, and values. Not empty, and no times are. The attribute ``series``
+        has reads and writes together too, as ``dram``."""
         self.series = dict(series)
         self.times = next(iter(series.values()))[0]
         if "dram_read" in series and "dram_write" in series:

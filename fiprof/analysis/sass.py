@@ -237,10 +237,8 @@ class Code:
         return self._writer(place, SHORT) if reason == "short_scoreboard" else None
 
     def leads_to_load(self, place: int) -> bool:
-        """Whether what an instruction makes is an address of a load soon after it, or it is one itself.
-
-        Where it waits for a load, that is a chain: no load of it can be issued before the one ahead of it is there.
-        """
+        """Whether what an instruction makes is an address of a load soon after it, or it is one itself. Where it waits
+        for a load, that is a chain: no load of it can be issued before the one ahead of it is there."""
         made: frozenset[str] = frozenset()
         for line in self.lines[place : place + LOOK_AHEAD]:
             found = parse(line)

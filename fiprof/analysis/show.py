@@ -150,10 +150,7 @@ FIGURES: Mapping[str, Callable[[LaunchFigures], Any]] = {
 
 def show(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchFigures, CaseEntry]:
     """The figures of a run, as far as it has them; warnings: its status, what it lacks, and the checks that failed.
-
-    wanted: only these launches, and their cases.
-    Raises FiprofError where there is none of these.
-    """
+    wanted: only these launches, and their cases. Raises FiprofError where there is none of these."""
     kept = wanted.of(
         list(_figures(run, wanted)),
         run.manifest.name,

@@ -67,10 +67,8 @@ class LaunchStalls(OfLaunch):
 
 
 def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls, None]:
-    """The stall mix of each launch, in the order of the launches.
-
-    Raises FiprofError where the run has no stall reasons, or no launch is left.
-    """
+    """The stall mix of each launch, in the order of the launches. Raises FiprofError where the run has no stall
+    reasons, or no launch is left."""
     run.require_launches("warp stalls", there=bool(run.stall_reasons), section="WarpStateStats")
     failed = checks.failed(run)
     doubts, found = checks.by_launch(failed), []

@@ -46,11 +46,8 @@ def thread_keys(pids: Ints, tids: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Phases(Sequence[str]):
-    """The program's NVTX ranges: push/pop, of its own domains.
-
-    By label the names from the outermost to the innermost, joined by SEPARATOR; made when asked for: there may be
-    millions.
-    """
+    """The program's NVTX ranges: push/pop, of its own domains. By label the names from the outermost to the innermost,
+    joined by SEPARATOR; made when asked for: there may be millions."""
 
     outer: Ints  # each one's path without its innermost name; NOTHING for a path of one name
     name: Ints
@@ -350,10 +347,8 @@ class StandsFor:
 def stand_ins(
     times: Mapping[CaseShape, tuple[int, int]], profiled: Collection[CaseShape]
 ) -> dict[CaseShape, CaseShape]:
-    """Which profiled shape stands for each of a trace: itself, or of its kernel that with the nearest mean time.
-
-    times: count and ns of each shape of the trace. Beyond NEAR nothing stands for it.
-    """
+    """Which profiled shape stands for each of a trace: itself, or of its kernel that with the nearest mean time. times:
+    count and ns of each shape of the trace. Beyond NEAR nothing stands for it."""
     known = by_key(((each[0], each[1][0]), each) for each in profiled if each in times)
 
     def apart(one: CaseShape, other: CaseShape) -> float:

@@ -131,10 +131,8 @@ def _proposed(logs: np.ndarray, calm: np.ndarray) -> list[int]:
 
 
 def _steps(values: np.ndarray) -> np.ndarray:
-    """The step of the mean at each place between values around 0, in units of its noise where there is none.
-
-    values: the last axis is over the runs.
-    """
+    """The step of the mean at each place between values around 0, in units of its noise where there is none. values:
+    the last axis is over the runs."""
     count = values.shape[-1]
     before = np.arange(1, count)
     return np.abs(values.cumsum(axis=-1)[..., :-1]) / np.sqrt(before * (count - before))  # type: ignore[no-any-return]

@@ -147,10 +147,8 @@ SIDES = {"A": "#999900", "B": "#9841aa"}
 
 
 def contributions(items: Sequence[tuple[str, float, Mapping[str, str]]], unit: str) -> Spec:
-    """Bars to the right for what makes side B longer, to the left for what makes it shorter.
-
-    items: name and change of each part, and what else stands beside the mouse.
-    """
+    """Bars to the right for what makes side B longer, to the left for what makes it shorter. items: name and change of
+    each part, and what else stands beside the mouse."""
     rows, named = [], []
     for place, (name, change, sides) in enumerate(items):
         words = f"{change:+,.2f} {unit}"
@@ -170,10 +168,8 @@ def contributions(items: Sequence[tuple[str, float, Mapping[str, str]]], unit: s
 
 
 def intervals(cases: Sequence[tuple[str, ComparedCase]], same: float) -> Spec:
-    """A bar from low to high a case, a stroke at the change, a dot a process, in percent of side A.
-
-    cases: each with what it is called. same: percent within which B is the same, shaded.
-    """
+    """A bar from low to high a case, a stroke at the change, a dot a process, in percent of side A. cases: each with
+    what it is called. same: percent within which B is the same, shaded."""
     rows: Rows = []
     strokes: Rows = []
     dots: Rows = []
@@ -209,10 +205,8 @@ def intervals(cases: Sequence[tuple[str, ComparedCase]], same: float) -> Spec:
 
 
 def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
-    """A bar of all the warps' time a side. mixes: side -> stall reason -> its share, 0 to 1.
-
-    A reason that has less than 1% on every side is drawn with the others.
-    """
+    """A bar of all the warps' time a side. mixes: side -> stall reason -> its share, 0 to 1. A reason that has less
+    than 1% on every side is drawn with the others."""
     weights = {reason: max(mix.get(reason, 0.0) for mix in mixes.values()) for mix in mixes.values() for reason in mix}
     reasons = sorted((each for each in weights if weights[each] >= 0.01), key=lambda each: -weights[each])
     shown = {side: {each: mix.get(each, 0.0) for each in reasons} for side, mix in mixes.items()}

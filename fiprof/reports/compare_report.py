@@ -49,10 +49,8 @@ Contribution = tuple[str, float, Mapping[str, str]]
 
 
 def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
-    """Tables and charts for people; for programs every number in rows of one form.
-
-    every: leave out nothing. most: cases that are shown in detail.
-    """
+    """Tables and charts for people; for programs every number in rows of one form. every: leave out nothing. most:
+    cases that are shown in detail."""
     shown = (View((), (), summary=(*summary(found), *_about(found))), *_views(found, every=every, most=most))
     return Document(programs=lambda: rows(found), shown=shown, warnings=_cautions(found))
 
@@ -66,10 +64,7 @@ def rows(found: RunComparison) -> View:
 
 def explained(table: Document, measured: MeasuredComparison, by: RunComparison | None) -> Document:
     """A measured comparison's table with what explains it: of cases those that are slower or faster, the most first, of
-    a program its traces, whatever was decided.
-
-    by: of the runs that profiled each side; None without them.
-    """
+    a program its traces, whatever was decided. by: of the runs that profiled each side; None without them."""
     if by is None:
         return table
     pct = {

@@ -36,9 +36,7 @@ SHOWN = (
 
 def document(report: OfRun[LaunchHotspots, None], *, most: int | None = None) -> Document:
     """The hottest instructions of each group of like launches and what is around them; for programs the hottest alone.
-
-    most: groups that people are shown; None for all.
-    """
+    most: groups that people are shown; None for all."""
     rows = []
     for item in report.launches:
         for line in item.hotspots:

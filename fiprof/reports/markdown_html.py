@@ -177,10 +177,8 @@ def render(template: str, **context: Any) -> str:
 
 
 def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), library: str = "") -> str:
-    """The tables and charts of a report as one HTML file; its numbers say where they come from.
-
-    lead: paragraphs below the title. library: as of ``document_html``.
-    """
+    """The tables and charts of a report as one HTML file; its numbers say where they come from. lead: paragraphs below
+    the title. library: as of ``document_html``."""
     parts = [f"# {escape_markdown(title)}", *lead, *_cautions(report.warnings)]
     for view in report.shown:
         if view.title:
@@ -253,10 +251,8 @@ def document_html(markdown: str, title: str, *, library: str = "") -> str:
 
 
 def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
-    """The document's HTML, and level, anchor and text of each heading below its title.
-
-    Each heading begins a section. Links get the pages' suffix, cells the numbers that they are sorted by.
-    """
+    """The document's HTML, and level, anchor and text of each heading below its title. Each heading begins a section.
+    Links get the pages' suffix, cells the numbers that they are sorted by."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 

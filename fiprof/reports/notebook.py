@@ -54,10 +54,8 @@ class Figure(dict[str, Any]):
 
 
 class OpenedRun(Run):
-    """A run folder, opened in a notebook: ``frame`` gives a table, the other methods what the commands show.
-
-    Each method raises FiprofError for a table that cannot be read, and says why where the run has nothing of the kind.
-    """
+    """A run folder, opened in a notebook: ``frame`` gives a table, the other methods what the commands show. Each
+    method raises FiprofError for a table that cannot be read, and says why where the run has nothing of the kind."""
 
     def show(self) -> pd.DataFrame:
         """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""

@@ -48,10 +48,7 @@ LAUNCHES = (
 
 def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     """The roofs in words, a table of the launches, and one of the cases by their cost model; one row a launch for
-    programs.
-
-    most: rows that people are shown; None for all.
-    """
+    programs. most: rows that people are shown; None for all."""
     launches, cases = rooflines.launches, {case["case"]: case for case in rooflines.cases}
     rows = {item.launch: _row(item, cases.get(item.case or "", {})) for item in launches}
     kept, rest = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
@@ -255,9 +252,7 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
 
 def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
     """Exponents of ten a little beyond the values: two decades at least, the highest ones where there are too many.
-
-    below: how much of what lacks to two decades is added at the lower end.
-    """
+    below: how much of what lacks to two decades is added at the lower end."""
     low, high = math.log10(min(values)) - MARGIN, math.log10(max(values)) + MARGIN
     lacks = max(0.0, 2 - (high - low))
     low, high = low - lacks * below, high + lacks * (1 - below)

@@ -26,10 +26,8 @@ LONGEST_NAME = 60  # cells
 def document(
     what: Story, program: Program, *, planned: Sequence[Row] = (), table: str = "happened", most: int | None = MOST_ROWS
 ) -> Document:
-    """The story for people; for programs the rows of one table, and the findings beside.
-
-    planned: rows of PLANS. most: phases that people are shown; None for all.
-    """
+    """The story for people; for programs the rows of one table, and the findings beside. planned: rows of PLANS. most:
+    phases that people are shown; None for all."""
     further: Row = {"rank": what.rank, "device": what.device}
     further |= {key: [each.fields() for each in found] for key, found in what.found.items()}
     further |= {"plans": planned} if planned else {}

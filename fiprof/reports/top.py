@@ -92,9 +92,7 @@ def short_range(row: Row) -> Row:
 
 def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:
     """The tables for people; for programs all rows of one: kernels, ranges, idle, copies or program, and the verdict.
-
-    most: rows of a table that people are shown; None for all.
-    """
+    most: rows of a table that people are shown; None for all."""
     programs = {"kernels": (KERNELS, what.kernels), "ranges": (RANGES, what.ranges), "idle": (IDLE, what.idle)}
     programs["copies"] = COPIES, what.copies
     programs["program"] = RANKING, [row | {"step": row["step"] and row["step"].fields()} for row in what.program.rows]

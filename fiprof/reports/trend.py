@@ -30,10 +30,8 @@ MARGIN = 0.02  # share of the value, above and below what is drawn
 
 
 def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> Document:
-    """A row a run for programs; for people a row a line, and the changes.
-
-    metric: key of the quantity. most: lines that people are shown, those that changed most; None for all.
-    """
+    """A row a run for programs; for people a row a line, and the changes. metric: key of the quantity. most: lines that
+    people are shown, those that changed most; None for all."""
     label, value = _labels(found), metric_column(metric)
     names = (
         Column("label", "case", narrow=Narrow.ABOVE),
@@ -92,10 +90,8 @@ def _changes(line: Line) -> list[dict[str, Any]]:
 
 
 def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:
-    """The page: each line as a chart with its changes, those that changed most first.
-
-    command: that asks for it. lead, library: as ``report_html`` takes them.
-    """
+    """The page: each line as a chart with its changes, those that changed most first. command: that asks for it. lead,
+    library: as ``report_html`` takes them."""
     label, value = _labels(found), metric_column(metric)
     caption = "A point a run; the line is the median of a level; dashed where it changed."
     views = []

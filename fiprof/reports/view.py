@@ -63,10 +63,8 @@ class Document:
 
 
 def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) -> View:
-    """A view whose rows are mappings with, or objects with an attribute for, each column's key.
-
-    texts: the view's title, warnings, summary and notes.
-    """
+    """A view whose rows are mappings with, or objects with an attribute for, each column's key. texts: the view's
+    title, warnings, summary and notes."""
     keys = [column.key for column in columns]
     rows = tuple(
         tuple([item[key] for key in keys] if isinstance(item, Mapping) else [getattr(item, key) for key in keys])
@@ -81,10 +79,8 @@ def left_out(words: str, count: int, **values: Any) -> tuple[TracedText, ...]:
 
 
 def warnings(what: View | Document) -> tuple[str, ...]:
-    """Every warning of a report, with the heading that it stands under.
-
-    JSON and CSV leave them out, so that a command says them on stderr.
-    """
+    """Every warning of a report, with the heading that it stands under. JSON and CSV leave them out, so that a command
+    says them on stderr."""
     own = tuple(map(worded, what.warnings))
     if isinstance(what, View):
         return own

@@ -200,10 +200,8 @@ _KEYS: tuple[tuple[Match, Callable[[SideKernel], str]], ...] = (
 def pair_kernels(
     a: Sequence[SideKernel], b: Sequence[SideKernel]
 ) -> list[tuple[SideKernel | None, SideKernel | None, Match]]:
-    """Each kernel of A with that of B, then those that have none.
-
-    Where several would do (a template of which both sides run three instances), those with most time are a pair.
-    """
+    """Each kernel of A with that of B, then those that have none. Where several would do (a template of which both
+    sides run three instances), those with most time are a pair."""
     left_a, left_b = (sorted(side, key=lambda each: (-each.total_us, each.kernel_full)) for side in (a, b))
     found: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
     for match, key in _KEYS:

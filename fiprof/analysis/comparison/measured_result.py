@@ -88,10 +88,8 @@ class MeasuredComparison:
 def compared(
     names: Iterable[tuple[str, str]], a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> tuple[ComparedCase, ...]:
-    """The cases with their differences.
-
-    names: case ids of both sides. a, b: of each process the time of every case, µs; LEAST_PROCESSES at least.
-    """
+    """The cases with their differences. names: case ids of both sides. a, b: of each process the time of every case,
+    µs; LEAST_PROCESSES at least."""
     if min(len(a), len(b)) < LEAST_PROCESSES:
         raise ValueError(f"{len(a)} and {len(b)} processes tell nothing apart")
     columns = zip(names, zip(*a, strict=True), zip(*b, strict=True), differences(a, b), strict=True)

@@ -132,10 +132,8 @@ def _of_spreads(labels: Floats, times: Floats, ratio: Floats) -> Floats:
 
 
 def _student(t: Floats, freedom: Floats) -> tuple[Floats, Floats]:
-    """Of each case the two-sided p of its t, and the t that has FALSE_ALARMS: both at Bonferroni's level.
-
-    t is sqrt(freedom) times the tangent of an angle, of which the density is cos(angle) ** (freedom - 1).
-    """
+    """Of each case the two-sided p of its t, and the t that has FALSE_ALARMS: both at Bonferroni's level. t is
+    sqrt(freedom) times the tangent of an angle, of which the density is cos(angle) ** (freedom - 1)."""
     angles = np.linspace(math.pi / 2, 0, ANGLES)
     density = np.cos(angles) ** (freedom[:, None] - 1)
     tails = np.insert(np.cumsum(density[:, 1:] + density[:, :-1], axis=1), 0, 0.0, axis=1)
@@ -148,10 +146,8 @@ def _student(t: Floats, freedom: Floats) -> tuple[Floats, Floats]:
 
 
 def relabellings(count: int) -> Floats:
-    """Each way to call ``count`` of twice as many processes A and the others B, the observed one first.
-
-    A row is what a column of times is multiplied with for the difference B - A: -1/count or 1/count a process.
-    """
+    """Each way to call ``count`` of twice as many processes A and the others B, the observed one first. A row is what a
+    column of times is multiplied with for the difference B - A: -1/count or 1/count a process."""
     total = 2 * count
     if (every := math.comb(total, count)) <= MOST_ENUMERATED:
         labels = np.full((every, total), 1 / count)

@@ -77,10 +77,8 @@ that is of a part that ncu's report does not show (see ``hidden_l2_part``)."""
 
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
-    """Every resource that was measured, the busiest first.
-
-    dram: DRAM's use where more is known of it than ncu's one cold launch.
-    """
+    """Every resource that was measured, the busiest first. dram: DRAM's use where more is known of it than ncu's one
+    cold launch."""
     found: list[Bottleneck] = []
     for part, resource in RESOURCES.items():
         if part is Part.L1_DATA:
@@ -401,10 +399,8 @@ def _shows_as(of: Bottleneck) -> frozenset[str]:
 
 
 def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
-    """What makes a launch slow, the most specific first; empty where nothing that is known does.
-
-    found: what binds it. stalls: percent of the warps' time in each stall reason, the largest first.
-    """
+    """What makes a launch slow, the most specific first; empty where nothing that is known does. found: what binds it.
+    stalls: percent of the warps' time in each stall reason, the largest first."""
     if found is None or found.kind not in (*_USED, Kind.LATENCY, Kind.IMBALANCE):
         return ()
     latency, top = found.kind is Kind.LATENCY, stalls[0] if stalls else None

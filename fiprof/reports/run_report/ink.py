@@ -65,11 +65,8 @@ class Ink:
         return self._sources.setdefault(escape_control(str(fact.source)), len(self._sources))
 
     def json(self, value: Any) -> Any:
-        """A value as the page reads it.
-
-        A number with a source is ``{t: text, o: value, s: place of its source}``; a text with some is a list of strings
-        and ``[text, place]``; a table or another block has its kind as ``k``.
-        """
+        """A value as the page reads it. A number with a source is ``{t: text, o: value, s: place of its source}``; a
+        text with some is a list of strings and ``[text, place]``; a table or another block has its kind as ``k``."""
         if isinstance(value, TracedNumber):
             return {"t": str(value), "o": significant(value.value), "s": self.source(value)}
         if type(value) is str:
