@@ -140,19 +140,10 @@ class RawRun:
     def _read_samples(trace: sqlite3.Connection) -> dict[str, list[tuple[float, float]]]:
         if not trace.execute("SELECT 1 FROM sqlite_master WHERE name = 'TARGET_INFO_GPU_METRICS'").fetchone():
             return {}
-        names = dict(trace.execute("SELECT metricId, metricName FROM TARGET_INFO_GPU_METRICS"))
-        ids = {
-            key: next(
-                number for number, name in names.items() if name.startswith(start) and name.endswith("[Throughput %]")
-            )
-            for key, start in LEVELS.items()
-        }
-        return {
-            key: trace.execute(
-                "SELECT timestamp, value FROM GPU_METRICS WHERE metricId = ? ORDER BY timestamp", (number,)
-            ).fetchall()
-            for key, number in ids.items()
-        }
+        sql = """SELECT timestamp, value FROM GPU_METRICS WHERE metricId =
+                 (SELECT metricId FROM TARGET_INFO_GPU_METRICS WHERE metricName LIKE ? || '%[Throughput %]')
+                 ORDER BY timestamp"""
+        return {key: trace.execute(sql, (start,)).fetchall() for key, start in LEVELS.items()}
 
     @cached_property
     def period(self) -> float:
@@ -178,7 +169,7 @@ class RawRun:
             iterations[each["iteration"]] += each["end"] - each["start"]
         names: dict[str, Any] = {
             "duration_ns": [each["end"] - each["start"] for each in wanted],
-            "beside_ns": [self._beside(each) for each in wanted],
+            "beside_ns": [self._beside(each) for each in wanted if "beside_ns" in source.formula],
             "start_ns": [each["start"] for each in wanted],
             "end_ns": [each["end"] for each in wanted],
             "iteration_ns": list(iterations.values()),
