@@ -142,6 +142,13 @@ def functor(kernel_full: str) -> str:
     return next(filter(None, found.groups()), "") if found else ""
 
 
+def kernel_detail(kernel_full: str) -> str:
+    """What tells a kernel from others of its short name: its functor; of CUTLASS's, all of which are called
+    ``Kernel2``, its name; empty where nothing tells.
+    """
+    return functor(kernel_full) or next(iter(re.findall(r"<(cutlass_\w+)", kernel_full)), "")
+
+
 @functools.lru_cache(1 << 14)
 def kernel_identity(kernel: str, kernel_full: str | None) -> str:
     """What is the same in nsys's and in ncu's name of a kernel, which abbreviate its template arguments differently:

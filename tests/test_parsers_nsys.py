@@ -1,8 +1,10 @@
 """The nsys parser: against plain SQLite, over other versions' exports, over damaged ones."""
 
 import contextlib
+import json
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,36 @@ def test_samples_and_waits_are_those_of_the_export() -> None:
     assert 0.98 * all_ns < sum(row["end_ns"] - row["start_ns"] for row in waits if row["holder"] == BURNING) <= all_ns
     # None of it is a phase of the program.
     assert {(row["domain"], row["name"]) for row in found["ranges"]} == {("", "step"), ("", "prepare")}
+
+
+def test_what_a_function_was_seen_in_is_where_half_of_its_looks_went(tmp_path: Path) -> None:
+    """Not what passes it on: all of a model's work is in a decorator. Python's own library under a package is its."""
+    names = [
+        "loop",
+        "wrapper",
+        "attend",
+        "project",
+        "wait",
+        "/x/two.py",
+        "/x/site-packages/p/q.py",
+        "/usr/lib/python3.12/a.py",
+    ]
+    loop, wrapper, attend, project, wait, own, package, library = range(900_001, 900_009)
+    inner = [[(wait, library), (attend, package)]] * 6 + [[(project, package)]] * 4
+    rows = [row for (row,) in query(PYTHON_THREADS, "SELECT rowid FROM NVTX_EVENTS WHERE eventType = 34")]
+    frames = [
+        [{"Function": name, "File": file, "Line": 7} for name, file in [*each, (wrapper, package), (loop, own)]]
+        for each in inner
+    ]
+    _, found = changed(
+        tmp_path,
+        *(f"INSERT INTO StringIds VALUES ({number}, '{name}')" for number, name in enumerate(names, loop)),
+        *(f"UPDATE NVTX_EVENTS SET jsonText = '{json.dumps({'Python Periodic Sampling': {'Frames': stack}})}' WHERE rowid = {row}"
+          for row, stack in zip(rows, frames, strict=False)),
+        source=PYTHON_THREADS,
+    )  # fmt: skip
+    seen = Counter((row["source"], row["called"]) for row in found["host_samples"] if row["function"] == "loop")
+    assert seen == {("/x/two.py", "attend (p/q.py)"): 6, ("/x/two.py", "wrapper (p/q.py)"): 4}
 
 
 def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, ...]:

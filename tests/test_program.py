@@ -41,6 +41,25 @@ def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
     assert (round(lock["share"], 3), round(host["share"], 3)) == (0.937, 0.020)
 
 
+@pytest.mark.parametrize(
+    ("kernel_full", "name"),
+    [
+        ("void at::native::<unnamed>::indexSelect<float>(T1)", "indexSelect"),
+        ("void (anonymous namespace)::scan<int, (int)4>(T1 *)", "scan"),
+        ("void at::native::elementwise<4, at::native::MulFunctor<float>>(T1)", "elementwise (Mul)"),
+        ("void cutlass::Kernel2<cutlass_75_f16_tn_align1>(T1::Params)", "Kernel2 (cutlass_75_f16_tn_align1)"),
+    ],
+)
+def test_steps_are_called_by_their_kernel(kernel_full: str, name: str, tmp_path: Path) -> None:
+    kernels, api = [], []
+    for number in range(80):
+        full = f"k{number % 4}" if number % 4 else kernel_full
+        kernels.append(kernel(100 * number + 5, 100 * number + 85, number, kernel=full[:9], kernel_full=full))
+        api.append(launch(100 * number, number))
+    run = made_run(tmp_path, kernels=kernels, api=api)
+    assert answer("top", run.path)["program"]["steady"]["name"] == name
+
+
 def steps_of(folder: Path, cause: str, *, steps: int = 12, marked: bool = True) -> Program:
     """A program that starts up for 50 ms, loads code in its first step, and whose every step has one cause."""
     made: dict[str, Rows] = {"kernels": [], "api": [], "copies": [], "ranges": []}

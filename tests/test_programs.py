@@ -308,7 +308,9 @@ def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], 
     scrub(tmp_path / "trace.sqlite")
     assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
     if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
-        assert [row[-1] for row in query(tmp_path / "trace.sqlite", f"SELECT * FROM {NOTED}")] == [r for _, r in ranks]
+        assert [row[0] for row in query(tmp_path / "trace.sqlite", f"SELECT rank FROM {NOTED}")] == [
+            r for _, r in ranks
+        ]
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:

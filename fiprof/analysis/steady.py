@@ -16,7 +16,7 @@ from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.selection import by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
-from fiprof.text import functor
+from fiprof.text import kernel_detail
 
 FOREVER = -LONG_AGO
 FEWEST_PATTERNS = 5  # repetitions of a kernel that are steps
@@ -305,8 +305,9 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
     # A pair begins a step with its second kernel.
     times = starts[here + size - 1]
     full = names[int(gram % count if size == 2 else gram)]
-    short = full.partition("<")[0].partition("(")[0].rpartition("::")[2].removeprefix("void ")
-    title = f"{short} ({detail})" if (detail := functor(full)) else short
+    named = re.sub(r"<unnamed>::|\(anonymous namespace\)::", "", full)
+    short = re.split("[<(]", named, maxsplit=1)[0].rpartition("::")[2].removeprefix("void ")
+    title = f"{short} ({detail})" if (detail := kernel_detail(full)) else short
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
 
 

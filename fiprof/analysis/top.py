@@ -25,7 +25,7 @@ from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run, shape
 from fiprof.model.selection import by_key, sums_by_key
 from fiprof.model.spans import NOTHING
-from fiprof.text import functor
+from fiprof.text import kernel_detail
 
 
 class Spent(Worded):
@@ -234,8 +234,8 @@ def _kernel(rows: Sequence[Row], by_range: bool, _: int, p10: float, median: flo
     best = max(time, key=time.__getitem__) if time else None
     full = rows[0]["kernel_full"] or rows[0]["kernel"] or ""
     return {
-        "range": rows[0]["range"] if by_range else None, "kernel": rows[0]["kernel"] or "", "detail": functor(full),
-        "kernel_full": full, "median_us": median / 1e3, "p90_us": p90 / 1e3,
+        "range": rows[0]["range"] if by_range else None, "kernel": rows[0]["kernel"] or "", "kernel_full": full,
+        "detail": kernel_detail(full), "median_us": median / 1e3, "p90_us": p90 / 1e3,
         "spread": (p90 - p10) / median if median else 0.0,
         "shapes": len({(row["grid"], row["block"]) for row in rows}),
         "judged": [(row["ns"], row["judged"]) for row in rows if row["judged"]],

@@ -9,7 +9,7 @@ import json
 import operator
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -633,7 +633,8 @@ def _write_gpu_metrics(export: Export, folder: Path) -> int:
 GIL, SAMPLING = "GIL Trace", "Python Periodic Sampling"
 HOST_DOMAINS = frozenset({GIL, SAMPLING})  # NVTX domains of nsys's own (``--trace=python-gil``, ``--python-sampling``)
 WAITING = "Waiting for GIL"
-NOT_OWN = re.compile(r".*[/\\](?:site|dist)-packages[/\\]|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
+PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
 """How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
 Frames = tuple[tuple[int, int, int], ...]
 """Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
@@ -660,10 +661,11 @@ def _write_host_samples(export: Export, folder: Path) -> int:
     texts = {
         number: printable(html.unescape(text or "")) for number, text in zip(ids, export.strings(ids), strict=True)
     }
-    functions = {
-        frames: _function([(texts[function], texts[file], line) for function, file, line in frames])
+    stacks = {
+        frames: [(texts[function], texts[file], line) for function, file, line in frames]
         for frames in {frames for *_, frames in samples}
     }
+    functions = _functions(stacks, Counter(frames for *_, frames in samples))
     looks = [
         {"start_ns": time_ns, "pid": process_id(thread), "tid": thread & ID_MASK, **functions[frames]}
         for time_ns, thread, frames in samples
@@ -683,12 +685,37 @@ def _frames(text: str | None) -> Frames:
     return ()
 
 
-def _function(frames: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
-    """The innermost function of the program's own files, else of all; and what it called."""
-    own = next((place for place, (_, file, _) in enumerate(frames) if not NOT_OWN.match(file)), 0)
-    name, file, _ = frames[own - 1]
-    called = f"{name} ({NOT_OWN.sub('', file)})" if own else None
-    return {**dict(zip(("function", "source", "line"), frames[own], strict=True)), "called": called}
+def _functions(
+    stacks: Mapping[Frames, Sequence[tuple[str, str, int]]], seen: Mapping[Frames, int]
+) -> dict[Frames, dict[str, Any]]:
+    """Of each look the innermost function of the program's own files, else of all; and the function below it that most
+    looks at it went through, as far in as half of them do, else what it called. seen: how often each was.
+    """
+    found: dict[Frames, dict[str, Any]] = {}
+    within: dict[tuple[Any, ...], dict[Frames, list[str]]] = defaultdict(dict)
+    for frames, stack in stacks.items():
+        own = next((place for place, (_, file, _) in enumerate(stack) if not NOT_OWN.match(file)), 0)
+        name, file, line = stack[own]
+        inner = [f"{name} ({NOT_OWN.sub('', file)})" for name, file, _ in reversed(stack[:own])]
+        # What a package does with Python's own library is the package's work.
+        packages = [bool(PACKAGE.match(file)) for _, file, _ in reversed(stack[:own])]
+        inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
+        within[name, file, line if name == "<module>" else None][frames] = inner
+        found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
+    for looks in within.values():
+        half, depth = sum(map(seen.__getitem__, looks)) / 2, 0
+        while True:
+            below: Counter[str] = Counter()
+            for frames, inner in looks.items():
+                below.update(dict.fromkeys(inner[depth : depth + 1], seen[frames]))
+            most, count = below.most_common(1)[0] if below else ("", 0)
+            if count < half or not count:
+                break
+            looks = {frames: inner for frames, inner in looks.items() if inner[depth : depth + 1] == [most]}
+            for frames in looks:
+                found[frames]["called"] = most
+            depth += 1
+    return found
 
 
 def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: Sequence[int]) -> pa.Table:

@@ -25,7 +25,7 @@ from fiprof.model.finding import Worded, plain
 from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection, by_key
-from fiprof.text import functor, kernel_identity, short_kernel
+from fiprof.text import functor, kernel_detail, kernel_identity, short_kernel
 
 COLUMNS = (
     Column(
@@ -242,7 +242,7 @@ class KernelChange:
     @property
     def name(self) -> str:
         """``Kernel``, ``Kernel (Mul)``, ``Old → New``, ``Kernel (new)``."""
-        applies = functor(self.shown.kernel_full)
+        applies = kernel_detail(self.shown.kernel_full)
         name = short_kernel(self.shown.kernel) + (f" ({applies})" if applies else "")
         if self.match is Match.REPLACED and self.a:
             return f"{short_kernel(self.a.kernel)} → {name}"

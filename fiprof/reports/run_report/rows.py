@@ -21,7 +21,7 @@ from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import NO_CASE, by_key, sums_by_key
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
-from fiprof.text import functor, kernel_identity, short_kernel, shorten
+from fiprof.text import kernel_detail, kernel_identity, short_kernel, shorten
 
 OF_KERNELS = {Waste.KERNEL, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
 """What kernels take, which have rows of their own."""
@@ -351,7 +351,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     # What ran outside the steady part was profiled all the same.
     for first, *others in groups.values():
         launch = first.shown
-        label, time = short_kernel(functor(launch.kernel_full)), rounded(launch.traced(DURATION))
+        label, time = short_kernel(kernel_detail(launch.kernel_full)), rounded(launch.traced(DURATION))
         yield Row(
             measured, "kernel", short_kernel(launch.kernel), 0.0, label, time=time, kernel=launch.kernel, group=first,
             others=tuple(others), full=launch.kernel_full, about=("Outside the steady part.",),
