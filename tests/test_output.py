@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for log in (folder / "logs").iterdir():
         log.write_text(HOSTILE + "\n" + HOSTILE)
     for path in (folder / "tables").glob("*.parquet"):
-        table = pq.read_table(path)
+        table = pq.read_table(path).slice(0, 20_000)  # of 750,000 samples; of all else there are fewer
         for place, field in enumerate(table.schema):
             if field.name in NAMES and path.stem != "checks":
                 column = table.column(place)
@@ -96,11 +96,10 @@ READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "tim
 
 
 @pytest.mark.fault("escapes, bidi overrides, markup, formulas in all text of a run", "none is printed raw or computed")
-@pytest.mark.parametrize("command", [*READERS, "runs", "parse", "pack", "report", "collect", "wrong"])
+@pytest.mark.parametrize("command", [*READERS, "runs", "parse", "pack", "collect", "wrong"])
 def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, tmp_path: Path) -> None:
     ways = {
         "runs": [["runs", "--artifacts", str(run.parent), "--format", each] for each in ("table", "csv", "md")],
-        "report": [["report", str(run), "--out", str(tmp_path / "out"), "--bundle", str(tmp_path / "all.zip")]],
         "collect": [["collect", "--replay", str(run), "--artifacts", str(tmp_path / "new")]],
         "parse": [["parse", str(run)]],
         "pack": [["pack", str(run)]],
@@ -121,7 +120,8 @@ def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, t
 
 
 def test_nothing_hostile_is_in_a_report(run: Path, printed: Printed, tmp_path: Path) -> None:
-    assert printed("report", str(run), "--out", str(tmp_path), "--bundle", str(tmp_path / "all.zip"))[0] == 0
+    status, *said = printed("report", str(run), "--out", str(tmp_path), "--bundle", str(tmp_path / "all.zip"))
+    assert status == 0 and not TERMINAL.search("".join(said))
     assert printed("report", str(run), str(parsed("all").path), "--out", str(tmp_path / "two"))[0] == 0
     pages = {path.name: path.read_text() for path in (tmp_path / "two").iterdir()}
     with zipfile.ZipFile(tmp_path / "all.zip") as bundle:
