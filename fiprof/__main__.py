@@ -1,5 +1,6 @@
 """``python -m fiprof`` is the same program as ``fiprof``."""
 
+import gc
 import os
 import sys
 
@@ -9,6 +10,8 @@ def main() -> None:
     if sys.getfilesystemencoding() != "utf-8":
         # Names and texts are UTF-8, whatever the locale says. Not by the environment, which programs inherit.
         os.execv(sys.executable, (sys.executable, "-X", "utf8", *sys.orig_argv[1:]))
+    # What is imported is not looked through for garbage: a tenth of the time of `fiprof runs`.
+    gc.set_threshold(200_000)
     from fiprof import interrupts
 
     interrupts.end_at_once()

@@ -71,8 +71,9 @@ class Archive:
 
     def unfinished(self) -> list[Path]:
         """Folders of collects that are still going on, or whose fiprof was killed."""
-        found = self.root.glob(f"{PARTIAL_PREFIX}*/") if self.root.is_dir() else ()
-        return sorted(path for path in found if not path.is_symlink())
+        names = os.listdir(self.root) if self.root.is_dir() else ()
+        found = (self.root / name for name in names if name.startswith(PARTIAL_PREFIX))
+        return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
     def latest(self, reads: Callable[[Manifest], bool]) -> Path:
         """The newest complete run that is read; where there is none the newest one, and the newest of all.

@@ -15,7 +15,6 @@ from fiprof.cli import options, output
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
 from fiprof.model.baselines import names_by_run
-from fiprof.model.redaction import mask_words
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.reports.view import Format
 
@@ -251,6 +250,7 @@ def trend_command(
     GPUs, drivers and ways of measuring are never compared with each other: each has a line of its own.
     """
     from fiprof.model.catalogue.queries import question
+    from fiprof.model.redaction import mask_words
     from fiprof.orchestrator import index
     from fiprof.reports import trend
 

@@ -37,7 +37,6 @@ from fiprof.model.catalogue.summary import VALUES, Result
 from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
-from fiprof.model.redaction import masking
 from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
@@ -192,6 +191,8 @@ def stamp(folder: Path | str) -> str | None:
 
 def read_entry(folder: Path, stamped: str) -> Entry:
     """The entry of a run folder. stamped: its stamp, taken before."""
+    from fiprof.model.redaction import masking
+
     name = escape_control(folder.name)
     try:
         found, problem = read_manifest(folder), ""
@@ -442,7 +443,7 @@ class Catalogue:
         """Name -> stamp of an archive's runs."""
         with self.reading() as connection:
             found = connection.execute(sa.select(runs.c.name, runs.c.stamp).where(runs.c.archive == archive))
-            return {row.name: row.stamp for row in found}
+            return dict(found.all())
 
     def remove(self, archive: int, names: Iterable[str] | None = None) -> None:
         """Remove runs of an archive; all of them without names."""
@@ -464,7 +465,7 @@ class Catalogue:
                 _add_rows(rows, archive, run, entry)
             # PostgreSQL's takes a tenth of the time of `fiprof runs` to import.
             dialect = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-            for (table, *names), found in rows.items():
+            for (table, *names), found in filter(operator.itemgetter(1), rows.items()):
                 # Through the driver itself, which halves the time for 40 columns; in order, as B-trees like it.
                 insert = dialect.insert(table).on_conflict_do_nothing()
                 statement = insert.compile(dialect=connection.dialect, column_keys=names)
@@ -501,28 +502,31 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     add(descriptions, run, run=run, shown=json.dumps(entry.description))
     for tag in json.loads(entry.run["tags"]):
         add(tags, (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
+    known = rows[subjects, "id", "case", "kernel", "whole"]
     for number, each in enumerate(entry.results):
         subject, whole = row_id(each.case, each.kernel), row_id(each.case, None) if each.case else None
         for key, kernel in {whole: None, subject: each.kernel}.items():
-            if key is not None:
-                add(subjects, key, id=key, case=each.case, kernel=kernel, whole=whole)
+            if key is not None and key not in known:
+                known[key] = (key, each.case, kernel, whole)
         # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
-        keys, place = _known(tuple(each.values)), (subject, started_us, run)
+        keys, place = _quantities(tuple(each.values)), (subject, started_us, run)
         names = (measured, "subject", "started_us", "run", "archive", "environment", "place", *keys)
         rows[names][place] = (*place, archive, environment, number, *map(each.values.get, keys))
+    known = rows[parameters, "subject", "name", "text", "number"]
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
         for name, value in named.items():
+            if (parameter := (whole, name[:LONGEST_NAME])) in known:
+                continue
             finite: float | None = None
             with contextlib.suppress(ValueError, OverflowError):
                 finite = None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
             text = json.dumps(value) if isinstance(value, bool) else str(value)
-            name, text = name[:LONGEST_NAME], text[:LONGEST_NAME]
-            add(parameters, (whole, name), subject=whole, name=name, text=text, number=finite)
+            known[parameter] = (*parameter, text[:LONGEST_NAME], finite)
 
 
 @functools.lru_cache(1_000)
-def _known(keys: tuple[str, ...]) -> tuple[str, ...]:
+def _quantities(keys: tuple[str, ...]) -> tuple[str, ...]:
     """The quantities among a summary's keys."""
     return tuple(key for key in VALUES if key in keys)
 
