@@ -64,6 +64,10 @@ def with_log(path: Path, seed: random.Random) -> Path:
     return left
 
 
+WAYS = ("byte", "bytes", "file's header", "page's header", "pointers", "records")
+"""What of a file gets other bytes."""
+
+
 def damage(path: Path, seed: random.Random) -> str:
     """Change some bytes of a file as it may happen. Returns how."""
     data = bytearray(path.read_bytes())
@@ -71,21 +75,22 @@ def damage(path: Path, seed: random.Random) -> str:
     page_bytes = 65536 if page_bytes == 1 else max(page_bytes, 512)
     page = seed.randrange(max(1, len(data) // page_bytes)) * page_bytes
     other = seed.randrange(max(1, len(data) // page_bytes)) * page_bytes
-    how = seed.choice(
-        ("byte", "bytes", "file's header", "page's header", "pointers", "records", "zeroed", "another", "cut")
-    )
-    places = {
-        "byte": (0, len(data), 1), "bytes": (page, page_bytes, 20), "file's header": (0, 100, 1),
-        "page's header": (page, 12, 1), "pointers": (page + 8, 60, 3), "records": (page + page_bytes // 2, page_bytes // 2, 3),
-    }  # fmt: skip
-    if how in places:
-        begin, length, times = places[how]
+    how = seed.choice((*WAYS, "zeroed", "another", "cut", "copied while it was written"))
+    places = [
+        (0, len(data), 1), (page, page_bytes, 20), (0, 100, 1), (page, 12, 1), (page + 8, 60, 3),
+        (page + page_bytes // 2, page_bytes // 2, 3),
+    ]  # fmt: skip
+    if how in WAYS:
+        begin, length, times = places[WAYS.index(how)]
         for _ in range(times):
-            data[min(begin + seed.randrange(length), len(data) - 1)] = seed.choice(
-                (0, 1, 13, 127, 128, 255, seed.randrange(256))
-            )
+            byte = seed.choice((0, 1, 13, 127, 128, 255, seed.randrange(256)))
+            data[min(begin + seed.randrange(length), len(data) - 1)] = byte
     elif how == "cut":
         del data[seed.randrange(len(data)) :]
+    elif how == "copied while it was written":
+        # Only SQLite can notice, where it meets a missing page.
+        del data[page + page_bytes :]
+        data[28:32] = (page // page_bytes + 1).to_bytes(4)
     else:
         new = bytes(page_bytes) if how == "zeroed" else bytes(data[other : other + page_bytes])
         data[page : page + page_bytes] = new
@@ -154,6 +159,8 @@ def read_by_fiprof(path: Path, folder: Path, command: bool) -> Path | str:
     return result.exception.message
 
 
+@pytest.mark.fault("nsys's export cut off at any byte, or copied while nsys wrote it", "read, or one line: damaged")
+@pytest.mark.fault("random bytes of nsys's export changed", "read, or one line")
 @pytest.mark.fault(
     "2,000 damages of an SQLite: pages, headers, cells, records, its WAL and journal, cut, pages of another place",
     "read as sqlite3 reads it, or one line; `FIPROF_SOAK_SQLITE=2000` tries them all",
