@@ -242,5 +242,9 @@ def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator
         end = start + counted["counts"]
         if wanted is None or launch in wanted:
             rows = kept.slice(start, end - start)
-            lines = [line or "" for line in rows["sass"].to_pylist()]
-            yield launch, Listing(Code(rows["address"].to_pylist(), lines), rows)
+            lines = tuple(line or "" for line in rows["sass"].to_pylist())
+            yield launch, Listing(_code(tuple(rows["address"].to_pylist()), lines), rows)
+
+
+_code = functools.lru_cache(64)(Code)
+"""Launches, and runs of an archive, have most kernels in common."""

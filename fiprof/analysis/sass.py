@@ -209,9 +209,15 @@ class Code:
             return frozenset()
         return None if self.base is None else frozenset(target - self.base for target in self._targets)
 
+    @functools.cached_property
+    def listing(self) -> tuple[str, ...]:
+        """All of them as shown."""
+        return tuple(map(self.shown, range(len(self.lines))))
+
     def shown(self, place: int) -> str:
         """An instruction, its target as an offset instead of an address where that is known."""
-        line, target = _tidy(self.lines[place])
+        line = " ".join(self.lines[place].split())
+        target = parse(line).target if _may_jump(line) else None
         if target is None or self.base is None:
             return line
         return f"{line[: line.rindex('0x')]}{hex(target - self.base)}"
@@ -284,14 +290,6 @@ class Code:
             yield before
 
 
-@functools.lru_cache(1 << 14)
 def _may_jump(line: str) -> bool:
     """Cheaply: whether it is worth parsing for a jump."""
     return _JUMP_WORD.search(line) is not None
-
-
-@functools.lru_cache(1 << 14)
-def _tidy(line: str) -> tuple[str, int | None]:
-    """An instruction with one space between words, and the address that it may jump to."""
-    line = " ".join(line.split())
-    return line, parse(line).target if _may_jump(line) else None

@@ -132,7 +132,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     for piece in run.pieces("kernels", ("start_ns", "end_ns")) if groups else ():
         kind_here = kind_of[at : (at := at + piece.num_rows)]
         starts, ends = map(numbers, piece.columns)
-        for group, rows in split(group_of[kind_here]):
+        for group, rows in split(group_of[kind_here]) if cells else ():
             if group in groups:
                 alone = union(starts[rows], ends[rows], since=reached[group])
                 worked[group] += covered(*alone, np.concatenate(parts[group]))

@@ -32,8 +32,6 @@ PAGES_OF_A_PROCESS = 8
 """New pages for which another process is worth its start."""
 MOST_PROCESSES = 8
 """Each takes some 300 MB."""
-COLLECTED_OBJECTS = 200_000
-"""So many new objects are looked through for garbage after a page: meanwhile all of a page's are in use."""
 
 
 @click.command(cls=options.Command, epilog="Example: fiprof publish site")
@@ -121,15 +119,12 @@ def _begin(parent: int) -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    gc.disable()
     gc.freeze()
 
 
 def _page_elsewhere(folder: Path, run: Path) -> Made:
     with contextlib.redirect_stderr(io.StringIO()) as said:
         made = _page(folder, run)
-    if gc.get_count()[0] > COLLECTED_OBJECTS:
-        gc.collect()
     return made, said.getvalue().rstrip("\n")
 
 

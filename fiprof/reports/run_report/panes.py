@@ -226,14 +226,13 @@ def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
         if listing is None or not listing.total or len(listing.code.lines) > left:
             continue
         code, left = listing.code, left - len(listing.code.lines)
-        lines = [code.shown(place) for place in range(len(code.lines))]
-        shown = tuple(escape_control(line[: hotspots.LONGEST_SASS]) for line in lines)
+        shown = tuple(escape_control(line[: hotspots.LONGEST_SASS]) for line in code.listing)
         if shown not in places:
             places[shown] = len(places)
             step = code.offsets[1] - code.offsets[0] if len(code.offsets) > 1 else 16
             regular = all(offset == place * step for place, offset in enumerate(code.offsets))
             at = {offset: place for place, offset in enumerate(code.offsets)}
-            jumps = {place: parsed.target for place, parsed in enumerate(map(parse, lines)) if parsed.opcode in JUMPS}
+            jumps = {n: parsed.target for n, parsed in enumerate(map(parse, code.listing)) if parsed.opcode in JUMPS}
             found["code"].append({
                 "lines": "\n".join(shown),
                 "offsets": step if regular else list(code.offsets),
