@@ -176,6 +176,19 @@ def test_phases_in_turns_are_one_line_and_long_or_missing_names_are_short_to_rea
     assert long in invoke("top", str(run.path), "--table", "ranges", "--format", "csv")[1]
 
 
+def test_long_ones_among_steps_as_short_as_layers(tmp_path: Path) -> None:
+    """What an autotuner compiles between launches; not each gap at a layer's end, of which there are many."""
+    kernels, api, at = [], [], 0
+    for number in range(1600):
+        at += 40_000 if number in (402, 802, 1202) else 400 if number % 100 == 0 else 0
+        api.append(launch(at, number))
+        kernels.append(kernel(at + 5, at + 25, number, kernel=f"k{number % 4}", kernel_full=f"k{number % 4}"))
+        at += 30
+    found = told(made_run(tmp_path, kernels=kernels, api=api).path)["surprises"]
+    assert [round(each["number"], -1) for each in found] == [100, 200, 300]
+    assert [each["length_ms"] for each in found] == pytest.approx(3 * [40.1], abs=0.1)
+
+
 def test_how_steps_grow(tmp_path: Path) -> None:
     (law,) = told(program(tmp_path, planted=False, growth_us=100).path)["laws"]
     assert law["slope_us"] == pytest.approx(100, rel=0.05)

@@ -27,6 +27,7 @@ from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
 
 SHOWN = 0.005  # share of the time below which a phase is told with the others
+RARE = 0.01  # share of the time of all steps from which on one surprises, where these are as short as layers
 
 HAPPENED = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began; of steps of one name the first."),
@@ -129,8 +130,9 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     typical = {group: typical_steps(moments, rows).tolist() for group, rows in repeating.items()}
     usual_ns = {group: float(np.median(moments.length[rows])) for group, rows in repeating.items()}
     least_ns = LAYER_NS * moments.on_gpu
-    long = [each for each, rows in repeating.items() if len(rows) >= FEW_STEPS and usual_ns[each] >= least_ns]
-    slow = {group: surprises.slow_steps(moments, repeating[group]) for group in long}
+    many = {group: rows for group, rows in repeating.items() if len(rows) >= FEW_STEPS}
+    long = [group for group in many if usual_ns[group] >= least_ns]
+    slow = {group: surprises.slow_steps(moments, rows, 0.0 if group in long else RARE) for group, rows in many.items()}
     changes = {group: surprises.changes(moments, repeating[group]) for group in long}
     paces = {group: surprises.paces(moments, repeating[group]) for group in long}
     wanted = {int(repeating[group][n]) for group, late in slow.items() for pair in late.items() for n in pair}
@@ -141,6 +143,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         first_usual = next(n for n in range(len(rows) + 1) if n not in late)
         for each in surprises.explained(moments, rows, late, kernels):
             (first_steps if each.values["number"] < first_usual else surprising).append(each)
+        if group not in long:
+            continue
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += [surprises.paced(moments, rows, *change, kernels) for change in paces[group].items()]
         surprising += surprises.leak(moments, rows)
@@ -155,7 +159,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     }
     surprising += [each for _, _, slow_layers in layered.values() for each in slow_layers]
     happened, every = _happened(moments, of_group), _steps(moments, surprising + first_steps)
-    for group in slow:
+    for group in long:
         if delayed := surprises.late_rank([every[at].late for at in repeating[group].tolist()], usual_ns[group]):
             what = moments.names[group].text
             surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))

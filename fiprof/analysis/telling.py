@@ -170,7 +170,7 @@ def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) 
     if step.slow:
         told = {key: step.slow.values[key] for key in ("usual_ms", "cause", "more_ms", "new")}
         like_step = slow_before.setdefault(same_cause(step.slow), step.head)
-        words = "slow (usual {usual_ms:,.1f})" + (": {cause}" if like_step == step.head else " as {like}")
+        words = "slow (usual {usual_ms:,.3g})" + (": {cause}" if like_step == step.head else " as {like}")
         words += ", {new:new kernel|new kernels}" if told["new"] else ""
         why = finding("slow", words, **told, like=like_step)
     elif like and step.ms >= NOTABLE * like.ms:
