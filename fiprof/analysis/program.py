@@ -40,6 +40,8 @@ AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|joi
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
 SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
 NOTICED = 0.02  # share of the time from which on something is said before what takes more time and has no step
+NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
+"""cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
 LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
@@ -443,7 +445,8 @@ class _Gpu:
             if COLLECTIVE.search(row["kernel"]):
                 self.row(Waste.KERNEL, ns * max(1 - waits / communicating, 0), name, None, per_step, None)
             elif row not in small or len(small) == 1:
-                self.row(Waste.KERNEL, ns, name, None, per_step, self._of_verdicts(row["judged"], scale))
+                made = _padding(row["detail"], ns / self.window_ns) or self._of_verdicts(row["judged"], scale)
+                self.row(Waste.KERNEL, ns, name, None, per_step, made)
         if len(small) > 1:
             ns, count = (sum(row[key] for row in small) for key in ("total_ns", "count"))
             words = "{kernels} kernels of less than {most_us:.0f} µs, {per_launch:.2g} µs each"
@@ -576,6 +579,15 @@ class _Gpu:
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
         words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
+
+
+def _padding(detail: str, share: float) -> Step | None:
+    """The step of a matrix product of CUTLASS's on tensor cores whose name says that its rows can be read by one or two
+    elements at a time alone. share: its part of the time."""
+    if (found := NARROW.match(detail)) is None:
+        return None
+    words = "its name says that rows allow {elements:element|elements} a load"
+    return of_program("pad_rows", 100 * share, finding("alignment", words, elements=int(found[1])), {})
 
 
 def folded(ranges: Mapping[str | None, int]) -> dict[str | None, int]:
