@@ -202,9 +202,10 @@ class Worded(StrEnum):
     """An enum whose members have their words beside them: ``DRAM = "dram", "DRAM"``."""
 
     words: str
+    also: list[str]  # names that go with it, of enums whose members have a third text
 
-    def __new__(cls, value: str, words: str | None = None) -> Self:
+    def __new__(cls, value: str, words: str | None = None, also: str = "") -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
-        member.words = value if words is None else words
+        member.words, member.also = value if words is None else words, also.split()
         return member

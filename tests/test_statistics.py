@@ -154,8 +154,8 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
         cases += [timed(decode(32, batch=batch), us), timed(decode(8, batch=batch), 100)]
     found = result("gqa-faster", *cases)
     assert found.verdict == verdict
-    assert found.effect is not None and found.effect.interval is not None
-    low, high = found.effect.interval
+    assert found.effect is not None and found.effect[1] is not None
+    low, high = found.effect[1]
     assert low < np.median(times_us) / 100 < high
     assert len(found.tested) == 6
 

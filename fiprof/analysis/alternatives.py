@@ -46,28 +46,16 @@ class Change(NamedTuple):
         return finding(kind, words, **self._asdict(), **names)
 
 
-class Difference(NamedTuple):
-    """How much faster one case is than another, where that is certain."""
-
-    factor: Ratio  # time of the slower case over that of the faster one; with its interval
-    observed: Finding
-    """What it was held against: the spread between so many rounds of both cases, without a profiler; or, of a single
-    round, the same factor in other processes of the run."""
-
-
 class Alternative(NamedTuple):
     """The fastest case of the same process that solves a case's problem."""
 
     instead: str  # id of the faster case
     changes: tuple[Change, ...]  # what differs between the two
     measure: Measure
-    difference: Difference
+    factor: Ratio  # time of the slower case over that of the faster one; with its interval
+    observed: Finding  # what it was held against, as :func:`difference` says
     time: TracedNumber  # of an iteration without a profiler, µs
     instead_time: TracedNumber
-
-    @property
-    def factor(self) -> Ratio:
-        return self.difference.factor
 
 
 def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[tuple[str, str, Value]]]:
@@ -112,7 +100,7 @@ def alternative(case: CaseResult, others: Sequence[CaseResult]) -> Alternative |
     if certain is None:
         return None
     time, instead_time = _traced(case.id, measure, own), _traced(instead.id, measure, times)
-    return Alternative(instead.id, changes, measure, certain, time, instead_time)
+    return Alternative(instead.id, changes, measure, *certain, time, instead_time)
 
 
 def _changes(case: CaseResult, instead: CaseResult) -> tuple[Change, ...]:
@@ -127,8 +115,10 @@ def _times(case: CaseResult, measure: Measure) -> Times | None:
     return case.plain if measure is Measure.GPU else case.wall
 
 
-def difference(slow: CaseResult, fast: CaseResult, measure: Measure = Measure.GPU) -> Difference | None:
-    """How much faster one case is than another; None where it is not, or that is not certain.
+def difference(slow: CaseResult, fast: CaseResult, measure: Measure = Measure.GPU) -> tuple[Ratio, Finding] | None:
+    """How much faster one case is than another, and what that was held against: the spread between so many rounds of
+    both cases, without a profiler; or, of a single round, the same factor in other processes of the run. None where it
+    is not, or that is not certain.
 
     It is where the interval of the factor lies above 1 (:func:`fiprof.analysis.ratio.ratio`, from the medians of the
     rounds) and the factor is worth a change (WORTH_CHANGING). A single round cannot tell how rounds differ: then the
@@ -152,7 +142,7 @@ def difference(slow: CaseResult, fast: CaseResult, measure: Measure = Measure.GP
         observed, least = finding("processes", words, count=len(factors)), 1 + SINGLE_ROUND / 100
     if factor is None or factor.direction is not Direction.MORE or factor.low < least:
         return None
-    return Difference(factor, observed) if factor.value >= 1 + WORTH_CHANGING / 100 else None
+    return (factor, observed) if factor.value >= 1 + WORTH_CHANGING / 100 else None
 
 
 def plain_time(case: CaseResult) -> TracedNumber | None:

@@ -219,18 +219,6 @@ class Claim:
         return Result(self, verdict, tuple(tested))
 
 
-class Effect(NamedTuple):
-    """What was found over the pairs or cases of a claim.
-
-    median: over the pairs; of a bound the part of the cases in which it holds. interval: where the median lies if every
-    pair lies in its own interval: it holds with the confidence that all of those do. Of a bound: the part if it held in
-    none or in all of the unclear cases. None of savings, counted once.
-    """
-
-    median: float
-    interval: tuple[float, float] | None
-
-
 @dataclass(frozen=True)
 class Result:
     """What became of a claim; with an absence where it is not testable."""
@@ -244,31 +232,33 @@ class Result:
         return sum(item.outcome is outcome for item in self.tested)
 
     @property
-    def effect(self) -> Effect | None:
-        """Over all that was tested; None where nothing was."""
+    def effect(self) -> tuple[float, tuple[float, float] | None] | None:
+        """The median over the pairs, and where it lies if each pair lies in its own interval: it holds with the
+        confidence that all of those do. Of a bound the part of the cases in which it holds, and that if it held in none
+        or in all of the unclear ones. Savings, counted once, have no interval; None where nothing was tested."""
         if not self.tested:
             return None
         if ratios := [item.ratio for item in self.tested if item.ratio is not None]:
             interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
             sure = all(ratio.sure for ratio in ratios)
-            return Effect(median(ratio.value for ratio in ratios), interval if sure else None)
+            return median(ratio.value for ratio in ratios), interval if sure else None
         if savings := [item.saving for item in self.tested if item.saving is not None]:
-            return Effect(median(savings), None)
+            return median(savings), None
         holds, unclear = (self.counted(each) / len(self.tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
-        return Effect(holds, (holds, holds + unclear))
+        return holds, (holds, holds + unclear)
 
     @property
     def measured(self) -> str:
         """``2.88x (2.47 to 3.10)``, ``16.0%`` or ``10% to 25%``; a dash where nothing was tested."""
-        found = self.effect
-        if found is None:
+        if self.effect is None:
             return "–"
+        middle, interval = self.effect
         if self.tested[0].ratio is not None:
-            low, high = found.interval or (found.median, found.median)
-            return ratio_words(Ratio(found.median, low, high, 0.95 if found.interval else 0.0))
-        if found.interval is None:
-            return f"{found.median:.1%}"
-        least, most = (f"{part:.0%}" for part in found.interval)
+            low, high = interval or (middle, middle)
+            return ratio_words(Ratio(middle, low, high, 0.95 if interval else 0.0))
+        if interval is None:
+            return f"{middle:.1%}"
+        least, most = (f"{part:.0%}" for part in interval)
         return least if least == most else f"{least} to {most}"
 
     @property

@@ -9,7 +9,7 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,13 +22,6 @@ from fiprof.model.run import Run, once
 
 class Family(Worded):
     """What an instruction is for, with its opcodes on compute capabilities 7 to 10."""
-
-    opcodes: list[str]
-
-    def __new__(cls, value: str, words: str, opcodes: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.words, member.opcodes = value, words, opcodes.split()
-        return member
 
     GLOBAL_LOAD = "global_load", "global loads", "LDG"
     GLOBAL_STORE = "global_store", "global stores", "STG"
@@ -67,7 +60,7 @@ class Family(Worded):
     OTHER = "other", "others"
 
 
-_FAMILIES = {opcode: family for family in Family for opcode in family.opcodes}
+_FAMILIES = {opcode: family for family in Family for opcode in family.also}
 
 
 @functools.lru_cache(1 << 15)

@@ -75,10 +75,6 @@ class Work(NamedTuple):
     peak_ops_per_second: float | None  # at the clock measured during the launch; None where it was not collected
 
     @property
-    def tensor(self) -> bool:
-        return self.kind.startswith("tensor")
-
-    @property
     def share(self) -> float | None:
         return ratio(self.ops_per_second, self.peak_ops_per_second)
 

@@ -4,12 +4,12 @@ Its other numbers are quantities of the launch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any
 
 from fiprof.analysis import checks
-from fiprof.analysis.frames import OfRun
+from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.instructions import ACCESSES, by_launch
 from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
@@ -17,29 +17,30 @@ from fiprof.analysis.trace import weights
 from fiprof.model.case_quantities import DRAM_FLOOR, dram_use
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import DURATION, L2_USE, QUANTITIES, Row, number, ratio
+from fiprof.model.quantities import L2_USE, QUANTITIES, number, ratio
 from fiprof.model.ranks import ranks_of
-from fiprof.model.run import IDENTITY, Launch, Run
+from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.times import Times, TraceTimes
 
 
-@dataclass(frozen=True)
-class LaunchFigures:
-    """A kernel launch under ncu; or a kernel that only nsys saw, without a launch number."""
+class NotCounted(dict[str, Any]):
+    """A kernel that only nsys saw, or a case of which nothing is known, in place of a launch."""
 
-    launch: int | None = None
-    case: str | None = None
-    label: str = ""  # the case in short
-    iteration: int | None = None
-    kernel: str = ""
-    kernel_full: str | None = None
-    grid: str | None = None
-    block: str | None = None
-    row: Row = field(default_factory=dict)
-    """The launch itself, which quantities evaluate on; empty for a kernel that only nsys saw."""
+    launch = iteration = kernel_full = grid = block = duration_us = None
+
+    def __init__(self, case: str | None, label: str, kernel: str = "", nsys: Times | None = None) -> None:
+        super().__init__()
+        self.case, self.label, self.kernel, self.nsys = case, label, kernel, nsys
+        self.nsys_duration_us = nsys.median_us if nsys else None
+
+
+@dataclass(frozen=True)
+class LaunchFigures(OfLaunch):
+    """A kernel launch under ncu; or a kernel that only nsys saw."""
+
+    row: Launch | NotCounted  # type: ignore[assignment]  # which quantities evaluate on
     rank: int | None = None  # whose times under nsys these are; None in a run of one rank
-    nsys: Times | None = None  # executions of this kernel in this case under nsys
     run: Run | None = None  # where the launch is of
 
     @cached_property
@@ -67,17 +68,9 @@ class LaunchFigures:
         return FIGURES[key](self) if key in FIGURES else QUANTITIES[key].of(self.row)
 
     @property
-    def duration_us(self) -> float | None:
-        return DURATION.of(self.row)
-
-    @property
-    def nsys_duration_us(self) -> float | None:
-        return self.nsys.median_us if self.nsys else None
-
-    @property
     def nsys_spread(self) -> float | None:
         """(p90 - p10) / median under nsys."""
-        return self.nsys.spread if self.nsys else None
+        return self.row.nsys.spread if self.row.nsys else None
 
     @property
     def busiest(self) -> str | None:
@@ -90,13 +83,8 @@ class LaunchFigures:
 
 def _at(path: str) -> Callable[[Any], Any]:
     """What lies at a path of attributes, e.g. ``roofline.work``; None where something on it is."""
-
-    def value(item: Any) -> Any:
-        for name in path.split("."):
-            item = None if item is None else getattr(item, name)
-        return item
-
-    return value
+    names = path.split(".")
+    return lambda item: reduce(lambda of, name: None if of is None else getattr(of, name), names, item)
 
 
 def _tera(path: str) -> Callable[[Any], float | None]:
@@ -187,10 +175,9 @@ def _figures(run: Run, wanted: Selection) -> Iterator[LaunchFigures]:
     profiled = {(launch.case, launch.kernel) for launch in run.launches}
     for row in run.launches:
         if not wanted.launches or row.launch in wanted.launches:
-            rank, identity = ranks_of(run).on(row.get("device")), {name: row[name] for name in IDENTITY}
-            yield LaunchFigures(**identity, label=row.label, row=row, rank=rank, nsys=row.nsys, run=run)
+            yield LaunchFigures(row, ranks_of(run).on(row.get("device")), run)
     traces: dict[int | None, TraceTimes] = dict(run.trace.ranks.items()) or {None: run.trace}
     for rank, traced in traces.items():
         for (case, kernel), nsys in traced.kernels.items():
             if (case, kernel) not in profiled:
-                yield LaunchFigures(rank=rank, case=case, label=run.labels(case), kernel=kernel, nsys=nsys)
+                yield LaunchFigures(NotCounted(case, run.labels(case), kernel, nsys), rank)

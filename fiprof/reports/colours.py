@@ -17,28 +17,13 @@ COLOURS = (
 )  # fmt: skip
 GREY, DARK_GREY, LIGHT_GREY = "#7f8790", "#5f6873", "#8b939c"
 
-STALLS = {
-    "long_scoreboard": "#2994ff",
-    "wait": "#999900",
-    "barrier": "#9841aa",
-    "short_scoreboard": "#2a6f63",
-    "math_pipe_throttle": "#a54a1d",
-    "mio_throttle": "#ff3d9e",
-    "dispatch_stall": "#c48464",
-    "lg_throttle": "#5d3dff",
-    "imc_miss": "#009933",
-    "no_instruction": "#ff5500",
-    "membar": "#0099cc",
-    "drain": "#bb3355",
-    "sleeping": "#777744",
-    "gmma": "#aa00cc",
-    "branch_resolving": "#4455dd",
-    "tex_throttle": "#885588",
-    # Issuing and ready to: no stalls.
-    "selected": DARK_GREY,
-    "not_selected": LIGHT_GREY,
-}
-"""Of ncu's stall reasons; any other is grey."""
+_REASONS = (
+    "long_scoreboard", "math_pipe_throttle", "wait", "barrier", "short_scoreboard", "mio_throttle", "dispatch_stall",
+    "lg_throttle", "imc_miss", "no_instruction", "membar", "drain", "sleeping", "gmma", "branch_resolving",
+    "tex_throttle",
+)  # fmt: skip
+STALLS = {**dict(zip(_REASONS, COLOURS, strict=True)), "selected": DARK_GREY, "not_selected": LIGHT_GREY}
+"""Of ncu's stall reasons, greys for issuing and ready to, which are no stalls; any other is grey."""
 COMMUNICATION = "#aa00cc"
 FAMILIES = (
     ("communication", COLLECTIVE.pattern, COMMUNICATION),

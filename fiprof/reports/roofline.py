@@ -77,7 +77,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
 
 def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
     works: dict[str, Work | None] = {work.kind: work for work in item.works}
-    tensor = [work for work in item.works if work.tensor]
+    tensor = [work for work in item.works if work.kind.startswith("tensor")]
     works["tensor"] = max(tensor, key=lambda work: work.ops, default=None)
     row: dict[str, Any] = {
         **{key: getattr(item, key) for key in ("launch", "label", "kernel", "case", "iteration")},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.occupancy import findings
 from fiprof.analysis.planning import PLANS, SMALL, plans
-from fiprof.analysis.show import FIGURES, LaunchFigures
+from fiprof.analysis.show import FIGURES, LaunchFigures, NotCounted
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.finding import say, worded
@@ -207,7 +207,7 @@ def document(
     def data() -> View:
         """A row a launch, its case's figures under ``case_…``; a case without launches has a row of its own."""
         launched = {item.case for item in figures.launches}
-        bare = [LaunchFigures(case=case.id, label=run.labels(case.id)) for case in figures.cases]
+        bare = [LaunchFigures(NotCounted(case.id, run.labels(case.id))) for case in figures.cases]
         own = [key for key in dict.fromkeys([*FIGURES, *QUANTITIES]) if key != "rank" or by_rank]
         rows = [
             {**{key: item[key] for key in own}, **of_case(item.case)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from fiprof.analysis.thresholds import CLOSE, Threshold
 from fiprof.model.finding import Finding, TracedNumber, Worded, finding, plain
@@ -149,12 +149,9 @@ class CauseId(Worded):
     """What makes a launch slow, beside or below the resource that binds it; with the stall reasons that it shows as: a
     step against the stall itself says less."""
 
-    stalls: list[str]
-
-    def __new__(cls, value: str, words: str, stalls: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.words, member.stalls = value, words, stalls.split()
-        return member
+    @property
+    def stalls(self) -> list[str]:
+        return self.also
 
     BANK_CONFLICTS = "bank_conflicts", "bank conflicts", "short_scoreboard mio_throttle"
     SHUFFLES = "shuffles", "shuffles", "short_scoreboard mio_throttle"

@@ -335,7 +335,7 @@ def measured(found: Alternative) -> Step:
     words = "{instead_time} instead of {time}{measure}, {factor} times as fast ({low:.2f} to {high:.2f} {observed})"
     basis = finding(
         "measured", words, time=found.time, instead_time=found.instead_time, factor=found.time / found.instead_time,
-        low=found.factor.low, high=found.factor.high, measure=found.measure, observed=found.difference.observed,
+        low=found.factor.low, high=found.factor.high, measure=found.measure, observed=found.observed,
     )  # fmt: skip
     values = {"changes": tuple(change.finding for change in found.changes), "case": found.instead}
     row, saved_pct = STEPS["use_alternative"], 100 * (1 - 1 / found.factor.value)

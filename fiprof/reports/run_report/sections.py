@@ -150,7 +150,8 @@ def parameters(measured: Analyses) -> Section:
             factor, certain = of[slow.id] / of[fast.id], alternatives.difference(timed[slow.id], timed[fast.id])
             told: Value = "no: within noise"
             if certain is not None:
-                told = f"yes: {certain.factor.low:.2f} to {certain.factor.high:.2f} {worded(certain.observed)}"
+                ratio, observed = certain
+                told = f"yes: {ratio.low:.2f} to {ratio.high:.2f} {worded(observed)}"
             found, ends, time = of_options, (slow, fast), of[fast.id]
         else:
             small, *_, large = sorted(members, key=lambda case: float(case.params[key]))
