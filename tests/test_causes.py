@@ -39,7 +39,10 @@ class Recording(NamedTuple):
     times: dict[str, list[float]]
 
 
-@pytest.fixture(params=sorted(DATA.rglob("*.sqlite.xz")), ids=lambda path: path.parent.name + path.stem)
+@pytest.fixture(
+    params=sorted([*DATA.glob("*.sqlite.xz"), *DATA.glob("h100/*.sqlite.xz")]),
+    ids=lambda path: path.parent.name + path.stem,
+)
 def recorded(request: pytest.FixtureRequest) -> Recording:
     """A program that was recorded on an H200, or on an H100."""
     program = Path(request.param.stem).stem
@@ -60,6 +63,26 @@ def test_the_cause_is_named_first_and_without_it_the_program_saves_what_was_prom
     pairs = median(map(saved_pct, times["with"], times["without"]))
     assert bound / 2 <= pairs <= bound + OF_PROCESSES
     assert estimate is None or abs(pairs - estimate) <= OF_PROCESSES
+
+
+USERS = {
+    "unfused": ("elementwise", "", "fuse_elementwise"), "recapture": ("launches", "", "capture_once"),
+    "layer-weights": ("copies", "Host-to-Device", "overlap_copies"),
+    "triton-shapes": ("host", "step (exam.py:248), in run (triton/runtime/jit.py)", "less_host_work"),
+    "tidy": ("host", "step (exam.py:131)", "less_host_work"),
+    "checkpoint": ("host", "save (exam.py:176), in ", "less_host_work"),
+}  # fmt: skip
+"""The same of programs of a held-out exam: tests/data/causes/users."""
+
+
+@pytest.mark.parametrize("program", USERS)
+def test_causes_of_users_programs_are_named_first(program: str) -> None:
+    times = json.loads((DATA / "users/timings.json").read_text(encoding="utf-8"))[program]
+    told = answer("top", imported(DATA / f"users/{program}.sqlite.xz", name=program).path)["program"]["answer"]
+    cause, name, step = USERS[program]
+    assert (told["cause"], told["step"], (told["name"] or "").startswith(name)) == (cause, step, True)
+    saved = saved_pct(median(times["with"]), median(times["without"]))
+    assert told["bound_pct"] / 2 <= saved <= told["bound_pct"] + OF_PROCESSES
 
 
 def test_the_report_begins_with_what_top_says(recorded: Recording, tmp_path: Path) -> None:

@@ -622,3 +622,8 @@ def test_short_name_stays_linear_in_long_names(pattern: str) -> None:
     text = pattern * 200_000
     assert short_name(text)
     assert short_name("void ns::k<" + text) == "k"
+
+
+def test_short_name_of_what_ncu_left_of_unnamed_namespaces() -> None:
+    text = "void unnamed>::CatArrayBatchedCopy<unnamed>::OpaqueType<2>, unsigned int>(T1 *)"
+    assert short_name(text) == "CatArrayBatchedCopy"

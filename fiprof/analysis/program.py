@@ -15,11 +15,11 @@ from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, Cause, Why, between, outside, parts
 from fiprof.analysis.steady import By, Steady, steady, whole
-from fiprof.analysis.trace import SEPARATOR, calls, phases
+from fiprof.analysis.trace import SEPARATOR, calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.arrays import PIECE_ROWS, Ints
+from fiprof.model.arrays import PIECE_ROWS, Ints, coded, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
@@ -33,16 +33,19 @@ ALLOCATES = re.compile(
 WAITS = re.compile(r"cu(da)?\w*Synchronize")
 WAITS_ON_GPU = re.compile(r"cu(da)?StreamWaitEvent")
 LAUNCHES = re.compile(r"cu(da)?(Launch|GraphLaunch)")
+GRAPHS, CAPTURES = re.compile(r"cu(da)?Graph"), re.compile(r"cu(da)?GraphInstantiate")
 COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
+ELEMENTWISE = re.compile(r"^(?!distribution).*elementwise|^triton_poi")  # PyTorch's, and its compiler's
 SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
 NOTICED = 0.02  # share of the time from which on something is said before what takes more time and has no step
 NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
 LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
+CAPTURED = 0.5  # graphs a step from which on they are captured in the loop
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
 LOADING_SHARE = 0.2
@@ -72,18 +75,30 @@ class Waste(Worded):
     RANKS = "ranks", "waiting for a rank"
     STREAMS = "streams", "streams in turns"
     """Kernels of several streams, each of a part of the GPU, one after the other. Its time is theirs too."""
+    ELEMENTWISE = "elementwise", "elementwise kernels in a row"
+    """That read and write what one kernel could keep in registers. Its time is theirs too."""
     SMALL_KERNELS = "small_kernels", "small kernels"
     KERNEL = "kernel", "kernel"
 
 
-OF_GPU = frozenset((Waste.PAGEABLE_COPIES, Waste.COPIES, Waste.RANKS, Waste.STREAMS, Waste.SMALL_KERNELS, Waste.KERNEL))
+OF_GPU = frozenset(
+    (
+        Waste.PAGEABLE_COPIES,
+        Waste.COPIES,
+        Waste.RANKS,
+        Waste.STREAMS,
+        Waste.ELEMENTWISE,
+        Waste.SMALL_KERNELS,
+        Waste.KERNEL,
+    )
+)
 """In which the GPU is not idle."""
 STEPS = {
     Waste.HOST: "less_host_work", Waste.GIL: "free_lock", Waste.INPUT: "faster_input",
     Waste.SYNCHRONIZATION: "fewer_waits", Waste.ALLOCATION: "keep_memory", Waste.LOADING: "load_before",
     Waste.CALL: "call_before", Waste.GPU: "fuse_kernels", Waste.PAGEABLE_COPIES: "pin_memory",
     Waste.COPIES: "overlap_copies", Waste.RANKS: "help_rank", Waste.STREAMS: "overlap_streams",
-    Waste.SMALL_KERNELS: "fuse_kernels",
+    Waste.SMALL_KERNELS: "fuse_kernels", Waste.ELEMENTWISE: "fuse_elementwise",
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
 FIRST_STEPS = "first steps"
@@ -137,6 +152,7 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         gpu = _Gpu(run, part, at, own, changing.get(device, 0.0))
         gpu.of_idle_and_copies()
         gpu.of_kernels()
+        gpu.of_elementwise(device)
         gpu.of_streams()
         gpu.of_loading()
         rows += gpu.rows
@@ -186,6 +202,7 @@ class _Gpu:
             counts += np.bincount(traced.name[rows][inside], minlength=len(counts))
         self.threads = [key for key in traced.threads if not pids or key >> 32 in pids]
         self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
+        self.captures = self.per_step(self.count(CAPTURES)) or 0.0
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
         self.scale = part.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
@@ -311,7 +328,7 @@ class _Gpu:
             return Waste.SYNCHRONIZATION, why.drained_in
         if cause is Cause.COPY_CALL:
             return Waste.COPIES, None
-        if cause is Cause.CALL and share >= CALL_SHARE:
+        if cause is Cause.CALL and share >= CALL_SHARE and not (self.captures >= CAPTURED and GRAPHS.match(call)):
             return Waste.CALL, call
         return Waste.LAUNCHES, None
 
@@ -362,6 +379,9 @@ class _Gpu:
                 sums[most][range_] += ns
         waits = {key: sum(ranges.values()) for key, ranges in waste.items() if key[0] is Waste.SYNCHRONIZATION}
         longest = max(waits, key=waits.__getitem__, default=None)
+        over_bus = sum(sum(ranges.values()) for (_, kind), ranges in sums.items() if kind in (TO_HOST, TO_DEVICE))
+        # While the host does its own work no copy keeps it from launching.
+        working = sum(sum(ranges.values()) for (of, _), ranges in waste.items() if of in (Waste.HOST, Waste.INPUT))
         for (cause, kind), ranges in sums.items():
             ns, device = sum(ranges.values()), kind not in (TO_HOST, TO_DEVICE)
             if kind == TO_HOST and longest and ns <= waits[longest]:
@@ -370,8 +390,9 @@ class _Gpu:
                 continue
             hidden = ns if device else min(ns, self.part.kernels_ns)
             if cause is Waste.PAGEABLE_COPIES:  # which the host waits for, as it does not for others
-                hidden = ns + min(ns, self.part.idle_ns)
-            step, because = "less_copying" if device else None, None if device else self.called_in(COPY_CALLS)
+                hidden = ns + min(ns, self.part.idle_ns - working)
+            because = self.called_in(COPY_CALLS) if not device and ns >= MOSTLY * over_bus else None
+            step = "less_copying" if device else None
             self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind=step, because=because)
 
     def _launches(self, ns: float, range_: str | None, gaps: float) -> None:
@@ -396,16 +417,21 @@ class _Gpu:
             kind = "larger_graph"
         elif against or not self.steps:
             kind = "fewer_launches"
+        if self.captures >= CAPTURED:
+            kind, against = "capture_once", []
         words, values = "{count:launch|launches} a step", dict[str, Any](count=round(launches / max(self.steps, 1)))
         if not self.steps:
             words = "{count:launch|launches}"
+        if kind == "capture_once":
+            words, values = "{count:graph is|graphs are} captured and instantiated a step", {"count": self.captures}
         if against:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         because = finding("launches", words, **values)
-        if called := self.called_in(LAUNCHES):
+        if called := self.called_in(CAPTURES if kind == "capture_once" else LAUNCHES):
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
         # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
-        saves = ns + (self.small_ns + gaps if kind != "larger_graph" and self.small_ns < ns else 0.0)
+        fused = kind not in ("larger_graph", "capture_once") and self.small_ns < ns
+        saves = ns + (self.small_ns + gaps if fused else 0.0)
         per_step = self.per_step(launches)
         self.add(Waste.LAUNCHES, ns, None, range_, per_step=per_step, saves_ns=saves, kind=kind, because=because)
 
@@ -503,6 +529,36 @@ class _Gpu:
         because = finding("turns", words, streams=len(self.part.streams), count=turns / each, waits=waits / each)
         name = f"{len(self.part.streams)} streams"
         self.add(Waste.STREAMS, saves, name, per_step=self.per_step(turns), because=because)
+
+    def of_elementwise(self, device: int) -> None:
+        """Elementwise kernels of a stream with no other between them, where they take time that counts."""
+        small = {row["kernel_full"] for row in self.small}
+        own = [row for row in self.kernels if ELEMENTWISE.match(row["kernel"]) and row["kernel_full"] not in small]
+        if sum(row["total_ns"] for row in own) * self.scale < NOTICED * self.window_ns:
+            return
+        names, found = {row["kernel_full"] for row in own}, list[Ints]()
+        for piece, mine, _ in of_device(
+            self.run, "kernels", device, "start_ns", "duration_ns", "stream", "kernel_full"
+        ):
+            starts, ns, stream = (numbers(piece[column])[mine] for column in ("start_ns", "duration_ns", "stream"))
+            texts, code = coded(piece["kernel_full"])
+            found.append(np.stack([stream, starts, ns, np.array([text in names for text in texts])[code[mine]]]))
+        stream, starts, ns, plain = np.concatenate(found, axis=1)
+        order = np.lexsort((starts, stream))
+        order = order[self.at.holds(starts[order])]
+        # A row begins where the kernel before it is another, or on another stream.
+        row = np.cumsum(np.append(0, (np.diff(plain[order]) != 0) | (np.diff(stream[order]) != 0)))
+        first = np.flatnonzero(np.append(True, np.diff(row) != 0))
+        sums, longest = np.add.reduceat(ns[order], first), np.maximum.reduceat(ns[order], first)
+        counts = np.diff(np.append(first, len(row)))
+        several = (plain[order][first] > 0) & (counts > 1)
+        if not several.any():
+            return
+        words = "rows of up to {most} kernels; as one, each takes as long as its longest"
+        because = finding("rows", words, most=int(counts[several].max()))
+        total, saves = (float(values[several].sum()) * self.scale for values in (sums, sums - longest))
+        per_step = self.per_step(int(counts[several].sum()))
+        self.add(Waste.ELEMENTWISE, total, per_step=per_step, saves_ns=saves, because=because)
 
     # In words
 

@@ -11,6 +11,8 @@ _TOKEN = re.compile(
     r"(?P<operator>\boperator\s*(?:\(\)|\[\]|[-+*/%^&|~!=<>,]+))"
     r"|(?P<scope>::)|(?P<arrow>->)|(?P<open>[<({\[])|(?P<close>[>)}\]])|(?P<space>\s+)|[^\s<>(){}\[\]:-]+|."
 )
+_EATEN = re.compile(r"(?<=\w<)unnamed>::|(?<![<\w])unnamed>::")
+"""What ncu leaves of ``at::native::<unnamed>::``: without its bracket, or with that of the template before it."""
 
 
 def printable(text: str) -> str:
@@ -36,7 +38,7 @@ def short_name(demangled: str) -> str:
     lambda itself stays ``{lambda(int)#1}``. What is no C++ name (mangled, Triton's, HTML) comes out as well as it
     goes, printable; NO_NAME for a blank. Never raises; time is linear in the length.
     """
-    text = printable(demangled).strip()
+    text = _EATEN.sub("", printable(demangled).strip())
     opened: list[str] = []  # brackets not yet closed
     word: list[str] = []  # what was read of the current word
     before: list[str] = []  # the word before it, in the same scope

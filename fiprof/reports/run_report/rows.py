@@ -23,7 +23,7 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import kernel_detail, kernel_identity, short_kernel, shorten
 
-OF_KERNELS = {Waste.KERNEL, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
+OF_KERNELS = {Waste.KERNEL, Waste.ELEMENTWISE, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
 """What kernels take, which have rows of their own."""
 MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
@@ -262,7 +262,7 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
     counted."""
     tells: tuple[Callable[[Row], str], ...] = (
         lambda row: _shape(row.group) if row.group else "",
-        lambda row: shorten(row.full.partition("<")[2].rpartition(">")[0], LONGEST_LABEL),
+        lambda row: shorten((row.full.partition(f"{row.kernel}<")[2] or row.full).partition(">(")[0], LONGEST_LABEL),
         lambda row: f"launch {row.group.shown.launch}" if row.group else "",
     )
     for tell in tells:
