@@ -135,3 +135,11 @@ def test_a_cause_that_is_a_call_has_the_line_that_makes_it(program: str, place: 
     run = imported(DATA / f"{program}.sqlite.xz", name=program).path
     assert answer("top", run)["program"]["answer"]["basis"]["place"] == place
     assert f"most often called in {place})." in " ".join(invoke("top", str(run))[1].split())
+
+
+def test_a_story_is_of_the_thread_with_the_steps() -> None:
+    """Autograd's thread launches most kernels of a training: it does nothing while the loop saves."""
+    found = answer("story", imported(DATA / "users/checkpoint.sqlite.xz", name="checkpoint").path)
+    (slow,) = [each for each in found["causes"] if each["id"] == "slow_steps"]
+    assert slow["cause"]["name"].startswith("save (exam.py:176), in ")
+    assert slow["steps"] == ["3", "8", "13", "18"]

@@ -114,7 +114,8 @@ class Moments:
         return self.texts[place] or self.names[self.group[place]].text
 
     def _launching_thread(self) -> tuple[int, int, int, int]:
-        """The thread that launched most of the GPU's kernels, as in ``Calls.thread`` and as in ``thread_keys``, NOTHING
+        """The thread that launched most of the GPU's kernels, of those with the ranges that are steps where they launch
+        some (autograd's thread launches the backward pass), as in ``Calls.thread`` and as in ``thread_keys``, NOTHING
         without calls; and from the first kernel, or call of this thread, to the last, ns."""
         traced, first, last = calls(self.run), list[int](), list[int]()
         counts = np.zeros(len(traced.threads), np.int64)
@@ -124,6 +125,14 @@ class Moments:
             counts += np.bincount(traced.thread[rows[rows != NOTHING]], minlength=len(counts))
         if not counts.any():
             return NOTHING, NOTHING, min(first), max(last)
+        found, at = marks(self.run), steady(self.run)[self.device]
+        if at.by is By.RANGES:
+            named = np.array([at.name == text for text in found.folded], bool)[found.alike] & found.own
+            stepping = [
+                traced.threads[key] for key in np.unique(found.threads[named]).tolist() if key in traced.threads
+            ]
+            if counts[stepping].any():
+                counts[np.setdiff1d(np.arange(len(counts)), stepping)] = 0
         nested = traced.nested[thread := int(np.argmax(counts))]
         return thread, [*traced.threads][thread], min(*first, int(nested.starts[0])), max(*last, int(nested.ends[-1]))
 
