@@ -41,6 +41,8 @@ AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|joi
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
 ELEMENTWISE = re.compile(r"^(?!distribution).*elementwise|^triton_poi")  # PyTorch's, and its compiler's
 SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
+HALF, FEW_LONG, LONGER = 0.5, 0.1, 5.0
+"""Share of the time that few steps hold, the most that these are of all, and times the usual length that they take."""
 NOTICED = 0.02  # share of the time from which on something is said before what takes more time and has no step
 NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
@@ -576,6 +578,15 @@ class _Gpu:
             words = "The whole trace, {window_ms:,.1f} ms: nothing in it repeats."
         elif at.by is By.MEASURE:
             words = "Measured part: {steady_ms:,.1f} of {window_ms:,.1f} ms."
+        if self.steps:
+            ends = at.ends[np.searchsorted(at.begins, at.steps, side="right") - 1]
+            lengths = np.minimum(np.append(at.steps[1:], ends[-1]), ends) - at.steps
+            longest = np.sort(lengths)[::-1]
+            held = np.cumsum(longest) / activity.window_ns
+            count = int(np.searchsorted(held, HALF)) + 1
+            if count <= FEW_LONG * self.steps and longest[count - 1] > LONGER * np.median(lengths):
+                values |= {"long_steps": count, "long_share": float(held[count - 1])}
+                words += " {long_steps:of the steps takes|of the steps take} {long_share:.0%} of it: see fiprof story."
         return Finding(at.by.value, values, words)
 
     def startup(self) -> Finding | None:
