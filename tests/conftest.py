@@ -24,7 +24,7 @@ from tests import postgres
 from tests.browser import Show, launched, showing
 from tests.fakes.recorded import UNPACKED
 from tests.forks import Forks
-from tests.recorded_runs import RUNS, session_folder, without_samples
+from tests.recorded_runs import RUNS, replayable, session_folder
 from tests.reports_fixture import record_run
 
 # Machines are noisy: no test fails for being slow.
@@ -140,9 +140,9 @@ def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
 
 
 @pytest.fixture(scope="session")
-def light(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def light() -> Path:
     """The same to be replayed, without what takes long to read and pack."""
-    return without_samples(recorded, tmp_path_factory.mktemp("light") / recorded.name)
+    return replayable("all")
 
 
 @pytest.fixture

@@ -171,6 +171,11 @@ def without_samples(recorded: Path, into: Path) -> Path:
     return into
 
 
+def replayable(name: str) -> Path:
+    """One of RUNS like that, for reading only."""
+    return once(f"{OTHERS}/replayable/{RUNS[name].name}", lambda folder: without_samples(RUNS[name], folder))
+
+
 def answer(*words: object) -> dict[str, Any]:
     """What a command answers a program."""
     status, printed = invoke(*map(str, words), "--format", "json")

@@ -6,7 +6,6 @@ FIPROF_SOAK_SEED repeats a failure's moments.
 """
 
 import contextlib
-import functools
 import json
 import lzma
 import os
@@ -14,7 +13,6 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 import uuid
 import zlib
@@ -35,7 +33,7 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, Env, begun, catches, fake_programs, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, session_folder, without_samples
+from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, replayable
 from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -61,13 +59,6 @@ class Scenario:
 
 
 def nothing(_: Path) -> None: ...
-
-
-@functools.cache
-def light() -> Path:
-    """What the stand-ins replay."""
-    session_folder().mkdir(parents=True, exist_ok=True)
-    return without_samples(RECORDED, Path(tempfile.mkdtemp(dir=session_folder())) / RECORDED.name)
 
 
 def packed(folder: Path) -> None:
@@ -172,7 +163,7 @@ class Kill(NamedTuple):
 @pytest.mark.parametrize(("name", "number"), KILLS)
 def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     scenario = SCENARIOS[name]
-    env = {**fake_programs(tmp_path, light()), "XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_COLOR": "1"}
+    env = {**fake_programs(tmp_path, replayable("decode")), "XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_COLOR": "1"}
     if scenario.real_nsys:
         env["FIPROF_NSYS"] = str(request.getfixturevalue("nsys_path"))
     scenario.prepare(tmp_path)
@@ -208,7 +199,7 @@ def left_by_nsys(folder: Path) -> list[Path]:
 def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.sh"
     program.write_text("echo $$ > pid\nexec sleep 60\n")
-    env = {**fake_programs(tmp_path, light()), "FIPROF_NSYS": str(nsys_path)}
+    env = {**fake_programs(tmp_path, replayable("decode")), "FIPROF_NSYS": str(nsys_path)}
     with begun("profile", "--tool", "nsys", "--", "sh", "program.sh", cwd=tmp_path, env=env) as run:
         try:
             until(lambda: [*tmp_path.glob("nsys-report-*.qdstrm")] and (tmp_path / "pid").exists(), run)

@@ -27,7 +27,7 @@ from fiprof.model.finding import worded
 from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
 from tests.conftest import REPOSITORY, Env, begun, fake_programs, python_path, ran, run_fiprof, until
-from tests.recorded_runs import RUNS, without_samples
+from tests.recorded_runs import replayable
 from tests.test_study_resume import STUDY
 
 CASES = 6
@@ -52,8 +52,7 @@ def env(place: Path) -> Env:
     """Stand-ins for two GPUs, which replay a recorded run, and a clock that stands."""
     cards = ",".join(f"GPU-{place}-{number}" for number in range(2))
     stands = {clock.VARIABLE: "2026-11-23T12:00:00+01:00", "XDG_CACHE_HOME": str(place / "cache")}
-    programs = fake_programs(place, without_samples(RUNS["decode"], place / "run"))
-    return {**programs, **stands, "CUDA_VISIBLE_DEVICES": cards}
+    return {**fake_programs(place, replayable("decode")), **stands, "CUDA_VISIBLE_DEVICES": cards}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Env, Fiprof, begun, fake_programs, run_fiprof, until
-from tests.recorded_runs import RUNS, without_samples
+from tests.recorded_runs import replayable
 
 STUDY = """
 name = "small"
@@ -28,9 +28,9 @@ TENSOR = "kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cor
 
 
 @pytest.fixture(scope="module")
-def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def light() -> Path:
     """The run that stands for the GPU."""
-    return without_samples(RUNS["decode"], tmp_path_factory.mktemp("recorded") / "run")
+    return replayable("decode")
 
 
 @pytest.fixture
