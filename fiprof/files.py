@@ -211,10 +211,8 @@ def parts(name: str, folder: Path | str = "the folder", *, printable: bool = Tru
     return found
 
 
-@functools.lru_cache(1 << 14)
-def _parts(name: str) -> tuple[str, ...]:
-    """The same, kept: runs have files of the same names."""
-    return () if _UNSAFE.search(name) else tuple(name.split("/"))
+_parts = functools.lru_cache(1 << 14)(lambda name: () if _UNSAFE.search(name) else tuple(name.split("/")))
+"""The same, kept: runs have files of the same names."""
 
 
 def exists(folder: Path, name: str) -> bool:

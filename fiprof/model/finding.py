@@ -176,7 +176,7 @@ def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
     """The template with these parts or values in it; the traced numbers in them are kept."""
     facts: list[TracedNumber] = []
     pieces, left = [], iter(parts)
-    for before, name, spec in _fields(template):
+    for before, name, spec in template_fields(template):
         pieces.append(before)
         if name is not None:
             value = next(left) if not name else values[name] if name in values else _AT.get_field(name, (), values)[0]
@@ -191,7 +191,7 @@ _AT = string.Formatter()
 
 
 @functools.lru_cache(1 << 12)
-def _fields(template: str) -> tuple[tuple[str, str | None, str | None], ...]:
+def template_fields(template: str) -> tuple[tuple[str, str | None, str | None], ...]:
     """What stands before each field, its name and its format."""
     return tuple(each[:3] for each in _AT.parse(template))
 

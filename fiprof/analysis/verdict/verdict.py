@@ -178,7 +178,10 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     if not launches:
         warnings.append(finding("no_launches", "no launch can be judged: {why}", why=run.missing("ncu")))
     groups = alike(kept, weights=weights(run)) if medians else []
-    judged = _advised(run, [group.shown for group in groups] if medians else kept, failed)
+    shown, known = [group.shown for group in groups] if medians else kept, _known(run)
+    if new := [launch for launch in shown if launch.launch not in known]:
+        known |= {each.launch: each for each in _advised(run, new, failed)}
+    judged = tuple(known[launch.launch] for launch in shown)
     ids = {launch.case for launch in kept}
     return OfRun(
         launches=judged,
@@ -195,15 +198,8 @@ def _known(_: Run) -> dict[int, LaunchVerdict]:
     return {}
 
 
-def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> tuple[LaunchVerdict, ...]:
+def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Iterator[LaunchVerdict]:
     """The verdicts of launches, with doubts and steps. failed: the run's checks that did."""
-    known = _known(run)
-    if new := [launch for launch in launches if launch.launch not in known]:
-        known.update(zip((launch.launch for launch in new), _new(run, new, failed), strict=True))
-    return tuple(known[launch.launch] for launch in launches)
-
-
-def _new(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Iterator[LaunchVerdict]:
     from fiprof.analysis import alternatives, instructions
     from fiprof.analysis.verdict import ncu_rules, steps
 
