@@ -272,3 +272,12 @@ def test_variants(comparisons: dict[str, list[tuple[ComparedCase, ...]]]) -> Non
         "a commit and its tree": [(SAME, 0.1)],
         "programs": [(FASTER, -37.1)],
     }
+
+
+def test_one_request_more_is_more_work() -> None:
+    """Of 88 and 89 requests the time between two was said to be what the second run is slower by."""
+    paths = (str(profiled(name).path) for name in ("server", "server again"))
+    said = " ".join(invoke("compare", *paths)[1].split())
+    assert (
+        "B's trace holds 1% more work in 509.2 ms than A's in 500.5 ms; at equal work B takes +2.9 ms (+0.6%)." in said
+    )

@@ -30,7 +30,7 @@ from fiprof.model.selection import sums_by_key
 from fiprof.text import short_kernel
 
 MOST_EXPLAINED = 5  # kernels whose counters are compared: those that account for most of the change
-SAME_WORK = 1.02  # ratio of the executions up to which two traces hold the same work
+SAME_WORK = 1.005  # ratio of the executions up to which two traces hold the same work
 ALIKE = 1.05  # ratio to the typical one up to which a kernel's executions changed as those of the others
 MOSTLY = 0.5  # share of the time of the kernels of both sides whose executions have to have changed alike
 LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are others
