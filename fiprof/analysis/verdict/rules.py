@@ -125,12 +125,7 @@ class _Limits(NamedTuple):
             return None
         top = self.resources[0]
         least = min(max(SATURATED, top.value - CLOSE), top.value / ELSEWHERE)
-        for item in self.resources[1:]:
-            if item.value < least:
-                break
-            if feeds(top, item):
-                return item
-        return top
+        return next((item for item in self.resources[1:] if item.value >= least and feeds(top, item)), top)
 
     @property
     def binds_while_working(self) -> bool:

@@ -506,8 +506,8 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     for number, each in enumerate(entry.results):
         subject, whole = row_id(each.case, each.kernel), row_id(each.case, None) if each.case else None
         for key, kernel in {whole: None, subject: each.kernel}.items():
-            if key is not None and key not in known:
-                known[key] = (key, each.case, kernel, whole)
+            if key is not None:
+                known.setdefault(key, (key, each.case, kernel, whole))
         # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
         keys, place = _quantities(tuple(each.values)), (subject, started_us, run)
         names = (measured, "subject", "started_us", "run", "archive", "environment", "place", *keys)
