@@ -7,7 +7,7 @@ import pytest
 from fiprof.analysis.program import Program, Waste
 from fiprof.analysis.top import top
 from tests import golden
-from tests.nsys_exports import PYTHON_THREADS
+from tests.nsys_exports import PYTHON_THREADS, altered
 from tests.recorded_runs import answer, invoke
 from tests.test_programs import Rows, kernel, launch, made_run
 
@@ -39,6 +39,16 @@ def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
     assert (lock["cause"], lock["name"], lock["step"]["id"]) == ("gil", "burn (two.py:6)", "free_lock")
     assert (host["cause"], host["name"], host["step"]["id"]) == ("host", "forward (two.py:12)", "less_host_work")
     assert (round(lock["share"], 3), round(host["share"], 3)) == (0.937, 0.020)
+
+
+def test_host_work_that_compiles_is_to_be_done_before(tmp_path: Path) -> None:
+    sqlite = altered(
+        tmp_path, "UPDATE StringIds SET value = 'compile_fx' WHERE value = 'forward'", source=PYTHON_THREADS
+    )
+    assert invoke("import", str(sqlite), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
+    (run,) = tmp_path.glob("*x")
+    _, host, *_ = answer("top", run)["program"]["rows"]
+    assert (host["name"], host["step"]["id"]) == ("compile_fx (two.py:12)", "compile_before")
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
+COMPILES = re.compile(
+    r"\b(run_ninja|nvrtc\w*|build_and_load|_?(do_)?compile\w*) \(|/compiler/"
+    r"|torch/_(dynamo/(?!eval_frame|utils|external_utils)|inductor/(graph|scheduler|codegen|codecache|lowering))"
+)
+"""Python functions, with their files, that compile; what runs compiled code lies beside them."""
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
 ELEMENTWISE = re.compile(r"^(?!distribution).*elementwise|^triton_poi")  # PyTorch's, and its compiler's
 SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
@@ -306,6 +311,7 @@ class _Gpu:
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
+                kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
                 self.add(
                     cause, ns, name, range_, per_step=count, saves_ns=saves, estimate_ns=estimate, kind=kind,
                     because=because,

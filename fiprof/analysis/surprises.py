@@ -11,7 +11,7 @@ from fiprof.analysis.comm import Delay
 from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
-from fiprof.analysis.program import ALLOCATES, LOADS, WAITS
+from fiprof.analysis.program import ALLOCATES, COMPILES, LOADS, WAITS
 from fiprof.analysis.requests import FEW_STEPS, line, short_name
 from fiprof.analysis.trace import SEPARATOR, calls, phases
 from fiprof.model.arrays import Floats, Ints
@@ -25,8 +25,7 @@ SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 deviations), by this share of them, and by so much."""
 MOST_SURPRISES, MOST_CHANGES = 8, 4
 """Steps of one name that are explained, the longest first, and changes of their kernels and of their time."""
-COMPILES = re.compile(r"\b(run_ninja|nvrtc\w*|compile\w*|_?jit\w*|build_and_load)\b", re.IGNORECASE)
-"""Python functions, and their files, that compile."""
+JITS = re.compile(r"\b_?jit\w*\b", re.IGNORECASE)  # functions, and their files, that compile what is new to them
 GARBAGE = "gc generation"  # beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them
 EXPLAINS, MOST_OF = 0.4, 0.8
 """Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
@@ -149,7 +148,12 @@ def _cause(more: Mapping[Part, Floats], excess: float, names: Sequence[str]) -> 
     if sums["host work"] >= enough:
         name, ns, _ = most("host")
         if ns >= enough:
-            return cause("compiling" if COMPILES.search(name) else "function", "{name}" + inside, ns, name=name)
+            return cause(
+                "compiling" if COMPILES.search(name) or JITS.search(name) else "function",
+                "{name}" + inside,
+                ns,
+                name=name,
+            )
         return cause("host", "{did}" + inside, sums["host work"], did=Does.HOST)
     if sums[Does.WAITING] >= enough:
         name, _, count = most("call", WAITS)

@@ -634,8 +634,8 @@ GIL, SAMPLING = "GIL Trace", "Python Periodic Sampling"
 HOST_DOMAINS = frozenset({GIL, SAMPLING})  # NVTX domains of nsys's own (``--trace=python-gil``, ``--python-sampling``)
 WAITING = "Waiting for GIL"
 PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
-NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|(?=<)|$")
-"""How files begin that are not the program's own: of installed packages, the standard library, code without a file."""
+NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|.*[/\\](?=torchinductor_)|(?=<)|$")
+"""How files begin that are not the program's own: of packages, the standard library, what torch compiled, no file."""
 Frames = tuple[tuple[int, int, int], ...]
 """Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
 
