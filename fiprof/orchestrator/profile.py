@@ -192,7 +192,8 @@ class Profiling(RunSession):
                 own = finished.outcome == "timeout" or finished.message == ENOUGH
                 if not own and finished.exit_status != self.exit_status:
                     self.warn(error.message)
-        return f"in {limit_s:.0f} s: --ncu-budget allows more" if finished.outcome == "timeout" else "again"
+        allows = "--timeout" if limit_s == request.timeout_s else "--ncu-budget"
+        return f"in {limit_s:.0f} s: {allows} allows more" if finished.outcome == "timeout" else "again"
 
 
 def ncu_limits_s(request: ProfileRequest, program_s: float, parts: int = 1) -> tuple[float, float]:
