@@ -146,7 +146,8 @@ def kernel_detail(kernel_full: str) -> str:
     """What tells a kernel from others of its short name: its functor; of CUTLASS's, all of which are called
     ``Kernel2``, its name; empty where nothing tells.
     """
-    return functor(kernel_full) or next(iter(re.findall(r"<(cutlass_\w+)", kernel_full)), "")
+    found = re.search(r"<(cutlass_\w+)", kernel_full)
+    return functor(kernel_full) or (found[1] if found else "")
 
 
 @functools.lru_cache(1 << 14)

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -227,16 +228,23 @@ class _Gpu:
 
     def called_in(self, names: re.Pattern[str]) -> Finding | None:
         """In which line of Python some calls take most of their time; None where nsys saw none, or too few."""
-        traced, told = calls(self.run), host_times(self.run)
-        wanted = [number for number, name in enumerate(traced.names) if names.match(name)]
-        found = list[tuple[int, Ints, Ints]]()
-        for thread in self.threads if told.looks else ():
-            if (nested := traced.nested.get(traced.threads[thread])) is not None:
-                _, begins, ends, labels = nested.overlaps(self.at.begins, self.at.ends)
-                here = np.isin(labels, wanted)
-                found.append((thread, begins[here], ends[here]))
-        place = told.most_seen(found)
+        wanted = [number for number, name in enumerate(calls(self.run).names) if names.match(name)]
+        found = (
+            (thread, begins[here], ends[here])
+            for thread, begins, ends, labels in self.looked_at
+            for here in [np.isin(labels, wanted)]
+        )
+        place = host_times(self.run).most_seen(found)
         return finding("called_in", "most often called in {place}", place=place) if place else None
+
+    @cached_property
+    def looked_at(self) -> list[tuple[int, Ints, Ints, Ints]]:
+        """Of each thread that nsys looked at its calls in the part: thread, begins, ends, numbers of their names."""
+        traced, found = calls(self.run), list[tuple[int, Ints, Ints, Ints]]()
+        for thread in self.threads if host_times(self.run).looks else ():
+            if (nested := traced.nested.get(traced.threads[thread])) is not None:
+                found.append((thread, *nested.overlaps(self.at.begins, self.at.ends)[1:]))
+        return found
 
     def per_step(self, count: float) -> float | None:
         return count / self.steps if self.steps else None

@@ -304,11 +304,18 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
     here = np.flatnonzero(first)
     # A pair begins a step with its second kernel.
     times = starts[here + size - 1]
-    full = names[int(gram % count if size == 2 else gram)]
-    named = re.sub(r"<unnamed>::|\(anonymous namespace\)::", "", full)
-    short = re.split("[<(]", named, maxsplit=1)[0].rpartition("::")[2].removeprefix("void ")
-    title = f"{short} ({detail})" if (detail := kernel_detail(full)) else short
+    title = _title(run, device, names[int(gram % count if size == 2 else gram)])
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
+
+
+def _title(run: Run, device: int, full: str) -> str:
+    """A kernel's short name, with what tells it from others of that name."""
+    for piece, _, _ in of_device(run, "kernels", device, "kernel", "kernel_full"):
+        (shorts, short), (texts, text) = (coded(piece[column]) for column in ("kernel", "kernel_full"))
+        if len(here := np.flatnonzero(np.array([each == full for each in texts])[text])):
+            name = str(shorts[short[here[0]]])
+            return f"{name} ({detail})" if (detail := kernel_detail(full)) else name
+    return full
 
 
 def repeated(names: Sequence[str] | Ints) -> tuple[int, int, int] | None:

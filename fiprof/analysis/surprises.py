@@ -25,7 +25,7 @@ SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 deviations), by this share of them, and by so much."""
 MOST_SURPRISES, MOST_CHANGES = 8, 4
 """Steps of one name that are explained, the longest first, and changes of their kernels and of their time."""
-JITS = re.compile(r"\b_?jit\w*\b", re.IGNORECASE)  # functions, and their files, that compile what is new to them
+JITS = re.compile(rf"{COMPILES.pattern}|(?i:\b_?jit\w*\b)")  # those too that compile only what is new to them
 GARBAGE = "gc generation"  # beginning of the ranges in which Python collects garbage, as ``fiprof.range`` marks them
 EXPLAINS, MOST_OF = 0.4, 0.8
 """Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
@@ -148,12 +148,7 @@ def _cause(more: Mapping[Part, Floats], excess: float, names: Sequence[str]) -> 
     if sums["host work"] >= enough:
         name, ns, _ = most("host")
         if ns >= enough:
-            return cause(
-                "compiling" if COMPILES.search(name) or JITS.search(name) else "function",
-                "{name}" + inside,
-                ns,
-                name=name,
-            )
+            return cause("compiling" if JITS.search(name) else "function", "{name}" + inside, ns, name=name)
         return cause("host", "{did}" + inside, sums["host work"], did=Does.HOST)
     if sums[Does.WAITING] >= enough:
         name, _, count = most("call", WAITS)

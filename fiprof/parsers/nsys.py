@@ -696,9 +696,9 @@ def _functions(
     for frames, stack in stacks.items():
         own = next((place for place, (_, file, _) in enumerate(stack) if not NOT_OWN.match(file)), 0)
         name, file, line = stack[own]
-        inner = [f"{name} ({NOT_OWN.sub('', file)})" for name, file, _ in reversed(stack[:own])]
+        inner = [f"{below} ({NOT_OWN.sub('', source)})" for below, source, _ in reversed(stack[:own])]
         # What a package does with Python's own library is the package's work.
-        packages = [bool(PACKAGE.match(file)) for _, file, _ in reversed(stack[:own])]
+        packages = [bool(PACKAGE.match(source)) for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[name, file, line if name == "<module>" else None][frames] = inner
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
