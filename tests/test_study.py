@@ -15,7 +15,6 @@ import pytest
 from scipy import stats
 
 from fiprof.analysis import claims
-from fiprof.analysis import study as scaling
 from fiprof.analysis.study import Study, load
 from fiprof.cli.progress import TerminalProgress
 from fiprof.errors import FiprofError
@@ -367,7 +366,7 @@ def test_every_recorded_fit_is_the_best_possible_one(of_recorded: Study) -> None
     """By np.polyfit where its line is possible, else by trying the possible intercepts; from the JSON."""
     lines = 0
     for workload in of_recorded.by_workload:
-        for item in scaling.fits(of_recorded, workload):
+        for item in [item for axis in of_recorded.axes(workload) for item in of_recorded.fits(workload, axis)]:
             same = {k: v for k, v in item.cases[0].params.items() if k != item.axis}
             points = sorted(
                 (case["params"][item.axis], case["plain"]["median_us"])

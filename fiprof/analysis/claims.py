@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from fiprof.analysis import study as studies
 from fiprof.analysis.ratio import Direction, Ratio, by_rounds
-from fiprof.analysis.study import Pair, Side, Study, is_number, pairs, parse_side
+from fiprof.analysis.study import Pair, Side, Study, is_number, parse_side
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
@@ -151,13 +151,13 @@ class Claim:
             for value in study.varied(one.workload).get(axis, ()):
                 if is_number(value):
                     longer = Side(one.workload, {axis: value * factor})  # type: ignore[operator]
-                    found += pairs(study, longer, Side(one.workload, {axis: value}))
+                    found += study.pairs(longer, Side(one.workload, {axis: value}))
             if not found and study.of(one.workload):
                 words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
                 return finding("growth", words, workload=one.workload, axis=axis, factor=factor)
-            absent = studies.absence(study, one.workload)
+            absent = study.absence(one.workload)
         else:
-            found, absent = pairs(study, one, other), studies.absent_pair(study, one, other)
+            found, absent = study.pairs(one, other), study.absent_pair(one, other)
         if self.test == "saving":
             return self._savings(study, found) or absent
         tested = []
@@ -198,7 +198,7 @@ class Claim:
                 tested.append(Tested((case,), Outcome.UNCLEAR if undecided else outcome))
         if asked and not tested:
             return finding("verdict", "ncu gave no verdict of any of these cases")
-        return tested or studies.absence(study, side.workload)
+        return tested or study.absence(side.workload)
 
     def result(self, study: Study) -> Result:
         tested = self.tested(study)
@@ -367,7 +367,7 @@ class Chosen:
         if not worth:
             return many
         without = (choice.by,) if self.where else ()
-        where = "; ".join(studies.pair_label(study, *pair, without=without) for pair in worth[:MOST_EXCEPTIONS])
+        where = "; ".join(study.pair_label(*pair, without=without) for pair in worth[:MOST_EXCEPTIONS])
         more = f" and {len(worth) - MOST_EXCEPTIONS} more" if len(worth) > MOST_EXCEPTIONS else ""
         return f"{many}; but {other} at {where}{more}"
 
@@ -384,8 +384,8 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
         if not {choice.old.workload, choice.new.workload} <= study.by_workload.keys():
             continue
         groups: dict[str, list[tuple[Pair, Ratio]]] = {}
-        for pair in studies.fastest_pairs(study, choice.old, choice.new) or pairs(study, choice.old, choice.new):
-            if (ratio := studies.ratio_of(study, *pair)) is not None:
+        for pair in study.fastest_pairs(choice.old, choice.new) or study.pairs(choice.old, choice.new):
+            if (ratio := study.ratio(*pair)) is not None:
                 params = pair[0].params
                 tells_apart = choice.by and choice.by in study.varied(pair[0].workload)
                 where = studies.parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""
@@ -393,5 +393,5 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
         for where, group in groups.items():
             found.append(Chosen(choice, where, tuple(sorted(group, key=lambda item: -item[1].value))))
         if not groups:
-            absent.append((choice, studies.absent_pair(study, choice.old, choice.new)))
+            absent.append((choice, study.absent_pair(choice.old, choice.new)))
     return found, absent

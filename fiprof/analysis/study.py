@@ -1,5 +1,7 @@
 """A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one table."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +42,7 @@ from fiprof.model.results import (
     read,
 )
 from fiprof.model.run import Launch, Run
+from fiprof.model.selection import by_key
 from fiprof.text import number
 
 FEWEST_ON_AXIS = 3
@@ -47,6 +50,155 @@ FEWEST_ON_AXIS = 3
 
 Params = Mapping[str, Value]
 Pair = tuple[CaseResult, CaseResult]
+
+
+# Names
+
+
+def is_number(value: Value | None) -> bool:
+    """Whether a value is a size; a switch is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values of a parameter are the same; true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def axis_name(name: str) -> str:
+    """A parameter as an axis, e.g. ``KV length``; a switch by what it switches on."""
+    known = packs.of_parameter(name)
+    return known.axis or known.on or name
+
+
+def parameter_words(params: Params, everything: Params) -> str:
+    """E.g. ``batch 32, KV 2,048, GQA 32/8``; nothing of a switch that is off and has no other name.
+
+    everything: all parameters, to name a ratio by.
+    """
+    words = []
+    for name, value in params.items():
+        known = packs.of_parameter(name)
+        if kind := known.ratio(value, everything):
+            words.append(f"{kind} {everything[known.of]}/{value}")
+        elif value is False:
+            words.append(known.off)
+        else:
+            words.append(known.of_value(value) or (name if value is True else f"{name}={value}"))
+    return ", ".join(filter(None, words))
+
+
+def value_word(name: str, value: Value, params: Params) -> str:
+    """A parameter's value in words, a switch that is off too."""
+    return parameter_words({name: value}, params) or f"no {parameter_words({name: True}, params)}"
+
+
+# One side of a comparison
+
+
+class Side(NamedTuple):
+    """One side of a comparison: a workload with some parameters."""
+
+    workload: str
+    params: Params = MappingProxyType({})
+
+
+def side(workload: str, **params: Value) -> Side:
+    """E.g. ``side("decode", cuda_graph=True)``."""
+    return Side(workload, params)
+
+
+def parse_side(text: str) -> Side:
+    """``decode kv_heads=8 backend="fa3"``: values as JSON."""
+    workload, *params = text.split()
+    return Side(workload, {name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
+
+
+def matches(case: CaseResult, params: Params) -> bool:
+    """Whether a case has these parameters' values."""
+    return all(name in case.params and same(case.params[name], value) for name, value in params.items())
+
+
+# Figures of a case
+
+
+def size(case: CaseResult) -> tuple[int, int]:
+    """To sort cases by: least bytes, then operations."""
+    return (least_bytes(case), case.flops)
+
+
+def least_bytes(case: CaseResult) -> int:
+    """Bytes that the algorithm needs to read and write."""
+    return case.bytes_read + case.bytes_written
+
+
+def main_kernel(case: CaseResult) -> Kernel | None:
+    """The kernel that took most of the iteration's time under ncu; None where ncu did not see the case."""
+    return max(case.kernels, key=lambda kernel: kernel.duration_us or 0.0, default=None)
+
+
+def kernel_share(case: CaseResult, part: str) -> float:
+    """Part of an iteration's kernel time in kernels with this in their name; 0 where none ran or has no time."""
+    times = {index: kernel.duration_us for index, kernel in enumerate(case.kernels)}
+    if not part or None in times.values() or not (total := sum(each or 0.0 for each in times.values())):
+        return 0.0
+    return sum(times[index] or 0.0 for index, kernel in enumerate(case.kernels) if part in kernel.kernel) / total
+
+
+def dram_bytes(case: CaseResult) -> float | None:
+    """Counted DRAM bytes of an iteration; None where a kernel's were not counted."""
+    known = [kernel.dram_bytes for kernel in case.kernels if kernel.dram_bytes is not None]
+    return sum(known) if case.kernels and len(known) == len(case.kernels) else None
+
+
+def top_stalls(kernel: Kernel, most: int = 2) -> list[tuple[str, float]]:
+    """The largest warp states with their shares."""
+    return sorted(kernel.stalls.items(), key=lambda item: -item[1])[:most]
+
+
+def half_width(case: CaseResult) -> float:
+    """Half of the interval of the plain median, as a part of it; 0 where it has no time."""
+    plain = case.plain
+    return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
+
+
+# A study
+
+COLUMNS = (
+    Column("workload", "kernel", meaning="the workload"),
+    Column(
+        "case", "case", meaning="sizes first (1k = 1,024), then the options; TC: tensor cores, graph: from a CUDA graph"
+    ),
+    Column("plain_us", "time", "µs", ",.2f", "median of an iteration between CUDA events, without a profiler"),
+    Column("half_pct", "±", "%", ".1f", "half of the interval of that median"),
+    Column("nsys_us", "nsys", "µs", ",.2f", "kernel time of the same iterations under nsys"),
+    Column("ncu_us", "ncu", "µs", ",.2f", "kernel time under ncu, caches flushed"),
+    Column("wall_us", "host", "µs", ",.1f", "host time of the calls, back to back"),
+    Column("tflops", "TFLOP/s", "", ",.1f", "least operations over the time"),
+    Column("gb_per_s", "GB/s", "", ",.0f", "least bytes over the time: above DRAM's peak where data stays in L2"),
+    Column("bound", "bound", meaning="verdict of the kernel that takes most of the time"),
+    Column("roof_pct", "of roof", "%", ".0f", "achieved share of the lowest roof at that kernel's intensity"),
+    Column("roof", "roof", meaning="which roof that is"),
+    Column("intensity", "FLOP/byte", "", ",.1f", "least operations over the DRAM bytes that ncu counted"),
+    Column("tensor_pct", "tensor", "%", ".0f", "use of the tensor cores, of their peak"),
+    Column("dram_pct", "DRAM", "%", ".0f", "use of DRAM, of its peak"),
+    Column("l2_pct", "L2", "%", ".0f", "use of the L2 cache, of its peak"),
+    Column("l2_hit_pct", "L2 hits", "%", ".0f", "requests to L2 that it served"),
+    Column("occupancy", "occupancy", "%", meaning="achieved of theoretical, and what limits it"),
+    Column("waves", "waves", "", ".2f", "how many times the grid fills all block slots"),
+    Column("stalls", "warps", meaning="largest states of the warps, of all their time"),
+    Column("least_mb", "least", "MB", ",.2f", "bytes that the algorithm has to move"),
+    Column("dram_mb", "moved", "MB", ",.2f", "DRAM bytes that ncu counted"),
+    Column("traffic", "moved/least", "", ".2f", "the one over the other"),
+    Column("dram_roof_pct", "least of DRAM", "%", ".0f", "least bytes over the time, of DRAM's peak"),
+    Column("shared_kb", "shared", "kB/block", ".1f", "shared memory of a block"),
+    Column("registers", "regs", "/thread", "d", "registers of a thread"),
+    Column("grid", "grid", meaning="blocks"),
+    Column("block", "block", meaning="threads of a block"),
+    Column("kernel", "main kernel", meaning="the kernel that takes most of the time"),
+    Column("run", "run", meaning="the run that holds the case"),
+    Column("skipped", "not measured", meaning="why it has no time"),
+)
 
 
 @dataclass(frozen=True)
@@ -155,15 +307,175 @@ class Study:
             found.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
         return tuple(sorted(found, key=lambda case: places[case.id]))
 
+    def ratio(self, one: CaseResult, other: CaseResult) -> Ratio | None:
+        """The plain times of two cases, wherever they were measured; None where one has none."""
+        found = ratio(one.plain, other.plain) if one.plain and other.plain else None
+        return found and found.widened(self.apart(one, other))
 
-def ratio_of(study: Study, one: CaseResult, other: CaseResult) -> Ratio | None:
-    """The plain times of two cases, wherever they were measured; None where one has none."""
-    found = ratio(one.plain, other.plain) if one.plain and other.plain else None
-    return found and found.widened(study.apart(one, other))
+    def label(self, case: CaseResult, *, workload: bool = True, without: Sequence[str] = ()) -> str:
+        """E.g. ``decode batch 32, KV 2,048, GQA 32/8, tensor cores``: what tells a case from its workload's others."""
+        varied = self.varied(case.workload)
+        words = parameter_words({k: v for k, v in case.params.items() if k in varied and k not in without}, case.params)
+        return " ".join(filter(None, [case.workload, words])) if workload else words or case.workload
+
+    def short(self, case: CaseResult, *, without: Sequence[str] = ()) -> str:
+        """The same for a narrow column: ``256x8k GQA TC graph``, the axes' values and then the options."""
+
+        def number(value: Value) -> str:
+            """``8k`` for 8,192: powers of two are read so."""
+            return f"{value // 1024}k" if isinstance(value, int) and value >= 1024 and value % 1024 == 0 else str(value)
+
+        def option(name: str, value: Value) -> str:
+            known = packs.of_parameter(name)
+            if isinstance(value, bool):
+                return (known.short_on or name) if value else known.short_off
+            return known.ratio(value, case.params) or (str(value) if known.value == "{}" else f"{name}={number(value)}")
+
+        params = {name: value for name, value in case.params.items() if name not in without}
+        axes = "x".join(number(params[name]) for name in self.axes(case.workload) if name in params)
+        options = (option(name, params[name]) for name in self.options(case.workload) if name in params)
+        return " ".join(filter(None, [axes, *options])) or case.workload
+
+    def pair_label(self, one: CaseResult, other: CaseResult, *, without: Sequence[str] = ()) -> str:
+        """What two cases have in common, and along which axis they differ: ``batch 1, KV 512 to 2,048``.
+
+        Options that differ are left out, because whoever shows the pair has named them; so are those in ``without``.
+        """
+        differ = _different(one, other)
+        axes = [name for name in differ if name in self.axes(one.workload)]
+        common = self.label(one, workload=False, without=(*differ, *without))
+        moves = [
+            f"{parameter_words({name: other.params[name]}, other.params)} to {one.params[name]:,}" for name in axes
+        ]
+        return ", ".join(filter(None, ["" if common == one.workload else common, *moves])) or one.workload
+
+    def short_pair(self, one: CaseResult, other: CaseResult) -> str:
+        """The same for a narrow column: ``1x512 graph`` in common, or ``1x512 GQA to 1x2k GQA`` along an axis."""
+        differ = _different(one, other)
+        if any(name in self.axes(one.workload) for name in differ):
+            return f"{self.short(other)} to {self.short(one)}"
+        return self.short(one, without=differ)
+
+    def pairs(self, one: Side, other: Side) -> list[Pair]:
+        """Measured cases of the two sides that agree in every parameter that neither side names, in its order."""
+
+        def rest(case: CaseResult) -> frozenset[tuple[str, Value, bool]]:
+            named_ = one.params.keys() | other.params.keys()
+            return frozenset((k, v, isinstance(v, bool)) for k, v in case.params.items() if k not in named_)
+
+        others = {rest(case): case for case in self.of(other.workload) if matches(case, other.params)}
+        ones = (case for case in self.of(one.workload) if matches(case, one.params))
+        return [(case, others[rest(case)]) for case in ones if rest(case) in others]
+
+    def fastest_pairs(self, one: Side, other: Side) -> list[Pair]:
+        """The fastest cases of the problems of two sides, paired where nothing else differs: what a model's choice
+        does.
+
+        None where a side names an option of solving: :func:`pairs` has those that differ in it.
+        """
+        named_ = one.params.keys() | other.params.keys()
+        sides: tuple[dict[object, CaseResult], dict[object, CaseResult]] = ({}, {})
+        for case in self.fastest:
+            _, defining = alternatives.problem(case.workload, case.params)
+            if named_ <= {name for name, _, _ in defining}:
+                rest = frozenset(item for item in defining if item[0] not in named_)
+                for found, each in zip(sides, (one, other), strict=True):
+                    if case.workload == each.workload and matches(case, each.params):
+                        found[rest] = case
+        return [(case, sides[1][rest]) for rest, case in sides[0].items() if rest in sides[1]]
+
+    def absence(self, workload: str, params: Params | None = None) -> Finding:
+        """Why there is no measured case of a workload with these parameters."""
+        wanted = params or {}
+        cases = self.by_workload.get(workload, ())
+        matching = [case for case in cases if matches(case, wanted)]
+        if not matching:
+            others = {packs.of_parameter(name).of for name in wanted}
+            words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
+            what = f"{workload} case with {words}" if cases and words else f"{workload} cases"
+            return finding("no_case", "the study has no {what}", what=what)
+        if reasons := tuple(dict.fromkeys(case.skipped for case in matching if case.skipped)):
+            more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+            why = "skipped", "{count:{workload} case has|{workload} cases have} no time: {reason}"
+            return finding(*why, workload=workload, count=len(matching), reason=reasons[0] + more)
+        why = "time", "{count:{workload} case has|{workload} cases have} no plain time"
+        if any(case.plain for case in matching):
+            why = "record", "what it needs of {count:{workload} case|{workload} cases} was not recorded"
+        return finding(*why, workload=workload, count=len(matching))
+
+    def absent_pair(self, *sides: Side) -> Finding:
+        """Why no two measured cases of the sides are a pair."""
+        for each in sides:
+            if not any(matches(case, each.params) for case in self.of(each.workload)):
+                return self.absence(each.workload, each.params)
+        return finding("pair", "no two measured cases differ in this alone")
+
+    def fits(self, workload: str, axis: str) -> list[Fit]:
+        """Time against an axis of a workload, a fit for every combination of its other parameters.
+
+        Combinations with fewer than FEWEST_ON_AXIS measured cases have none.
+        """
+        others = [name for name in self.varied(workload) if name != axis]
+        sized = [case for case in self.of(workload) if is_number(x := case.params.get(axis)) and float(x or 0) > 0]
+        found = []
+        for cases in by_key((tuple(case.params.get(name, "") for name in others), case) for case in sized).values():
+            if axis in self.axes(workload) and len(cases) >= FEWEST_ON_AXIS:
+                apart = max(self.apart(cases[0], case) for case in cases)
+                found.append(fit(workload, axis, sorted(cases, key=lambda case: float(case.params[axis])), apart))
+        return found
+
+    @cached_property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Case id -> its parameters, and COLUMNS: times, rates and the figures of its main kernel."""
+        cases = (case for cases in self.by_workload.values() for case in cases)
+        return {case.id: {**case.params, **self._row(case)} for case in cases}
+
+    def _row(self, case: CaseResult) -> dict[str, Any]:
+        def percent(share: float | None) -> float | None:
+            return None if share is None else 100 * share
+
+        kernel, moved, least = main_kernel(case), dram_bytes(case), least_bytes(case)
+        found: dict[str, Any] = dict.fromkeys(column.key for column in COLUMNS)
+        found |= {
+            "case": self.short(case),
+            "plain_us": case.plain.median_us if case.plain else None,
+            "half_pct": percent(half_width(case)) if case.plain else None,
+            "nsys_us": case.nsys.median_us if case.nsys else None,
+            "intensity": case.flops / moved if moved and case.flops else None,
+            "least_mb": least / 1e6,
+            "dram_mb": None if moved is None else moved / 1e6,
+            "traffic": moved / least if moved is not None and least else None,
+            "dram_roof_pct": percent(case.gb_per_s_roof_share),
+        }
+        for name in ("workload", "ncu_us", "wall_us", "tflops", "gb_per_s", "run", "skipped"):
+            found[name] = getattr(case, name)
+        if kernel is not None:
+            achieved, most, shared = (
+                kernel.achieved_occupancy_pct,
+                kernel.theoretical_occupancy_pct,
+                kernel.shared_bytes_per_block,
+            )
+            held = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
+            for name in ("l2_pct", "l2_hit_pct", "dram_pct", "waves", "grid", "block", "kernel", "roof"):
+                found[name] = getattr(kernel, name)
+            found |= {
+                "bound": bound(kernel),
+                "roof_pct": percent(kernel.roof_share),
+                "tensor_pct": kernel.tensor_active_pct,
+                "occupancy": held and ", ".join([held, *kernel.occupancy_limiters]),
+                "stalls": ", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or None,
+                "shared_kb": None if shared is None else shared / 1e3,
+                "registers": kernel.registers_per_thread,
+            }
+        return found
 
 
 def _us(case: CaseResult) -> float:
     return case.plain.median_us if case.plain else 0.0
+
+
+def _different(one: CaseResult, other: CaseResult) -> list[str]:
+    return [name for name, value in one.params.items() if not same(value, other.params.get(name, value))]
 
 
 def load(folder: Path) -> Study:
@@ -181,313 +493,6 @@ def load(folder: Path) -> Study:
     if not info.workloads and len(list((folder / RESULTS).glob("*.json"))) < 2:
         raise FiprofError(f"{folder / RESULTS} has no results of any kernel", "fiprof study NAME measures them")
     return Study(folder, info, tuple(read(inside(f"{name}.json"), KernelResults) for name in info.workloads))
-
-
-# Names
-
-
-def is_number(value: Value | None) -> bool:
-    """Whether a value is a size; a switch is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def same(one: Value, other: Value) -> bool:
-    """Whether two values of a parameter are the same; true is not 1."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def label(study: Study, case: CaseResult, *, workload: bool = True, without: Sequence[str] = ()) -> str:
-    """E.g. ``decode batch 32, KV 2,048, GQA 32/8, tensor cores``: what tells a case from its workload's others."""
-    varied = study.varied(case.workload)
-    words = parameter_words({k: v for k, v in case.params.items() if k in varied and k not in without}, case.params)
-    return " ".join(filter(None, [case.workload, words])) if workload else words or case.workload
-
-
-def short(study: Study, case: CaseResult, *, without: Sequence[str] = ()) -> str:
-    """The same for a narrow column: ``256x8k GQA TC graph``, the axes' values and then the options."""
-
-    def number(value: Value) -> str:
-        """``8k`` for 8,192: powers of two are read so."""
-        return f"{value // 1024}k" if isinstance(value, int) and value >= 1024 and value % 1024 == 0 else str(value)
-
-    def option(name: str, value: Value) -> str:
-        known = packs.of_parameter(name)
-        if isinstance(value, bool):
-            return (known.short_on or name) if value else known.short_off
-        return known.ratio(value, case.params) or (str(value) if known.value == "{}" else f"{name}={number(value)}")
-
-    params = {name: value for name, value in case.params.items() if name not in without}
-    axes = "x".join(number(params[name]) for name in study.axes(case.workload) if name in params)
-    options = (option(name, params[name]) for name in study.options(case.workload) if name in params)
-    return " ".join(filter(None, [axes, *options])) or case.workload
-
-
-def pair_label(study: Study, one: CaseResult, other: CaseResult, *, without: Sequence[str] = ()) -> str:
-    """What two cases have in common, and along which axis they differ: ``batch 1, KV 512 to 2,048``.
-
-    Options that differ are left out, because whoever shows the pair has named them; and so are those in ``without``.
-    """
-    differ = _different(one, other)
-    axes = [name for name in differ if name in study.axes(one.workload)]
-    common = label(study, one, workload=False, without=(*differ, *without))
-    moves = [f"{parameter_words({name: other.params[name]}, other.params)} to {one.params[name]:,}" for name in axes]
-    return ", ".join(filter(None, ["" if common == one.workload else common, *moves])) or one.workload
-
-
-def short_pair(study: Study, one: CaseResult, other: CaseResult) -> str:
-    """The same for a narrow column: ``1x512 graph`` in common, or ``1x512 GQA to 1x2k GQA`` along an axis."""
-    differ = _different(one, other)
-    if any(name in study.axes(one.workload) for name in differ):
-        return f"{short(study, other)} to {short(study, one)}"
-    return short(study, one, without=differ)
-
-
-def _different(one: CaseResult, other: CaseResult) -> list[str]:
-    return [name for name, value in one.params.items() if not same(value, other.params.get(name, value))]
-
-
-def axis_name(name: str) -> str:
-    """A parameter as an axis, e.g. ``KV length``; a switch by what it switches on."""
-    known = packs.of_parameter(name)
-    return known.axis or known.on or name
-
-
-def parameter_words(params: Params, everything: Params) -> str:
-    """E.g. ``batch 32, KV 2,048, GQA 32/8``; nothing of a switch that is off and has no other name.
-
-    everything: all parameters, to name a ratio by.
-    """
-    words = []
-    for name, value in params.items():
-        known = packs.of_parameter(name)
-        if kind := known.ratio(value, everything):
-            words.append(f"{kind} {everything[known.of]}/{value}")
-        elif value is False:
-            words.append(known.off)
-        else:
-            words.append(known.of_value(value) or (name if value is True else f"{name}={value}"))
-    return ", ".join(filter(None, words))
-
-
-def value_word(name: str, value: Value, params: Params) -> str:
-    """A parameter's value in words, a switch that is off too."""
-    return parameter_words({name: value}, params) or f"no {parameter_words({name: True}, params)}"
-
-
-# Pairs
-
-
-class Side(NamedTuple):
-    """One side of a comparison: a workload with some parameters."""
-
-    workload: str
-    params: Params = MappingProxyType({})
-
-
-def side(workload: str, **params: Value) -> Side:
-    """E.g. ``side("decode", cuda_graph=True)``."""
-    return Side(workload, params)
-
-
-def parse_side(text: str) -> Side:
-    """``decode kv_heads=8 backend="fa3"``: values as JSON."""
-    workload, *params = text.split()
-    return Side(workload, {name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
-
-
-def matches(case: CaseResult, params: Params) -> bool:
-    """Whether a case has these parameters' values."""
-    return all(name in case.params and same(case.params[name], value) for name, value in params.items())
-
-
-def pairs(study: Study, one: Side, other: Side) -> list[Pair]:
-    """Measured cases of the two sides that agree in every parameter that neither side names.
-
-    In the order of the study.
-    """
-
-    def rest(case: CaseResult) -> frozenset[tuple[str, Value, bool]]:
-        named_ = one.params.keys() | other.params.keys()
-        return frozenset((k, v, isinstance(v, bool)) for k, v in case.params.items() if k not in named_)
-
-    others = {rest(case): case for case in study.of(other.workload) if matches(case, other.params)}
-    ones = (case for case in study.of(one.workload) if matches(case, one.params))
-    return [(case, others[rest(case)]) for case in ones if rest(case) in others]
-
-
-def fastest_pairs(study: Study, one: Side, other: Side) -> list[Pair]:
-    """The fastest cases of the problems of two sides, paired where nothing else differs: what a model's choice does.
-
-    None where a side names an option of solving: :func:`pairs` has those that differ in it.
-    """
-    named_ = one.params.keys() | other.params.keys()
-    sides: tuple[dict[object, CaseResult], dict[object, CaseResult]] = ({}, {})
-    for case in study.fastest:
-        _, defining = alternatives.problem(case.workload, case.params)
-        if named_ <= {name for name, _, _ in defining}:
-            rest = frozenset(item for item in defining if item[0] not in named_)
-            for found, each in zip(sides, (one, other), strict=True):
-                if case.workload == each.workload and matches(case, each.params):
-                    found[rest] = case
-    return [(case, sides[1][rest]) for rest, case in sides[0].items() if rest in sides[1]]
-
-
-def absence(study: Study, workload: str, params: Params | None = None) -> Finding:
-    """Why there is no measured case of a workload with these parameters."""
-    wanted = params or {}
-    cases = study.by_workload.get(workload, ())
-    matching = [case for case in cases if matches(case, wanted)]
-    if not matching:
-        others = {packs.of_parameter(name).of for name in wanted}
-        words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
-        what = f"{workload} case with {words}" if cases and words else f"{workload} cases"
-        return finding("no_case", "the study has no {what}", what=what)
-    if reasons := tuple(dict.fromkeys(case.skipped for case in matching if case.skipped)):
-        more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
-        why = "skipped", "{count:{workload} case has|{workload} cases have} no time: {reason}"
-        return finding(*why, workload=workload, count=len(matching), reason=reasons[0] + more)
-    why = "time", "{count:{workload} case has|{workload} cases have} no plain time"
-    if any(case.plain for case in matching):
-        why = "record", "what it needs of {count:{workload} case|{workload} cases} was not recorded"
-    return finding(*why, workload=workload, count=len(matching))
-
-
-def absent_pair(study: Study, *sides: Side) -> Finding:
-    """Why no two measured cases of the sides are a pair."""
-    for each in sides:
-        if not any(matches(case, each.params) for case in study.of(each.workload)):
-            return absence(study, each.workload, each.params)
-    return finding("pair", "no two measured cases differ in this alone")
-
-
-# Figures of a case
-
-
-def size(case: CaseResult) -> tuple[int, int]:
-    """To sort cases by: least bytes, then operations."""
-    return (least_bytes(case), case.flops)
-
-
-def least_bytes(case: CaseResult) -> int:
-    """Bytes that the algorithm needs to read and write."""
-    return case.bytes_read + case.bytes_written
-
-
-def main_kernel(case: CaseResult) -> Kernel | None:
-    """The kernel that took most of the iteration's time under ncu; None where ncu did not see the case."""
-    return max(case.kernels, key=lambda kernel: kernel.duration_us or 0.0, default=None)
-
-
-def kernel_share(case: CaseResult, part: str) -> float:
-    """Part of an iteration's kernel time in kernels with this in their name; 0 where none ran or has no time."""
-    times = {index: kernel.duration_us for index, kernel in enumerate(case.kernels)}
-    if not part or None in times.values() or not (total := sum(each or 0.0 for each in times.values())):
-        return 0.0
-    return sum(times[index] or 0.0 for index, kernel in enumerate(case.kernels) if part in kernel.kernel) / total
-
-
-def dram_bytes(case: CaseResult) -> float | None:
-    """Counted DRAM bytes of an iteration; None where a kernel's were not counted."""
-    known = [kernel.dram_bytes for kernel in case.kernels if kernel.dram_bytes is not None]
-    return sum(known) if case.kernels and len(known) == len(case.kernels) else None
-
-
-def top_stalls(kernel: Kernel, most: int = 2) -> list[tuple[str, float]]:
-    """The largest warp states with their shares."""
-    return sorted(kernel.stalls.items(), key=lambda item: -item[1])[:most]
-
-
-def half_width(case: CaseResult) -> float:
-    """Half of the interval of the plain median, as a part of it; 0 where it has no time."""
-    plain = case.plain
-    return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
-
-
-# The table of cases
-
-COLUMNS = (
-    Column("workload", "kernel", meaning="the workload"),
-    Column(
-        "case", "case", meaning="sizes first (1k = 1,024), then the options; TC: tensor cores, graph: from a CUDA graph"
-    ),
-    Column("plain_us", "time", "µs", ",.2f", "median of an iteration between CUDA events, without a profiler"),
-    Column("half_pct", "±", "%", ".1f", "half of the interval of that median"),
-    Column("nsys_us", "nsys", "µs", ",.2f", "kernel time of the same iterations under nsys"),
-    Column("ncu_us", "ncu", "µs", ",.2f", "kernel time under ncu, caches flushed"),
-    Column("wall_us", "host", "µs", ",.1f", "host time of the calls, back to back"),
-    Column("tflops", "TFLOP/s", "", ",.1f", "least operations over the time"),
-    Column("gb_per_s", "GB/s", "", ",.0f", "least bytes over the time: above DRAM's peak where data stays in L2"),
-    Column("bound", "bound", meaning="verdict of the kernel that takes most of the time"),
-    Column("roof_pct", "of roof", "%", ".0f", "achieved share of the lowest roof at that kernel's intensity"),
-    Column("roof", "roof", meaning="which roof that is"),
-    Column("intensity", "FLOP/byte", "", ",.1f", "least operations over the DRAM bytes that ncu counted"),
-    Column("tensor_pct", "tensor", "%", ".0f", "use of the tensor cores, of their peak"),
-    Column("dram_pct", "DRAM", "%", ".0f", "use of DRAM, of its peak"),
-    Column("l2_pct", "L2", "%", ".0f", "use of the L2 cache, of its peak"),
-    Column("l2_hit_pct", "L2 hits", "%", ".0f", "requests to L2 that it served"),
-    Column("occupancy", "occupancy", "%", meaning="achieved of theoretical, and what limits it"),
-    Column("waves", "waves", "", ".2f", "how many times the grid fills all block slots"),
-    Column("stalls", "warps", meaning="largest states of the warps, of all their time"),
-    Column("least_mb", "least", "MB", ",.2f", "bytes that the algorithm has to move"),
-    Column("dram_mb", "moved", "MB", ",.2f", "DRAM bytes that ncu counted"),
-    Column("traffic", "moved/least", "", ".2f", "the one over the other"),
-    Column("dram_roof_pct", "least of DRAM", "%", ".0f", "least bytes over the time, of DRAM's peak"),
-    Column("shared_kb", "shared", "kB/block", ".1f", "shared memory of a block"),
-    Column("registers", "regs", "/thread", "d", "registers of a thread"),
-    Column("grid", "grid", meaning="blocks"),
-    Column("block", "block", meaning="threads of a block"),
-    Column("kernel", "main kernel", meaning="the kernel that takes most of the time"),
-    Column("run", "run", meaning="the run that holds the case"),
-    Column("skipped", "not measured", meaning="why it has no time"),
-)
-
-
-def rows(study: Study) -> list[dict[str, Any]]:
-    """Every case of a study, a row each: times, rates and the figures of its main kernel; its parameters too."""
-    cases = [case for cases in study.by_workload.values() for case in cases]
-    return [{**case.params, **row(study, case)} for case in cases]
-
-
-def row(study: Study, case: CaseResult) -> dict[str, Any]:
-    """COLUMNS of a case."""
-
-    def percent(share: float | None) -> float | None:
-        return None if share is None else 100 * share
-
-    kernel, moved, least = main_kernel(case), dram_bytes(case), least_bytes(case)
-    found: dict[str, Any] = dict.fromkeys(column.key for column in COLUMNS)
-    found |= {
-        "case": short(study, case),
-        "plain_us": case.plain.median_us if case.plain else None,
-        "half_pct": percent(half_width(case)) if case.plain else None,
-        "nsys_us": case.nsys.median_us if case.nsys else None,
-        "intensity": case.flops / moved if moved and case.flops else None,
-        "least_mb": least / 1e6,
-        "dram_mb": None if moved is None else moved / 1e6,
-        "traffic": moved / least if moved is not None and least else None,
-        "dram_roof_pct": percent(case.gb_per_s_roof_share),
-    }
-    for name in ("workload", "ncu_us", "wall_us", "tflops", "gb_per_s", "run", "skipped"):
-        found[name] = getattr(case, name)
-    if kernel is not None:
-        achieved, most, shared = (
-            kernel.achieved_occupancy_pct,
-            kernel.theoretical_occupancy_pct,
-            kernel.shared_bytes_per_block,
-        )
-        held = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
-        for name in ("l2_pct", "l2_hit_pct", "dram_pct", "waves", "grid", "block", "kernel", "roof"):
-            found[name] = getattr(kernel, name)
-        found |= {
-            "bound": bound(kernel),
-            "roof_pct": percent(kernel.roof_share),
-            "tensor_pct": kernel.tensor_active_pct,
-            "occupancy": held and ", ".join([held, *kernel.occupancy_limiters]),
-            "stalls": ", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or None,
-            "shared_kb": None if shared is None else shared / 1e3,
-            "registers": kernel.registers_per_thread,
-        }
-    return found
 
 
 def bound(kernel: Kernel) -> Finding | None:
@@ -669,25 +674,6 @@ class Fit:
     def xs(self) -> list[float]:
         """The axis' values."""
         return [float(case.params[self.axis]) for case in self.cases]
-
-
-def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
-    """A fit for every axis of a workload, or for one of them, and every combination of its other parameters.
-
-    Combinations with fewer than FEWEST_ON_AXIS measured cases have none.
-    """
-    found = []
-    varied = study.varied(workload)
-    for name in study.axes(workload):
-        groups: dict[tuple[object, ...], list[CaseResult]] = {}
-        for case in study.of(workload) if axis in ("", name) else ():
-            if is_number(case.params.get(name)) and float(case.params[name]) > 0:
-                groups.setdefault(tuple(case.params.get(each, "") for each in varied if each != name), []).append(case)
-        for cases in groups.values():
-            if len(cases) >= FEWEST_ON_AXIS:
-                apart = max(study.apart(cases[0], case) for case in cases)
-                found.append(fit(workload, name, sorted(cases, key=lambda case: float(case.params[name])), apart))
-    return found
 
 
 def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.0) -> Fit:

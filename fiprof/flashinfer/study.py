@@ -12,21 +12,7 @@ from typing import TypeVar
 
 from fiprof.analysis.claims import WORTH, Choice, Claim
 from fiprof.analysis.ratio import Direction
-from fiprof.analysis.study import (
-    Pair,
-    Study,
-    absence,
-    axis_name,
-    kernel_share,
-    label,
-    main_kernel,
-    pairs,
-    ratio_of,
-    row,
-    short,
-    short_pair,
-    side,
-)
+from fiprof.analysis.study import Pair, Study, axis_name, kernel_share, main_kernel, side
 from fiprof.analysis.thresholds import WAITING
 from fiprof.flashinfer.data import (
     JIT,
@@ -142,16 +128,16 @@ def _throughput(study: Study) -> StudySection:
     cases = [case for case in study.of("decode") if case.id in tokens and "batch" in case.params]
     if len({case.params["batch"] for case in cases}) < 2:
         why = "only one batch was measured" if cases else "its cases do not say how many tokens they process"
-        return _report("serving", title, "", absent=why if study.of("decode") else worded(absence(study, "decode")))
+        return _report("serving", title, "", absent=why if study.of("decode") else worded(study.absence("decode")))
     rows: list[tuple[Value, ...]] = []
     for length in dict.fromkeys(case.params.get("kv_len") for case in cases):
         best = max((case for case in cases if case.params.get("kv_len") == length), key=lambda case: tokens[case.id])
         line = [case for case in cases if {**case.params, "batch": 0} == {**best.params, "batch": 0}]
         line.sort(key=lambda case: float(case.params["batch"]))
         near = next(case for case in line if tokens[case.id] >= NEAR_BEST * tokens[best.id])
-        near_us, best_us = (row(study, case)["plain_us"] for case in (near, best))
+        near_us, best_us = (study.rows[case.id]["plain_us"] for case in (near, best))
         part = 100 * tokens[near.id] / tokens[best.id]
-        what = label(study, best, workload=False, without=("batch",))
+        what = study.label(best, workload=False, without=("batch",))
         rows.append((what, near.params["batch"], near_us, part, best.params["batch"], best_us))
     low, high = (choose(int(each[1]) for each in rows) for choose in (min, max))
     batch = f"{low}" if low == high else f"{low} to {high}, depending on the KV length"
@@ -176,12 +162,12 @@ def _waiting(study: Study) -> StudySection:
     title = "Launching decode"
     cases = [case for case in study.of("decode") if case.waiting_pct is not None and not case.params.get("cuda_graph")]
     if not cases:
-        why = "how long the GPU waits was not recorded" if study.of("decode") else worded(absence(study, "decode"))
+        why = "how long the GPU waits was not recorded" if study.of("decode") else worded(study.absence("decode"))
         return _report("serving", title, "", absent=why)
     waiting = {case.id: case for case in cases if (case.waiting_pct or 0) >= WAITING}
     twins = [
         ((one, other), one.wall_us / other.wall_us)
-        for one, other in pairs(study, OFF, ON)
+        for one, other in study.pairs(OFF, ON)
         if one.wall_us and other.wall_us
     ]
     helped = [value for (one, _), value in twins if value >= WORTH and one.id in waiting]
@@ -214,7 +200,7 @@ def _waiting(study: Study) -> StudySection:
 
 def _graph(study: Study) -> Iterator[StudySection]:
     """What a graph costs on the GPU: pads of the plan, and a split that would not have been."""
-    ratios = [(pair, ratio) for pair in pairs(study, ON, OFF) if (ratio := ratio_of(study, *pair)) is not None]
+    ratios = [(pair, ratio) for pair in study.pairs(ON, OFF) if (ratio := study.ratio(*pair)) is not None]
     if not ratios:
         return
     faster, slower, same = (
@@ -248,7 +234,7 @@ def _factors(study: Study, heads: str, groups: dict[str, list[tuple[Pair, float]
         if items:
             values = [value for _, value in items]
             largest, _ = max(items, key=lambda item: item[1])
-            rows.append((name, len(items), median(values), min(values), max(values), short_pair(study, *largest)))
+            rows.append((name, len(items), median(values), min(values), max(values), study.short_pair(*largest)))
     return grid(heads, rows)
 
 
@@ -302,7 +288,7 @@ def _merge(study: Study) -> StudySection:
     shown = []
     for share, case in (merged[index] for index in sorted({0, len(merged) - 1})):
         times = ", ".join(f"{each.kernel} {duration(each.duration_us or 0)}" for each in case.kernels)
-        shown.append(f"{label(study, case)}: {share:.0%} ({times})")
+        shown.append(f"{study.label(case)}: {share:.0%} ({times})")
     certain = "By ncu's times, which for kernels of a few microseconds are longer than those in a running stream."
     return _report("kernels", title, learned, f"{learned} {advice}", bullets(shown), certain)
 
@@ -325,7 +311,7 @@ def _plan(study: Study, workload: str) -> Iterator[StudySection]:
     table: dict[tuple[str, Value], dict[Value, CaseResult]] = {}
     uneven, split = [], set()
     for case in planned:
-        options = short(study, case, without=("batch", length))
+        options = study.short(case, without=("batch", length))
         table.setdefault((options, case.params.get("batch", "–")), {})[case.params[length]] = case
         if (split_factor(case) or 1) > 1:
             split.add(options)
@@ -452,7 +438,7 @@ def _problems(study: Study) -> StudySection:
     for problem, shows, fix, sign in guide("problems"):
         cases = [case for case in study.measured if has(case, sign)]
         worst = max(cases, key=lambda case: case.plain.median_us if case.plain else 0.0, default=None)
-        here = f"{len(cases)}: {worst.workload} {short(study, worst)}" if worst else "–"
+        here = f"{len(cases)}: {worst.workload} {study.short(worst)}" if worst else "–"
         rows.append((problem, shows, fix, here))
     note = f"The longest case stands with the count; of the merge, cases where it takes {MERGE_WORTH:.0%} or more."
     body = paragraphs(grid("problem;how it shows;fix;cases here", rows), note)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from fiprof import files
-from fiprof.analysis import alternatives, claims, study
+from fiprof.analysis import alternatives, claims
 from fiprof.analysis.claims import Outcome
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction
@@ -21,23 +21,17 @@ from fiprof.analysis.study import (
     COLUMNS,
     Fit,
     Params,
+    Side,
     Study,
     axis_name,
-    fits,
     half_width,
     is_number,
-    label,
     load,
     main_kernel,
     matches,
-    pairs,
     parameter_words,
-    ratio_of,
-    row,
-    short,
-    short_pair,
-    side,
     size,
+    top_stalls,
     value_word,
 )
 from fiprof.analysis.verdict.model import Kind, Part
@@ -112,7 +106,7 @@ def documents(folder: Path) -> list[Path]:
 
 def cases_csv(found: Study) -> str:
     """The study's frame: every case with its parameters and figures, units in the columns' names."""
-    rows = study.rows(found)
+    rows = found.rows.values()
     keys = list(dict.fromkeys(key for each in rows for key in each))
 
     def cell(value: Any) -> str:
@@ -155,17 +149,12 @@ class StudyTables:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        self._rows: dict[str, dict[str, Any]] = {}
 
     # Cases
 
-    def row(self, case: CaseResult) -> dict[str, Any]:
-        """The case's row of the study's frame."""
-        return self._rows.get(case.id) or self._rows.setdefault(case.id, row(self.study, case))
-
     def table(self, cases: Sequence[CaseResult], keys: str) -> Markdown:
         """Columns of the study's frame; those in which no case has a value are left out."""
-        rows = [self.row(case) for case in cases]
+        rows = [self.study.rows[case.id] for case in cases]
         columns = [
             column
             for key in keys.split()
@@ -200,7 +189,7 @@ class StudyTables:
 
     def in_short(self, workload: str) -> str:
         """How near its roof it comes, what limits it there, and how many ways were measured."""
-        figures = next((self.row(case) for case in self.best if case.workload == workload), None)
+        figures = next((self.study.rows[case.id] for case in self.best if case.workload == workload), None)
         counted = f"{len(self.study.of(workload))} cases."
         if figures is None or figures["roof_pct"] is None:
             return counted
@@ -235,7 +224,7 @@ class StudyTables:
     @property
     def best(self) -> list[CaseResult]:
         """Of each workload the model shape nearest to its roof, at its largest size, solved the fastest way."""
-        by_share = sorted(self.study.largest, key=lambda case: -(self.row(case)["roof_pct"] or 0.0))
+        by_share = sorted(self.study.largest, key=lambda case: -(self.study.rows[case.id]["roof_pct"] or 0.0))
         found = {case.workload: case for case in reversed(by_share)}
         return [found[name] for name in dict.fromkeys(case.workload for case in self.study.largest)]
 
@@ -282,7 +271,7 @@ class StudyTables:
         """Of each axis: its name, where the other axes stand (in their middle), the fits there as rows, and a chart."""
         made = []
         for axis in self.study.axes(workload):
-            shown, fixed = fits(self.study, workload, axis), {}
+            shown, fixed = self.study.fits(workload, axis), {}
             for name in self.study.axes(workload) if shown else ():
                 values = sorted(
                     {each.cases[0].params[name] for each in shown if name in each.cases[0].params}, key=float
@@ -300,9 +289,9 @@ class StudyTables:
 
     def _fit(self, item: Fit) -> Row:
         line = item.line
-        grown = ratio_of(self.study, item.cases[-1], item.cases[0])
+        grown = self.study.ratio(item.cases[-1], item.cases[0])
         return (
-            short(self.study, item.cases[0], without=self.study.axes(item.workload)),
+            self.study.short(item.cases[0], without=self.study.axes(item.workload)),
             f"{item.xs[0]:,.0f} to {item.xs[-1]:,.0f}",
             grown.value if grown else None,
             line.slope_us.words(item.unit[1]) if line and line.holds else "–",
@@ -311,7 +300,7 @@ class StudyTables:
 
     def slope(self, workload: str, axis: str) -> str:
         """The slopes of the lines along an axis that hold; a dash where none does."""
-        lines = fits(self.study, workload, axis) if axis in self.study.axes(workload) else []
+        lines = self.study.fits(workload, axis)
         holding = [(item, item.line) for item in lines if item.line is not None and item.line.holds]
         if not holding:
             return "–"
@@ -323,11 +312,11 @@ class StudyTables:
         """Time against an axis, a line for each way to solve it."""
         points = []
         for item in fits:
-            series = short(self.study, item.cases[0], without=self.study.axes(item.workload))
+            series = self.study.short(item.cases[0], without=self.study.axes(item.workload))
             for at, case in zip(item.xs, item.cases, strict=True):
                 if time := case.plain:
                     place = {"x": at, "y": time.median_us, "low": time.low_us, "high": time.high_us}
-                    about = {"name": label(self.study, case), "details": [("run", case.run)]}
+                    about = {"name": self.study.label(case), "details": [("run", case.run)]}
                     points.append({"series": series, **place, **about})
         unit = packs.of_parameter(axis).unit
         x = (axis_name(axis), unit if unit == "tokens" else "")
@@ -336,14 +325,14 @@ class StudyTables:
     @property
     def roofline(self) -> Markdown:
         """Each model shape's largest case under the roofs that follow from its shares of them; empty without any."""
-        placed = [(case, self.row(case)["intensity"], case.tflops) for case in self.study.largest]
+        placed = [(case, self.study.rows[case.id]["intensity"], case.tflops) for case in self.study.largest]
         points, bandwidths = list[dict[str, Any]](), list[float]()
         roofs: dict[str, list[float]] = {}
         for case, x, tflops in placed:
             if not x or not tflops:
                 continue
-            name = f"{case.workload} {short(self.study, case, without=self.study.axes(case.workload))}"
-            own = {"name": label(self.study, case), "colour": colours.kernel(case.workload)[1], "drawn": "points"}
+            name = f"{case.workload} {self.study.short(case, without=self.study.axes(case.workload))}"
+            own = {"name": self.study.label(case), "colour": colours.kernel(case.workload)[1], "drawn": "points"}
             points.append({"series": name, "x": x, "y": tflops, **own})
             kernel = main_kernel(case)
             if kernel and kernel.roof and kernel.roof_kind == "compute" and case.tflops_roof_share:
@@ -364,7 +353,7 @@ class StudyTables:
 
     def absence(self, workload: str) -> str:
         """Why a workload has no measured case."""
-        return worded(study.absence(self.study, workload))
+        return worded(self.study.absence(workload))
 
     # The developers' guide
 
@@ -389,8 +378,8 @@ class StudyTables:
         for name in self.study.options(workload):
             first, *others = self.study.varied(workload)[name]
             for value in others:
-                both = pairs(self.study, side(workload, **{name: value}), side(workload, **{name: first}))
-                found = [(pair, ratio) for pair in both if (ratio := ratio_of(self.study, *pair)) is not None]
+                both = self.study.pairs(Side(workload, {name: value}), Side(workload, {name: first}))
+                found = [(pair, ratio) for pair in both if (ratio := self.study.ratio(*pair)) is not None]
                 if found:
                     params = found[0][0][0].params
                     before, after = (value_word(name, each, {**params, name: each}) for each in (first, value))
@@ -400,7 +389,7 @@ class StudyTables:
                     )
                     pair, _ = max(found, key=lambda item: item[1].factor)
                     figures = (len(found), faster, slower, median(values), min(values), max(values))
-                    rows.append((f"{before} to {after}", *figures, short_pair(self.study, *pair)))
+                    rows.append((f"{before} to {after}", *figures, self.study.short_pair(*pair)))
         return rows
 
 
@@ -410,7 +399,7 @@ def choices_found(s: StudyTables) -> dict[str, Any]:
     rows: list[Row] = []
     for item in chosen:
         ends = item.group[-1], item.group[0]
-        least, most = (f"{ratio.value:.2f} at {short_pair(s.study, *pair)}" for pair, ratio in ends)
+        least, most = (f"{ratio.value:.2f} at {s.study.short_pair(*pair)}" for pair, ratio in ends)
         counts = map(item.counted, (Direction.MORE, Direction.LESS, Direction.SAME))
         rows.append((item.question, item.median, least, most, *counts))
 
@@ -423,7 +412,9 @@ def choices_found(s: StudyTables) -> dict[str, Any]:
             words = [workload, *(value_word(name, value, params) for name, value in instead.items())]
             take, factor = ", ".join(filter(None, words)), found.factor
             by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
-            beaten.append((case.workload, s.row(case)["case"], take, factor.value, factor.low, factor.high, by))
+            beaten.append(
+                (case.workload, s.study.rows[case.id]["case"], take, factor.value, factor.low, factor.high, by)
+            )
     return {
         "chosen": chosen,
         "choice_rows": rows,
@@ -462,7 +453,7 @@ def kernels_found(s: StudyTables) -> dict[str, Any]:
         steps.append(advice.format(cases=cases, reason=reason, share=shares, helps=state(reason).helps))
 
     # Of cases that nothing solves faster: the slowest of each launch.
-    rows = [s.row(case) for case in s.study.unbeaten if s.row(case)["waves"]]
+    rows = [s.study.rows[case.id] for case in s.study.unbeaten if s.study.rows[case.id]["waves"]]
     used = [each["waves"] / math.ceil(each["waves"]) if each["waves"] > 1 else 1.0 for each in rows]
     late = [(each, part) for each, part in zip(rows, used, strict=True) if part < TAIL_EFFICIENCY]
     distinct = {(each["kernel"], each["grid"], each["block"]): (each, part) for each, part in reversed(late)}
@@ -514,7 +505,7 @@ def missing(s: StudyTables) -> dict[str, Any]:
         for case in cases:
             if case.plain is None:
                 why = case.skipped or "it has no plain time"
-                groups.setdefault((workload, why), []).append(label(s.study, case, workload=False))
+                groups.setdefault((workload, why), []).append(s.study.label(case, workload=False))
     rows = [
         (workload, len(names), join_words(names[:2]) + (" …" if len(names) > 2 else ""), why)
         for (workload, why), names in groups.items()
@@ -544,7 +535,7 @@ def next_step(case: CaseResult) -> tuple[str, str, float]:
         words = "{cases}: at {share} of the {reason} roof. Only needing less of it helps."
         return words, kernel.roof or "", kernel.roof_share
     else:
-        for reason, share in study.top_stalls(kernel, len(kernel.stalls)):
+        for reason, share in top_stalls(kernel, len(kernel.stalls)):
             if state(reason).kind is ReasonKind.STALL:
                 return "{cases}: main stall {reason} ({share}). What helps: {helps}.", reason, share
         words = "stalls were not collected; fiprof collect --set full, then fiprof stalls."
@@ -643,7 +634,7 @@ def certainty(study: Study) -> dict[str, Any]:
         # Relative errors against the references.
         "checked": [case.relative_error for case, _ in cases if case.relative_error is not None],
         "widths": spread([half_width(case) for case, _ in cases], ".1%"),
-        "widest": label(study, max((case for case, _ in cases), key=half_width)),
+        "widest": study.label(max((case for case, _ in cases), key=half_width)),
         # How far a case's rounds lie apart, of its time.
         "drift": spread(drifts, ".1%") if drifts else "",
         # Rounds that began before the SM clock was back, and all of them; None where that was not recorded.
