@@ -44,8 +44,9 @@ LOG_END_BYTES = 1 << 20
 class Progress(Protocol):
     """Told what is going on; may be told from several threads at once."""
 
-    def step(self, name: str, /) -> AbstractContextManager[None]:
+    def step(self, name: str, /) -> AbstractContextManager[None]:  # noqa: ARG002
         """A step for the length of a block; several may be under way at once."""
+        return contextlib.nullcontext()
 
     def detail(self, name: str, text: str, /) -> None:
         """What the step is at just now."""
@@ -55,20 +56,15 @@ class Progress(Protocol):
 
     def without_lines(self) -> Progress:
         """The same, for work that says nothing to stay: whoever started it sums it up."""
+        return self
 
 
-class Silent:
+class Silent(Progress):
     """Progress that nobody looks at."""
 
-    def step(self, name: str, /) -> AbstractContextManager[None]:  # noqa: ARG002
-        return contextlib.nullcontext()
+    def detail(self, *_: str) -> None: ...
 
-    def detail(self, name: str, text: str, /) -> None: ...
-
-    def say(self, text: str, /) -> None: ...
-
-    def without_lines(self) -> Progress:
-        return self
+    def say(self, *_: str) -> None: ...
 
 
 class Started(Protocol):
