@@ -143,3 +143,24 @@ def test_a_story_is_of_the_thread_with_the_steps() -> None:
     (slow,) = [each for each in found["causes"] if each["id"] == "slow_steps"]
     assert slow["cause"]["name"].startswith("save (exam.py:176), in ")
     assert slow["steps"] == ["3", "8", "13", "18"]
+
+
+def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of one short name are one row; what the host did before the GPU's first work is none of its time."""
+    unfused, lazy = (
+        imported(DATA / f"{each}.sqlite.xz", name=Path(each).name).path for each in ("users/unfused", "lazy-loading")
+    )
+    rows = answer("top", unfused)["program"]["rows"]
+    assert sum(row["share"] for row in rows if row["cause"] != "elementwise") == pytest.approx(1)
+    (product,) = (row for row in rows if row["name"] == "vectorized_elementwise_kernel (Mul)")
+    assert f"{product['total_ms']:.3f}" == "19.508"
+    (made,) = (
+        row for row in answer("top", lazy, "--whole")["program"]["rows"] if row["name"] == "lazy_loading (causes.py:92)"
+    )
+    assert f"{100 * made['share']:.2f} {made['bound_pct']:.2f}" == "5.34 5.34"
+    assert "nothing in it repeats" not in invoke("top", str(lazy), "--whole")[1]
+    assert "rows more" not in invoke("verdict", str(unfused), "--all")[1]
+    monkeypatch.setenv("COLUMNS", "160")
+    ranks = str(profiled("ranks").path)
+    assert re.search(r"host work +– +step > late +10.110", invoke("top", ranks)[1])
+    assert invoke("story", ranks, "--step", "30")[0] == 1

@@ -49,7 +49,7 @@ CALLS = (
     (Cause.CALL, re.compile("")),
 )
 """What a thread does in a call, by the first of these that its name begins with."""
-BLOCKING = re.compile(r"cu(da)?(Free|MemFree)(?!Async)|cu(da)?(Memcpy|Memset)")
+BLOCKING = re.compile(r"cu(da)?(Free|MemFree)(?!Async)|cu(da)?Memcpy|cu(da)?Memset(?!\w*Async)")
 """Calls that wait for the GPU too: those that free memory, and copies whose own work is done."""
 ON_ITS_WAY_NS = 5_000
 """From the return of a launch call to its work's start on an idle GPU, at most: on an H200 the median is 2.2 µs and
@@ -83,6 +83,7 @@ class Activity:
 
     rank: int | None  # rank of the GPU; None in a run of one rank, and where several ran on it
     device: int
+    span: tuple[int, int] = (0, 0)  # from its first work to its last, inside the steady part or not; ns
     window_ns: int = 0
     kernels_ns: int = 0  # in which at least one kernel ran
     side_by_side_ns: int = 0  # in which kernels of two streams or more ran
@@ -102,9 +103,9 @@ class Activity:
         return self.window_ns - self.idle_ns - self.kernels_ns
 
     def __add__(self, other: Activity) -> Activity:
-        place = ("rank", "device")
+        place = ("rank", "device", "span")
         sums = {name: of + getattr(other, name) for name, of in vars(self).items() if name not in place}
-        return Activity(self.rank, self.device, **sums)
+        return Activity(self.rank, self.device, self.span, **sums)
 
 
 def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
@@ -228,7 +229,7 @@ class _Gpu:
         self._add("window_ns", np.array([self.first_ns]), np.array([self.reached]))
         alone = np.diff(self.copy_edges)[::2] - np.diff(self.covered)[::2]
         for label, part in enumerate(self.parts):
-            here = self.copy_parts == label
+            here, part.span = self.copy_parts == label, (self.first_ns, self.reached)
             part.copies.update({kinds[of]: ns for of, ns in _sums(self.copy_kinds[here], alone[here]).items()})
         other, inside = self.parts
         return inside, other

@@ -24,7 +24,7 @@ from fiprof.model.arrays import PIECE_ROWS, Ints, coded, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
-from fiprof.model.selection import sums_by_key
+from fiprof.model.selection import by_key, sums_by_key
 from fiprof.model.spans import NOTHING, split
 
 LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncBySymbol")
@@ -356,10 +356,11 @@ class _Gpu:
                 waste[key][path] += ns
                 ranges[path] = ranges.get(path, 0) - ns
         # While the GPU worked too.
+        first, last = (np.clip(each, *self.part.span) for each in (self.at.begins, self.at.ends))
         for thread in dict.fromkeys(thread for thread, *_ in self.part.host):
             nested = calls(self.run).nested.get(calls(self.run).threads[thread])
             if nested is not None:
-                _, begins, ends, labels = between(nested, only=True).overlaps(self.at.begins, self.at.ends)
+                _, begins, ends, labels = between(nested, only=True).overlaps(first, last)
                 long = ends - begins >= OWN_WORK_NS
                 for key, _, ns in self._functions(thread, begins[long], ends[long], labels[long]):
                     self.host_ns[key] += ns
@@ -480,15 +481,17 @@ class _Gpu:
         waits, scale = self._of_ranks(), self.scale
         communicating = sum(row["total_ns"] for row in kernels if COLLECTIVE.search(row["kernel"])) * scale
         small = self.small
-        for row in kernels:
-            name, ns, per_step = row["kernel"], row["total_ns"] * scale, self.per_step(row["count"])
-            if row["detail"]:
-                name += f" ({row['detail']})"
-            if COLLECTIVE.search(row["kernel"]):
-                self.row(Waste.KERNEL, ns * max(1 - waits / communicating, 0), name, None, per_step, None)
-            elif row not in small or len(small) == 1:
-                made = _padding(row["detail"], ns / self.window_ns) or self._of_verdicts(row["judged"], scale)
-                self.row(Waste.KERNEL, ns, name, None, per_step, made)
+        names = by_key(((row["kernel"], row["detail"]), row) for row in kernels if row not in small or len(small) == 1)
+        for (name, detail), rows in names.items():
+            ns, count = (sum(row[key] for row in rows) for key in ("total_ns", "count"))
+            made, ns = None, ns * scale
+            if COLLECTIVE.search(name):
+                ns *= max(1 - waits / communicating, 0)
+            else:
+                judged = [each for row in rows for each in row["judged"]]
+                made = _padding(detail, ns / self.window_ns) or self._of_verdicts(judged, scale)
+            name += f" ({detail})" if detail else ""
+            self.row(Waste.KERNEL, ns, name, None, self.per_step(count), made)
         if len(small) > 1:
             ns, count = (sum(row[key] for row in small) for key in ("total_ns", "count"))
             words = "{kernels} kernels of less than {most_us:.0f} µs, {per_launch:.2g} µs each"
@@ -589,7 +592,8 @@ class _Gpu:
         words = "Steady part: {steps:step|steps} of {step_ms:,.3f} ms ({name}), "
         words += "{steady_ms:,.1f} of {window_ms:,.1f} ms."
         if at.by is By.WHOLE:
-            words = "The whole trace, {window_ms:,.1f} ms: nothing in it repeats."
+            repeats = steady(self.run)[activity.device].by is not By.WHOLE
+            words = "The whole trace, {window_ms:,.1f} ms" + ("." if repeats else ": nothing in it repeats.")
         elif at.by is By.MEASURE:
             words = "Measured part: {steady_ms:,.1f} of {window_ms:,.1f} ms."
         if self.steps:

@@ -104,6 +104,8 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     """The steps one by one; or those next to a number, or to a time."""
     rows: Sequence[Row] = what.rows("steps")
     if number is not None:
+        if not any(row["number"] == number for row in rows):
+            raise FiprofError(f"there is no step {number}", "fiprof story RUN --table steps --format csv lists them")
         rows = [row for row in rows if abs(row["number"] - number) <= 2]
     if around_ms is not None:
 

@@ -44,6 +44,8 @@ LAUNCHING = finding(
     "idle: launching holds the host's own work of up to {own_us} µs before each launch.",
     own_us=OWN_WORK_NS // 1000,
 )
+TWICE = finding("twice", "streams in turns, elementwise kernels in a row: the kernels' rows hold their time too.")
+CALLS = finding("calls", "only copies holds the calls that kept them from beginning.")
 MOST_ROWS = 10  # of the ranking, that people are shown
 
 
@@ -61,6 +63,8 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=more)] if more else []
     notes += [LAUNCHING] if any(row["cause"] is Waste.LAUNCHES for row in what.rows[:most]) else []
+    notes += [CALLS] if any(row["cause"] in (Waste.COPIES, Waste.PAGEABLE_COPIES) for row in what.rows[:most]) else []
+    notes += [TWICE] if any(row["cause"] in (Waste.STREAMS, Waste.ELEMENTWISE) for row in what.rows[:most]) else []
     notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
     columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))
     title = "What takes the program's time"
@@ -108,11 +112,11 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         *([] if profiled else [each for each in KERNELS if each.key in ("verdict", "profiled")]),
         *([] if any(row["rank"] is not None for row in what.kernels) else [RANK]),
         *([] if len(what.activities) > 1 else [DEVICE]),
-        *([] if any(row["range"] is not None for row in what.kernels) else [BY_RANGE]),
     ]
 
     def view(columns: Sequence[Column], rows: Sequence[Row], **texts: Any) -> View:
-        needed = [each for each in columns if not any(each is other for other in unneeded)]
+        nowhere = [] if any(row["range"] is not None for row in rows) else [BY_RANGE]
+        needed = [each for each in columns if not any(each is other for other in (*unneeded, *nowhere))]
         return view_of(needed, map(short_range, rows), **texts)
 
     def rest(rows: Sequence[Row], text: str, places: int, **values: Any) -> tuple[str, ...]:

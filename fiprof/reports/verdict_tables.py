@@ -67,7 +67,7 @@ def document(
     kept, left_out = bounded(longest_first(like), most)
     standing = _PROGRAM if any(item.stands_for for item in found.launches) else ()
     columns = (*_SUMMARY[:5], *standing, *_SUMMARY[5:])
-    shown = [ranking(program, MOST_OF_PROGRAM)] if program else []
+    shown = [ranking(program, most and MOST_OF_PROGRAM)] if program else []
     if kept:
         heads = {"title": "Kernels" if program else "", "notes": (*left_out, HOW_TIMED)}
         shown.append(grouped(columns, kept, _cell, **heads))
