@@ -150,6 +150,12 @@ def kernel_detail(kernel_full: str) -> str:
     return functor(kernel_full) or (found[1] if found else "")
 
 
+def detailed_kernel(kernel: str, kernel_full: str) -> str:
+    """A kernel's short name with what tells it from others of that name."""
+    detail = kernel_detail(kernel_full)
+    return f"{kernel} ({detail})" if detail else kernel
+
+
 @functools.lru_cache(1 << 14)
 def kernel_identity(kernel: str, kernel_full: str | None) -> str:
     """What is the same in nsys's and in ncu's name of a kernel, which abbreviate its template arguments differently:

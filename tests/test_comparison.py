@@ -279,5 +279,6 @@ def test_one_request_more_is_more_work() -> None:
     paths = (str(profiled(name).path) for name in ("server", "server again"))
     said = " ".join(invoke("compare", *paths)[1].split())
     assert (
-        "B's trace holds 1% more work in 509.2 ms than A's in 500.5 ms; at equal work B takes +2.9 ms (+0.6%)." in said
+        "B's trace holds 1% more work in 509.2 ms than A's in 500.5 ms; at equal work B takes 2.9 ms more (+0.6%)."
+        in said
     )

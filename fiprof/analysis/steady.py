@@ -16,7 +16,7 @@ from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.selection import by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, split
-from fiprof.text import kernel_detail
+from fiprof.text import detailed_kernel
 
 FOREVER = -LONG_AGO
 FEWEST_PATTERNS = 5  # repetitions of a kernel that are steps
@@ -313,8 +313,7 @@ def _title(run: Run, device: int, full: str) -> str:
     for piece, _, _ in of_device(run, "kernels", device, "kernel", "kernel_full"):
         (shorts, short), (texts, text) = (coded(piece[column]) for column in ("kernel", "kernel_full"))
         if len(here := np.flatnonzero(np.array([each == full for each in texts])[text])):
-            name = str(shorts[short[here[0]]])
-            return f"{name} ({detail})" if (detail := kernel_detail(full)) else name
+            return detailed_kernel(str(shorts[short[here[0]]]), full)
     return full
 
 

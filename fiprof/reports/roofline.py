@@ -183,7 +183,7 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     x = _bounds(intensities, below=0.5)
     points = {item.launch: at for item in plotted if (at := point(item, 10 ** x[0]))}
     y = _bounds([*(ops for _, ops in points.values()), *above], below=1.0)
-    columns = min(width, CHART_COLUMNS) - AXIS
+    columns = max(min(width, CHART_COLUMNS) - AXIS, 1)
     cells = [[" "] * columns for _ in range(CHART_ROWS)]
 
     def place(intensity: float, ops: float) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from fiprof.analysis.timeline import SPANS, CasePhase, Timeline
 from fiprof.model.finding import say
 from fiprof.model.selection import NO_CASE
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.text import short_kernel
+from fiprof.text import detailed_kernel, short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 CHART_CELLS = (20, 80)  # least and most of a strip
@@ -108,6 +108,7 @@ def _kernels(part: CasePhase, most: int | None) -> View:
     small = {key for key in SAMPLED if key.endswith("_pct")}
     rows = [
         {key: "≤1" if key in small and 0 < (span[key] or 0) <= samples.SMALLEST else span[key] for key in shown}
+        | {"kernel": detailed_kernel(span["kernel"], span["kernel_full"] or "")}
         for span in kept
     ]
     return view_of([next(column for column in SPANS if column.key == key) for key in shown], rows, notes=tuple(notes))

@@ -224,8 +224,9 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
     values = {"a_ms": a_ms, "b_ms": b_ms, "ms": ms, "pct": 100 * of.share, "gpus": len(of.ranks)}
     if of.work != 1.0:
         words = "B's trace holds {work_pct:.0f}% {more} work in {b_ms:,.1f} ms than A's in {a_ms:,.1f} ms; at equal "
-        words += "work B takes {ms:+,.1f} ms ({pct:+.1f}%)."
-        yield say(words, work_pct=100 * abs(of.work - 1), more="more" if of.work > 1 else "less", **values)
+        words += "work B takes {less_ms:,.1f} ms {longer} ({pct:+.1f}%)."
+        more, longer = ("more" if each else "less" for each in (of.work > 1, ms > 0))
+        yield say(words, work_pct=100 * abs(of.work - 1), more=more, less_ms=abs(ms), longer=longer, **values)
     elif not ms and not any(each.us for each in of.kernels):
         yield say("The same numbers: {a_ms:,.1f} ms on {gpus:GPU|GPUs}.", **values)
     else:
