@@ -85,6 +85,12 @@ def test_causes_of_users_programs_are_named_first(program: str) -> None:
     assert told["bound_pct"] / 2 <= saved <= told["bound_pct"] + OF_PROCESSES
 
 
+def test_a_step_of_a_server_is_a_token() -> None:
+    """Every other token compares a pointer that allows wider loads, by another kernel: 2 tokens were a step."""
+    steady = answer("top", imported(DATA / "users/serve.sqlite.xz", name="serve").path)["program"]["steady"]
+    assert (steady["steps"], round(steady["step_ms"], 3)) == (21, 83.962)
+
+
 def test_the_report_begins_with_what_top_says(recorded: Recording, tmp_path: Path) -> None:
     printed = " ".join(invoke("top", str(recorded.run))[1].split())
     assert invoke("report", str(recorded.run), "--out", str(tmp_path))[0] == 0

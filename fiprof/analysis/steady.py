@@ -25,6 +25,7 @@ COVERED = 0.5  # share of the kernels' time, or of the kernels, that steps, or t
 ODD, FEW_ODD, MANY_STEPS = 5.0, 2, 20
 """One step, or two, of many that take so many times as long as the next longest are left out: they do not repeat."""
 REGULAR = 0.25  # (p90 - p10) / median of the number of kernels from one repetition to the next, at most
+ALIKE = 0.9  # share of a step's kernels that are those of the step before, at least, where only a variant differs
 SAMPLED, LONGEST_STEP, LONGEST_PERIOD = 1 << 20, 1 << 16, 4096
 """Kernels among which a pattern is looked for, of a step in which layers are, and of a layer, at most."""
 OPERATORS = ("aten::", "{")
@@ -298,14 +299,30 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
                 anchors.append((held[number] / len(grams), repeated, size, int(distinct[number])))
     if not anchors:
         return None
-    most = max(anchors)[0]
-    _, size, gram = min(each[1:] for each in anchors if each[0] >= 0.9 * most)
-    first = codes == gram if size == 1 else (codes[:-1] == gram // count) & (codes[1:] == gram % count)
-    here = np.flatnonzero(first)
+    most, here, size, gram = max(anchors)[0], np.empty(0, np.int64), 0, 0
+    # Of each count the first, the most seldom first.
+    seldom = sorted((each for each in anchors if each[0] >= 0.9 * most), key=lambda each: each[1:], reverse=True)
+    for often, one in sorted({often: one for _, often, *one in seldom}.items()):
+        if often < LONGER * len(here):
+            continue
+        first = codes == one[1] if one[0] == 1 else (codes[:-1] == one[1] // count) & (codes[1:] == one[1] % count)
+        places = np.flatnonzero(first)
+        if not len(here) or _varies(codes, here, places):
+            here, (size, gram) = places, one
     # A pair begins a step with its second kernel.
     times = starts[here + size - 1]
     title = _title(run, device, names[int(gram % count if size == 2 else gram)])
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
+
+
+def _varies(codes: Ints, seldom: Ints, often: Ints) -> bool:
+    """Whether a kernel that comes seldom, at each of some places, stands there for another one, as where a pointer is
+    aligned for wider loads: from one place of the other kernel to the next all else is as it is without it."""
+    gaps, marked = np.diff(often), np.diff(np.searchsorted(seldom, often)) > 0
+    if marked.all() or not marked.any() or np.median(gaps[marked]) != (usual := np.median(gaps[~marked])):
+        return False
+    alike = np.add.reduceat(codes == np.roll(codes, int(usual)), often)[:-1] / gaps
+    return bool(np.median(alike[marked]) >= ALIKE)
 
 
 def _title(run: Run, device: int, full: str) -> str:
