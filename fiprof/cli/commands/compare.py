@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fiprof.analysis.comparison.runs import ArchivedSide
     from fiprof.orchestrator.compare import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.run_session import Result
     from fiprof.reports.view import Document, Format
     from fiprof.workloads.case import Case
 
@@ -90,17 +89,18 @@ def command(
         if a or b:
             raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
         from fiprof.orchestrator import compare as comparing
-        from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
-        side_a, side_b = map(parse_side, sides)
+        side_a, side_b = map(comparing.parse_side, sides)
         own, cases = settings_and_cases(words)
-        request = CompareRequest(a=side_a, b=side_b, pairs=pairs_of(side_a, side_b, cases), **own)
+        pairs = comparing.pairs_of(side_a, side_b, cases)
+        request = comparing.CompareRequest(a=side_a, b=side_b, pairs=pairs, **own)
         if dry_run:
             print_processes(request, archive)
             return
         if explain:
             comparing.require_tools(request)
-        result = measure(request, archive, wait=wait, quiet=quiet)
+        with measuring(archive, quiet=quiet, wait=wait) as bench:
+            result = comparing.compare(request, bench)
         if explain and result.problem is None:
             with measuring(archive, quiet=quiet, wait=wait) as bench:
                 profiled = comparing.explain(request, result.path, bench)
@@ -208,11 +208,3 @@ def print_processes(request: CompareRequest, archive: Archive) -> None:
     path = archive.root / f"DATE-{request.label}"
     checkouts = {"A": None, "B": None}
     print_commands(SideCommands(path, {}, request.timeout_s, request, Path("SCRATCH"), checkouts).all())
-
-
-def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Result:
-    """Measure; the progress goes to standard error. Raises as ``orchestrator.compare.compare``."""
-    from fiprof.orchestrator.compare import compare
-
-    with measuring(archive, quiet=quiet, wait=wait) as bench:
-        return compare(request, bench)

@@ -12,8 +12,9 @@ from fiprof.analysis.thresholds import LEAST_CHANGE
 from fiprof.cli import options, output
 from fiprof.cli.commands.baseline import baseline_names
 from fiprof.cli.commands.collect import CollectCommand, conclude, workload_option
-from fiprof.cli.commands.compare import measure, print_processes, settings_and_cases
+from fiprof.cli.commands.compare import print_processes, settings_and_cases
 from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
+from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model.baselines import read_baseline
@@ -95,6 +96,7 @@ def command(
     """
     from fiprof.analysis.comparison.measured_result import gate, read_comparison
     from fiprof.model.run import Run
+    from fiprof.orchestrator.compare import compare
     from fiprof.reports import measured_table, writers
 
     name = against or base or ""
@@ -109,7 +111,8 @@ def command(
             with file_errors(file.parent, ELSEWHERE.format(option)):
                 file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        result = measure(request, archive, wait=wait, quiet=quiet)
+        with measuring(archive, quiet=quiet, wait=wait) as bench:
+            result = compare(request, bench)
         if result.problem is not None:
             conclude(result, (), to_stderr=True)
         output.message(str(result.path))
@@ -157,8 +160,6 @@ def _request(
             remedy = f"--base SPEC says what to measure; {keep}"
             raise FiprofError(f"the baseline {against} names no commit", remedy, exit_code=2)
         base = f"git:{baseline.commit}:{folder}" if folder else f"git:{baseline.commit}"
-    sides = parse_side(base), parse_side(now)
-    if baseline is None:
-        return CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **settings), []
-    pairs, others = pairs_against(archive, baseline, *sides, cases)
-    return CompareRequest(a=sides[0], b=sides[1], pairs=pairs, **settings), others
+    a, b = parse_side(base), parse_side(now)
+    pairs, others = pairs_against(archive, baseline, a, b, cases) if baseline else (pairs_of(a, b, cases), [])
+    return CompareRequest(a=a, b=b, pairs=pairs, **settings), others
