@@ -268,10 +268,10 @@ def make_folder(folder: Path, name: str) -> Path:
 def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A new file to be written and read in the block; it takes the place of a regular file, or of none, at its end.
 
-    mode: its permissions, less the umask. Raises FiprofError where something else has the name, OSError where it cannot
-    be written.
+    Folders that its name has are made where they are missing. mode: its permissions, less the umask.
+    Raises FiprofError where something else has the name, OSError where it cannot be written.
     """
-    with _parent(folder, name) as (descriptor, last):
+    with _parent(folder, name, make=True) as (descriptor, last):
         require_replaceable(folder / name, last, descriptor)
         partial, held = create_temporary(descriptor, mode)
         try:

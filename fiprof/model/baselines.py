@@ -90,10 +90,8 @@ def read_baseline(root: Path, name: str) -> NamedBaseline:
 def write_baseline(root: Path, baseline: NamedBaseline) -> Path:
     """Write a baseline, whole or not at all, in the place of another of its name."""
     name = f"{FOLDER}/{baseline.name}{SUFFIX}"
-    with files.file_errors(root / FOLDER):
-        files.make_folder(root, FOLDER)
-        with files.replacing(root, name) as file:
-            file.write(json_file.encode(baseline))
+    with files.file_errors(root / FOLDER), files.replacing(root, name) as file:
+        file.write(json_file.encode(baseline))
     return root / name
 
 

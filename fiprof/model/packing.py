@@ -114,8 +114,6 @@ def copy_out(folder: Path, name: str, target: Path) -> None:
     Raises as :func:`unpacked`.
     """
     with files.file_errors(target / name):
-        if "/" in name:
-            files.make_folder(target, name.rpartition("/")[0])
         there = stored(folder, name)
         mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
         with files.replacing(target, name, mode) as out:

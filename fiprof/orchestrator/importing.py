@@ -31,7 +31,7 @@ from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.run_folder import file_entry
 from fiprof.orchestrator.run_session import Bench, Result, RunSession
 from fiprof.orchestrator.tools import Tool, find_tool
-from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus, used_gpu
+from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus
 
 COPY_BYTES = 1 << 22
 EXPORT_S = 4 * 3600.0  # seconds that a tool may take to export a report: gigabytes take it many minutes
@@ -202,7 +202,9 @@ class _Importing(RunSession):
         for number in parse.numbers(self.path, NSYS_SQLITE):
             with packing.unpacked(self.path, numbered(NSYS_SQLITE, number)) as sqlite:
                 gpus |= traced_gpus(sqlite)
-        return used_gpu(gpus, used)
+        ran = [gpus[each] for each in sorted(gpus.keys() & used)] or (list(gpus.values()) if len(gpus) == 1 else [])
+        first = ran[0] if ran else {}
+        return {name: value for name, value in first.items() if all(gpu[name] == value for gpu in ran)}
 
     def pack(self) -> None:
         """Leave large files plain: a trace takes as long to pack as to read. ``fiprof pack`` does it."""
@@ -222,10 +224,7 @@ class _Importing(RunSession):
             except OSError as error:
                 raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
             with files.file_errors(self.path / each.path):
-                out = None
-                if not link:
-                    files.make_folder(self.path, str(Path(each.path).parent))
-                    out = held.enter_context(files.replacing(self.path, each.path))
+                out = None if link else held.enter_context(files.replacing(self.path, each.path))
                 size, digest = self._copy(source, out)
         loading.result()
         if not link:

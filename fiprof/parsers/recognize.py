@@ -6,7 +6,6 @@ import mmap
 import os
 import re
 import sqlite3
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -189,12 +188,6 @@ def traced_gpus(path: Path) -> dict[int, dict[str, Any]]:
         }
         for number, major, minor, *fields in rows
     }
-
-
-def used_gpu(gpus: dict[int, dict[str, Any]], used: Collection[int | None]) -> dict[str, Any]:
-    """What the GPUs have in common on which kernels ran; empty where none is known."""
-    ran = [gpus[number] for number in sorted(set(gpus) & set(used))] or (list(gpus.values()) if len(gpus) == 1 else [])
-    return {name: value for name, value in (ran[0] if ran else {}).items() if all(gpu[name] == value for gpu in ran)}
 
 
 def profiled_gpu(folder: Path) -> dict[str, Any]:

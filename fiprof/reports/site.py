@@ -84,8 +84,9 @@ def has(folder: Path, name: str) -> bool:
     return files.exists(folder, f"{REPORTS}/{name}{SUFFIX}")
 
 
-def rendered(run: Run, state: str) -> tuple[Published, str]:
-    """A run with its report as a page. Raises FiprofError where it cannot be read, or its name is no file's."""
+def write(folder: Path, run: Run, state: str) -> Published:
+    """Write a run's report as a page into a site. Raises FiprofError where it cannot be read or written, or its name is
+    no file's."""
     run = replace(run, leaving=True)
     name, manifest = run.path.name, run.manifest
     if manifest.kind == "comparison":
@@ -98,7 +99,7 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         title, text = str(made.title), made.html([("All runs", f"../{INDEX}{SUFFIX}")])
     commit = run.environment("program", "git") or run.environment("git")
     gpu = run.environment("gpu", "name")
-    return Published(
+    published = Published(
         name,
         state,
         title,
@@ -106,12 +107,9 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         manifest.duration_s,
         None if gpu is None else str(gpu),
         commit if isinstance(commit, str) else None,
-    ), text
-
-
-def add(folder: Path, published: Published, text: str) -> None:
-    """Write a run's page into a site. Raises FiprofError where it cannot be written."""
-    _write(folder, f"{REPORTS}/{published.name}{SUFFIX}", text)
+    )
+    _write(folder, f"{REPORTS}/{name}{SUFFIX}", text)
+    return published
 
 
 def publish_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
@@ -173,7 +171,5 @@ def _tags(run: Path) -> tuple[str, ...]:
 def _write(folder: Path, name: str, text: str) -> None:
     with files.file_errors(folder / name, ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
-        if "/" in name:
-            files.make_folder(folder, name.rpartition("/")[0])
         with files.replacing(folder, name) as out:
             out.write(text.encode())

@@ -136,9 +136,7 @@ def _page(folder: Path, run: Path) -> Published | FiprofError:
 
     try:
         opened = Run(run) if read_manifest(run).kind == "comparison" else options.open_run(run)[0]
-        published, text = site.rendered(opened, parse.state(run))
-        site.add(folder, published, text)
-        return published
+        return site.write(folder, opened, parse.state(run))
     except Unwritable:
         raise
     except FiprofError as error:
