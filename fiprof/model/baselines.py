@@ -26,14 +26,10 @@ class NamedBaseline:
     """The whole of its file. It names nothing that is executed but a commit of the user's own checkout."""
 
     name: str
-    run: str
-    """Name of a run of the same archive: its cases and settings are those that are measured."""
-    commit: str | None
-    """What is measured beside the present tree; None where the run's tree is in no commit."""
-    set_at: str
-    """ISO 8601 with offset."""
-    set_by: str
-    """user@host."""
+    run: str  # name of a run of the same archive: its cases and settings are those that are measured
+    commit: str | None  # what is measured beside the present tree; None where the run's tree is in no commit
+    set_at: str  # ISO 8601 with offset
+    set_by: str  # user@host
     schema_version: int = 1
 
     def __post_init__(self) -> None:

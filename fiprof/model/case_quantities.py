@@ -102,8 +102,7 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
 class CaseQuantity(Key):
     """A number of a case, with a row of ``quantities.csv`` that says its unit, format and meaning."""
 
-    spec: str
-    """Format for people."""
+    spec: str  # format for people
     trace: Callable[[Run, str], TracedNumber | None]
     """The number of a case id, in any format; None where the run does not have it."""
 
@@ -351,8 +350,7 @@ then taken for its own, over the time of the whole iteration."""
 class DramUse(NamedTuple):
     """How much of DRAM's peak a launch uses, percent: two lower bounds, of which the larger counts."""
 
-    quantity: Key
-    """What the larger is: DRAM_FLOOR, or ncu's."""
+    quantity: Key  # what the larger is: DRAM_FLOOR, or ncu's
     number: TracedNumber
     by_ncu: TracedNumber | None
 
@@ -373,8 +371,7 @@ class Floor(NamedTuple):
     """The least time of an iteration of a case, µs, by its cost model and the peaks of the launch that takes most of
     it, at the clocks measured during that."""
 
-    warm: TracedNumber
-    """What it takes in a loop: the kernels' time under nsys, else the plain one."""
+    warm: TracedNumber  # what it takes in a loop: the kernels' time under nsys, else the plain one
     of_bytes: TracedNumber | None
     """Least bytes over DRAM's peak; None where they may stay in L2, or something is not known."""
     of_work: TracedNumber | None

@@ -127,11 +127,9 @@ class Finding:
     People read its words, programs get its id and values; no code reads the words.
     """
 
-    kind: str
-    """Its id in JSON, e.g. ``close``."""
+    kind: str  # its id in JSON, e.g. ``close``
     values: Mapping[str, Any] = field(default_factory=dict)
-    words: str = ""
-    """A template over the values, as ``this module`` says."""
+    words: str = ""  # a template over the values, as ``this module`` says
 
     def fields(self) -> dict[str, Any]:
         """For JSON: ``{"id": …, …}`` with plain numbers and enum values."""

@@ -87,12 +87,9 @@ class TablesState(Worded):
     """What there is of a run's tables."""
 
     WHOLE = "whole"
-    REBUILDABLE = "rebuildable", "to be made: fiprof parse"
-    """Missing or damaged, and their raw files are intact."""
-    LOST = "lost"
-    """Missing or damaged, and so are their raw files."""
-    NONE = "none"
-    """The run came to no raw files."""
+    REBUILDABLE = "rebuildable", "to be made: fiprof parse"  # missing or damaged, and their raw files are intact
+    LOST = "lost"  # missing or damaged, and so are their raw files
+    NONE = "none"  # the run came to no raw files
 
 
 @dataclass(frozen=True)
@@ -101,15 +98,11 @@ class Verified:
 
     name: str
     path: str
-    status: str
-    """complete, failed, interrupted, or damaged where its manifest cannot be read."""
-    files: int
-    """That the manifest names."""
-    bytes: int
-    """Of the whole folder on disk."""
+    status: str  # complete, failed, interrupted, or damaged where its manifest cannot be read
+    files: int  # that the manifest names
+    bytes: int  # of the whole folder on disk
     tables: TablesState
-    found: tuple[Finding, ...]
-    """Of kind FileState: what is not as it was made."""
+    found: tuple[Finding, ...]  # of kind FileState: what is not as it was made
 
     @property
     def intact(self) -> bool:

@@ -58,8 +58,7 @@ class Gpu(TypedDict, total=False):
     """The GPU as torch sees it. Sizes in bytes."""
 
     name: str | None
-    compute_capability: str | None
-    """E.g. 9.0."""
+    compute_capability: str | None  # e.g. 9.0
     multiprocessors: int | None
     memory_bytes: int | None
     l2_bytes: int | None
@@ -85,10 +84,8 @@ class GpuState(TypedDict, total=False):
     power_limit_w: float | None
     mig: bool | None
     ecc: bool | None
-    ecc_errors: int | None
-    """Uncorrected, since the driver was loaded."""
-    slowdowns: tuple[str, ...] | None
-    """Why its clocks are lower than they would be; the power limit is none of these."""
+    ecc_errors: int | None  # uncorrected, since the driver was loaded
+    slowdowns: tuple[str, ...] | None  # why its clocks are lower than they would be; the power limit is none of these
 
 
 class Program(TypedDict, total=False):
@@ -97,14 +94,10 @@ class Program(TypedDict, total=False):
     command: tuple[str, ...] | None
     cwd: str | None
     program: Program | None
-    git: str | None
-    """Commit of the checkout that the program lies in, with ``-dirty`` after changes."""
-    files: dict[str, str] | None
-    """Each file of the command line that could be read -> SHA-256."""
-    exit_status: int | None
-    """Of the traced program; negative for a signal."""
-    seconds: float | None
-    """That the program took under nsys."""
+    git: str | None  # commit of the checkout that the program lies in, with ``-dirty`` after changes
+    files: dict[str, str] | None  # each file of the command line that could be read -> SHA-256
+    exit_status: int | None  # of the traced program; negative for a signal
+    seconds: float | None  # that the program took under nsys
 
 
 class Environment(TypedDict, total=False):
@@ -113,28 +106,23 @@ class Environment(TypedDict, total=False):
     The schema of a dict in ``run.json`` and ``environment_info.json``; what else stands there is not looked at.
     """
 
-    packages: dict[str, str | None] | None
-    """Name -> version; None where it is not installed."""
-    tools: dict[str, str | None] | None
-    """nsys and ncu -> version."""
+    packages: dict[str, str | None] | None  # name -> version; None where it is not installed
+    tools: dict[str, str | None] | None  # nsys and ncu -> version
     gpu: Gpu | None
     gpu_state: dict[str, GpuState | None] | None
     """Before and after the run; of a study's batch on several GPUs also ``during`` it."""
     driver: str | None
     host: dict[str, str | int | float | None] | None
     program: Program | None
-    git: str | dict[str, str | bool | None] | None
-    """Commit of the folder that collect was started in."""
+    git: str | dict[str, str | bool | None] | None  # commit of the folder that collect was started in
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    path: str
-    """Relative to the run folder, and inside it."""
+    path: str  # relative to the run folder, and inside it
     bytes: int
     sha256: str
-    private: bool = False
-    """Whether a tool's own file holds an environment: it is left out of bundles."""
+    private: bool = False  # whether a tool's own file holds an environment: it is left out of bundles
 
 
 @dataclass(frozen=True)
@@ -144,18 +132,13 @@ class Action:
     step: str
     """plain, nsys, nsys-export, ncu, ncu-raw, ncu-details, ncu-source or import; with ``-1``, … for further files."""
     argv: list[str]
-    env: dict[str, str]
-    """Environment variables that were set or changed for it."""
-    started: str
-    """ISO 8601 with offset."""
+    env: dict[str, str]  # environment variables that were set or changed for it
+    started: str  # ISO 8601 with offset
     duration_s: float
-    exit_status: int | None
-    """None where it was never started; negative for a signal."""
+    exit_status: int | None  # None where it was never started; negative for a signal
     outcome: Outcome
-    log: str | None
-    """Relative to the run folder, and inside it."""
-    message: str = ""
-    """Why the outcome is not ok; a warning otherwise."""
+    log: str | None  # relative to the run folder, and inside it
+    message: str = ""  # why the outcome is not ok; a warning otherwise
     remedy: str = ""
     files: list[FileEntry] = field(default_factory=list)
 
@@ -176,28 +159,21 @@ class CaseEntry:
     flops: int
     bytes_read: int
     bytes_written: int
-    tokens: int | None = None
-    """That an iteration processes; None where the workload knows no tokens."""
-    anchor: bool = False
-    """Measured beside the run's own cases, as in every batch of its study, to tell boards apart."""
+    tokens: int | None = None  # that an iteration processes; None where the workload knows no tokens
+    anchor: bool = False  # measured beside the run's own cases, as in every batch of its study, to tell boards apart
 
 
 @dataclass(frozen=True)
 class ImportedFile:
     """A file of nsys or ncu that the run was made of."""
 
-    path: str
-    """Where it lies in the run folder, or would lie."""
+    path: str  # where it lies in the run folder, or would lie
     kind: FileKind
-    source: str
-    """Absolute path that it was imported from."""
-    bytes: int
-    """Of the file as it was given, as its checksum: the copy of an SQLite is cleared of environments."""
+    source: str  # absolute path that it was imported from
+    bytes: int  # of the file as it was given, as its checksum: the copy of an SQLite is cleared of environments
     sha256: str
-    linked: bool = False
-    """Whether it is read at its source, and no copy was made."""
-    tool: str | None = None
-    """Version of the tool that wrote it; None where the file does not say."""
+    linked: bool = False  # whether it is read at its source, and no copy was made
+    tool: str | None = None  # version of the tool that wrote it; None where the file does not say
 
     @property
     def tool_name(self) -> str:
@@ -220,22 +196,17 @@ class Manifest:
 
     name: str
     status: Status
-    started: str
-    """ISO 8601 with offset."""
+    started: str  # ISO 8601 with offset
     duration_s: float
     cases: list[CaseEntry]
-    settings: dict[str, Any] = field(metadata={SCHEMA: CollectSettings})
-    """The collect request, as given."""
+    settings: dict[str, Any] = field(metadata={SCHEMA: CollectSettings})  # the collect request, as given
     environment: dict[str, Any] = field(metadata={SCHEMA: Environment})
     """packages, gpu (as torch sees it), driver, tools, host, git, clocks: whatever could be found out."""
     actions: list[Action]
-    reason: str = ""
-    """Why the status is not complete."""
+    reason: str = ""  # why the status is not complete
     warnings: list[str] = field(default_factory=list)
-    replayed_from: str | None = None
-    """The run whose raw files were read instead of starting the tools."""
-    missing: list[str] = field(default_factory=list)
-    """Tables and columns that the tools' output did not have."""
+    replayed_from: str | None = None  # the run whose raw files were read instead of starting the tools
+    missing: list[str] = field(default_factory=list)  # tables and columns that the tools' output did not have
     imported: list[ImportedFile] = field(default_factory=list)
     """What the run was made of, where fiprof did not measure it; settings and cases are unknown then."""
     ranges: list[str] = field(default_factory=list)
@@ -244,8 +215,7 @@ class Manifest:
     """Raw files that are gone; the tables made of them stay, and cannot be made again."""
     tables: list[FileEntry] = field(default_factory=list)
     """The run's tables as they were made; empty in runs of before that was recorded."""
-    fiprof: str = ""
-    """Version of fiprof that wrote the manifest."""
+    fiprof: str = ""  # version of fiprof that wrote the manifest
     argv: list[str] = field(default_factory=list)
     """fiprof's own command line, without secrets; empty in runs of before it was recorded."""
     masked: list[str] | None = None
@@ -308,16 +278,11 @@ class Baseline:
     """A case as the runner timed it, without a profiler; kind ``case``."""
 
     case: str
-    gpu_us: tuple[float, ...] = ()
-    """Each iteration, between CUDA events."""
-    wall_us: float = float("nan")
-    """Host time an iteration, back to back."""
-    reference: Reference = field(default_factory=Reference)
-    """Empty where there is none or it was not checked."""
-    rounds: int = 1
-    """Turns that ``gpu_us`` is of, in their order, each with as many iterations."""
-    wall_rounds_us: tuple[float, ...] = ()
-    """``wall_us`` of each round; empty for a single one."""
+    gpu_us: tuple[float, ...] = ()  # each iteration, between CUDA events
+    wall_us: float = float("nan")  # host time an iteration, back to back
+    reference: Reference = field(default_factory=Reference)  # empty where there is none or it was not checked
+    rounds: int = 1  # turns that ``gpu_us`` is of, in their order, each with as many iterations
+    wall_rounds_us: tuple[float, ...] = ()  # ``wall_us`` of each round; empty for a single one
     clock_recovered: tuple[bool, ...] = ()
     """Of each round, whether the SM clock was what it was at the start when it began; empty where it was not read."""
     plan: dict[str, bool | int | float | str] = field(default_factory=dict)

@@ -58,44 +58,31 @@ Value = bool | int | float | str  # value of a parameter
 class KernelInfo:
     """What is known of a workload's kernels."""
 
-    title: str
-    """E.g. ``RMS normalization``."""
-    algorithm: tuple[str, ...] = ()
-    """How it works: a sentence or two each, in the order in which it happens."""
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    """Parameter -> what it decides in the kernel."""
+    title: str  # e.g. ``RMS normalization``
+    algorithm: tuple[str, ...] = ()  # how it works: a sentence or two each, in the order in which it happens
+    parameters: Mapping[str, str] = field(default_factory=dict)  # parameter -> what it decides in the kernel
     options: Mapping[str, tuple[bool | int | float | str, ...]] = field(default_factory=dict)
     """Parameter that is a way to solve the problem and no part of it -> the values to choose among; empty for any."""
-    problem: str = ""
-    """The workload that solves the same problem, with parameters of the same names; empty for itself."""
-    variant: tuple[str, ...] = ()
-    """How to add one: steps."""
+    problem: str = ""  # the workload that solves the same problem, with parameters of the same names; empty for itself
+    variant: tuple[str, ...] = ()  # how to add one: steps
     growth: Mapping[str, int] = field(default_factory=dict)
     """Parameter -> the power of it that the least work grows with, where that is not 1."""
-    before_profiling: tuple[str, ...] = ()
-    """Lines of a shell that make a profile tell more."""
-    family: str = ""
-    """What a title calls it together with its like, e.g. ``norms``."""
+    before_profiling: tuple[str, ...] = ()  # lines of a shell that make a profile tell more
+    family: str = ""  # what a title calls it together with its like, e.g. ``norms``
 
 
 @dataclass(frozen=True)
 class ParameterName:
     """How a parameter and its values are called."""
 
-    axis: str = ""
-    """The parameter as the axis of a chart, e.g. ``KV length``."""
-    unit: str = ""
-    """What its values count, e.g. ``tokens``."""
-    value: str = ""
-    """A value in words, e.g. ``batch {}``; ``{}`` where the value says all."""
-    on: str = ""
-    """A switch that is on, e.g. ``tensor cores``; ``short_on`` for narrow columns."""
-    off: str = ""
-    """The same where it is off; empty to say nothing."""
+    axis: str = ""  # the parameter as the axis of a chart, e.g. ``KV length``
+    unit: str = ""  # what its values count, e.g. ``tokens``
+    value: str = ""  # a value in words, e.g. ``batch {}``; ``{}`` where the value says all
+    on: str = ""  # a switch that is on, e.g. ``tensor cores``; ``short_on`` for narrow columns
+    off: str = ""  # the same where it is off; empty to say nothing
     short_on: str = ""
     short_off: str = ""
-    of: str = ""
-    """Another parameter: a value is named by its ratio to that one's."""
+    of: str = ""  # another parameter: a value is named by its ratio to that one's
     ratios: tuple[str, str, str] = ("", "", "")
     """Names of a value that equals the other parameter's, of the value 1, and of those between."""
 

@@ -194,23 +194,17 @@ def _call(function: str, parts: tuple[tuple[Value, Text], ...], row: Row, names:
 class Metric(NamedTuple):
     """One float64 column of ``launches``."""
 
-    name: str
-    """The column."""
+    name: str  # the column
     ncu: tuple[str, ...]
     """ncu's names for it, the preferred one first; compute capabilities and versions spell some differently."""
-    unit: str
-    """Base unit of the values; ``1`` for counts and ratios."""
+    unit: str  # base unit of the values; ``1`` for counts and ratios
     label: str
     """Section and label of the preferred name on ncu's details page, found by comparing the two pages of 385 launches
     (ncu 2025.3 and 2025.4; compute capabilities 9.0 and 10.0); empty where that does not show it."""
-    expected: bool
-    """False where a report does well without it: another column says the same, or few GPUs have it."""
-    shown: str
-    """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
-    meaning: str
-    """One sentence."""
-    title: str
-    """As of a quantity."""
+    expected: bool  # false where a report does well without it: another column says the same, or few GPUs have it
+    shown: str  # how people read it, a format such as ``.1f``, where it is a quantity by itself
+    meaning: str  # one sentence
+    title: str  # as of a quantity
 
 
 with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as _file:
@@ -235,12 +229,9 @@ those of the peaks (``utchmma``, ``utcqmma``, ``utcomma``, ``utcimma``: tcgen05.
 class Key:
     """A key of the JSON output."""
 
-    key: str
-    """With the unit in it where it has one, e.g. ``duration_us``."""
-    unit: str
-    """E.g. ``µs``, ``GB/s``, ``%``; empty for counts, shares (0 to 1) and what is no number."""
-    meaning: str
-    """One phrase."""
+    key: str  # with the unit in it where it has one, e.g. ``duration_us``
+    unit: str  # e.g. ``µs``, ``GB/s``, ``%``; empty for counts, shares (0 to 1) and what is no number
+    meaning: str  # one phrase
     title: str = field(default="", kw_only=True)
     """What a table or a sentence calls it where its heading alone does not say; empty for most."""
 

@@ -26,18 +26,13 @@ _WHO = ("file", "pid", "process", "host", "device", "gpu", "uuid", "rank")
 
 @dataclass(frozen=True)
 class Rank:
-    rank: int
-    """In its job; where neither NCCL nor the environment tells, counted from 0 in the order of files and GPUs."""
+    rank: int  # in its job; where neither NCCL nor the environment tells, counted from 0 in the order of files and GPUs
     file: int | None
-    pid: int
-    """As the tables have it, see ``tables.PID_BITS``."""
-    process: str | None
-    """Name of its program."""
+    pid: int  # as the tables have it, see ``tables.PID_BITS``
+    process: str | None  # name of its program
     host: str | None
-    device: int | None
-    """GPU as the trace counts them."""
-    gpu: str | None
-    """Its name."""
+    device: int | None  # GPU as the trace counts them
+    gpu: str | None  # its name
     uuid: str | None
 
     @property

@@ -63,16 +63,11 @@ class StallReason(NamedTuple):
     """A reason's row of the table ``stalls``."""
 
     reason: str
-    warps_per_issue: float | None
-    """Warps in this state per issued instruction."""
-    share: float | None
-    """Of the sum over the reasons, 0 to 1."""
-    samples: int | None
-    """Warp samples in this state; None where warps were not sampled."""
-    samples_not_issued: int | None
-    """Those in cycles in which the scheduler issued nothing."""
-    sampled_share: float | None
-    """Share of all warp samples of the launch, 0 to 1."""
+    warps_per_issue: float | None  # warps in this state per issued instruction
+    share: float | None  # of the sum over the reasons, 0 to 1
+    samples: int | None  # warp samples in this state; None where warps were not sampled
+    samples_not_issued: int | None  # those in cycles in which the scheduler issued nothing
+    sampled_share: float | None  # share of all warp samples of the launch, 0 to 1
 
     @property
     def weight(self) -> float:

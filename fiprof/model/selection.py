@@ -107,10 +107,8 @@ Names = tuple[str, str, str, str]  # a launch's kernel, its full name, its case'
 class Alike(Generic[T]):
     """Launches of the same kernel in the same case with the same grid and block, of about the same duration."""
 
-    items: tuple[T, ...]
-    """In the order of the run."""
-    times_us: tuple[float, ...]
-    """Duration of each; 0 where it was not collected."""
+    items: tuple[T, ...]  # in the order of the run
+    times_us: tuple[float, ...]  # duration of each; 0 where it was not collected
     weights_us: tuple[float, ...]
     """The time that each stands for: in a loop under nsys, in a program of all executions like it; else its own."""
 
@@ -186,10 +184,8 @@ class Selection:
     kernel: str = ""
     """A part of a kernel's or case's name, in any case of letters; a case's label or parameters (``decode[batch=1]``,
     ``batch=1``), which match whole; or else a regular expression."""
-    launches: tuple[int, ...] = ()
-    """ncu's IDs; empty for all."""
-    top: int | None = None
-    """Only the so many groups of like launches that took most time."""
+    launches: tuple[int, ...] = ()  # ncu's IDs; empty for all
+    top: int | None = None  # only the so many groups of like launches that took most time
 
     def __bool__(self) -> bool:
         return bool(self.kernel or self.launches or self.top)

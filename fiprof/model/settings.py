@@ -127,38 +127,23 @@ class Setting:
     """A setting of one of the classes: its field and its row."""
 
     name: str
-    type: type
-    """Of its value, or of each of several."""
-    several: bool
-    """It takes a list."""
-    choices: tuple[str, ...]
-    """Empty where any value of the type will do."""
+    type: type  # of its value, or of each of several
+    several: bool  # it takes a list
+    choices: tuple[str, ...]  # empty where any value of the type will do
     default: Any
-    option: str
-    """Of the command line; empty for none (``-`` in the file, where nothing stands for ``--`` and the name)."""
+    option: str  # of the command line; empty for none (``-`` in the file, where nothing stands for ``--`` and the name)
     metavar: str
-    title: str
-    """What a report calls it; empty where it shows it not."""
-    unit: str
-    """Behind the value in a report."""
-    tool: ToolName | None
-    """The tool without which it means nothing."""
-    passed_as: str
-    """The tool's option that takes the value; it is left out where the value is None."""
-    low: float | None
-    """Least value."""
-    above: float | None
-    """Bound that the value is above."""
-    high: float | None
-    """Largest value."""
-    variable: str
-    """Environment variable that the option is taken from otherwise."""
-    otherwise: str
-    """The default in words, where its value says nothing."""
-    measuring: bool
-    """Whether what is measured depends on it: a guide repeats it, and the cases of one study share it."""
-    help: str
-    """What it is, for the command line."""
+    title: str  # what a report calls it; empty where it shows it not
+    unit: str  # behind the value in a report
+    tool: ToolName | None  # the tool without which it means nothing
+    passed_as: str  # the tool's option that takes the value; it is left out where the value is None
+    low: float | None  # least value
+    above: float | None  # bound that the value is above
+    high: float | None  # largest value
+    variable: str  # environment variable that the option is taken from otherwise
+    otherwise: str  # the default in words, where its value says nothing
+    measuring: bool  # whether what is measured depends on it: a guide repeats it, and the cases of one study share it
+    help: str  # what it is, for the command line
 
     @property
     def listed(self) -> bool:

@@ -36,12 +36,9 @@ CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
 
 class Column(NamedTuple):
     name: str
-    kind: str
-    """int64, int32, float64, string, bool, or category (a string stored once)."""
-    doc: str
-    """What it holds, with its unit unless the name says so."""
-    required: bool
-    """Whether every row has a value; ``!`` behind the type in the file."""
+    kind: str  # int64, int32, float64, string, bool, or category (a string stored once)
+    doc: str  # what it holds, with its unit unless the name says so
+    required: bool  # whether every row has a value; ``!`` behind the type in the file
 
 
 class Table(NamedTuple):

@@ -41,20 +41,16 @@ class Times:
 class CaseTimes(NamedTuple):
     """What nsys saw of a case in the phase ``measure``."""
 
-    iteration: Times
-    """Kernel time of an iteration: the sum over its kernels, without the gaps between them."""
-    executions: float
-    """Kernels that an iteration runs, on average."""
-    iterations_us: tuple[float, ...]
-    """Kernel time of each iteration, in their order."""
+    iteration: Times  # kernel time of an iteration: the sum over its kernels, without the gaps between them
+    executions: float  # kernels that an iteration runs, on average
+    iterations_us: tuple[float, ...]  # kernel time of each iteration, in their order
 
 
 @dataclass(frozen=True)
 class TraceTimes:
     """What nsys saw in the phase ``measure``; empty without nsys."""
 
-    kernels: dict[tuple[str, str], Times]
-    """(Case id, kernel) -> its executions."""
+    kernels: dict[tuple[str, str], Times]  # (case id, kernel) -> its executions
     cases: dict[str, CaseTimes]
     ranks: dict[int, TraceTimes] = field(default_factory=dict)
     """Rank -> its own, where there are several; the others are then those of the slowest rank, by its median: a median

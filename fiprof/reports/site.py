@@ -39,10 +39,8 @@ class Published:
     """A run whose report is in the site."""
 
     name: str
-    state: str
-    """Of the run folder when the report was made: it changes when a file of the run does."""
-    title: str
-    """Of its report."""
+    state: str  # of the run folder when the report was made: it changes when a file of the run does
+    title: str  # of its report
     status: str
     duration_s: float
     gpu: str | None

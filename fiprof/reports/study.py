@@ -73,17 +73,12 @@ Row = tuple[Value, ...]
 class StudySection:
     """What a pack adds to a document of a study."""
 
-    document: str
-    """``analysis``, ``kernel-dev-guide`` or ``final-report``."""
-    place: str
-    """A workload; ``all`` for what concerns them all; in the final report ``serving`` or ``kernels``."""
+    document: str  # ``analysis``, ``kernel-dev-guide`` or ``final-report``
+    place: str  # a workload; ``all`` for what concerns them all; in the final report ``serving`` or ``kernels``
     title: str
-    body: Markdown
-    """Its paragraphs, tables and code; see :mod:`fiprof.reports.markdown_html`."""
-    learned: str = ""
-    """One sentence for the head of the final report."""
-    absent: str = ""
-    """Why there is nothing; it is listed as not measured then."""
+    body: Markdown  # its paragraphs, tables and code; see :mod:`fiprof.reports.markdown_html`
+    learned: str = ""  # one sentence for the head of the final report
+    absent: str = ""  # why there is nothing; it is listed as not measured then
 
 
 def documents(folder: Path) -> list[Path]:

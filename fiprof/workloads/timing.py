@@ -86,14 +86,12 @@ class SmClock:
     that of the idle GPU at the start; or, on a GPU that has become slower for good, the highest of the last turns.
     """
 
-    CYCLES = 400_000
-    """Of a loop: 0.2 ms. What a reading counts too, 3 µs from loop to loop, makes it 1.5% low, always."""
+    CYCLES = 400_000  # Of a loop: 0.2 ms. What a reading counts too, 3 µs from loop to loop, makes it 1.5% low, always.
     LOOPS = 3  # queued together; a reading is their median
     AHEAD_CYCLES = 200_000  # of a loop before them, so that all are queued when the first begins
     FIRST_READINGS = 31  # their median is the idle clock; as many before them wake the GPU up
     REMEMBERED = 16  # turns
-    TOLERANCE = 0.01
-    """A clock so much below the usual one has not come back. Readings of an idle H100 differ by 0.1%."""
+    TOLERANCE = 0.01  # A clock so much below the usual one has not come back. Readings of an idle H100 differ by 0.1%.
     LONGEST_S = 0.1
     PAUSE_S = 0.002  # between two readings while the clock is waited for
 

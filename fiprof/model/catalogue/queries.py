@@ -72,20 +72,14 @@ class Question:
     """As ``--kernel`` of the other commands: a part of a kernel's or case's name, parameters, or a regular
     expression."""
     where: tuple[Condition, ...] = ()
-    gpu: str = ""
-    """A part of the GPU's name or UUID."""
+    gpu: str = ""  # a part of the GPU's name or UUID
     since: datetime | None = None
-    metrics: tuple[str, ...] = ()
-    """Keys of VALUES."""
-    tags: tuple[str, ...] = ()
-    """All of them."""
+    metrics: tuple[str, ...] = ()  # keys of VALUES
+    tags: tuple[str, ...] = ()  # all of them
     status: str | None = None
-    sort: str = "started"
-    """started, name, duration_s, bytes or a metric; with ``-`` before it the largest first."""
-    limit: int | None = None
-    """The so many first in the order; of ``started`` the newest."""
-    everywhere: bool = False
-    """Also runs of other archives in the same database."""
+    sort: str = "started"  # started, name, duration_s, bytes or a metric; with ``-`` before it the largest first
+    limit: int | None = None  # the so many first in the order; of ``started`` the newest
+    everywhere: bool = False  # also runs of other archives in the same database
 
     @property
     def filters(self) -> bool:
@@ -163,8 +157,7 @@ class Answer(NamedTuple):
     """Runs by the keys of ``fiprof runs --format json``. Where the question names metrics, kernels and cases of runs:
     their name, path, started, gpu, uuid, driver, git, conditions (under which ncu measured), packages (name ->
     version), tags, case (its id), kernel, and each metric."""
-    more: bool = False
-    """Whether there are rows beyond the question's limit."""
+    more: bool = False  # whether there are rows beyond the question's limit
 
 
 def ask(connection: sa.Connection, archive: int, question: Question) -> Answer:

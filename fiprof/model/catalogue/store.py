@@ -164,14 +164,10 @@ version = sa.Table("alembic_version", METADATA, sa.Column("version_num", sa.Stri
 class Entry(NamedTuple):
     """A run as rows of the catalogue's tables, or what is wrong with it."""
 
-    run: Row
-    """Columns of ``runs`` that the folder decides."""
-    description: Row
-    """What is only shown: reason, replayed_from, command, cases, case_labels, tools and notes."""
-    environment: Row
-    """Columns of ``environments``."""
-    parameters: Mapping[str, Row]
-    """Case id -> its parameters."""
+    run: Row  # columns of ``runs`` that the folder decides
+    description: Row  # what is only shown: reason, replayed_from, command, cases, case_labels, tools and notes
+    environment: Row  # columns of ``environments``
+    parameters: Mapping[str, Row]  # case id -> its parameters
     results: tuple[Result, ...]
 
 

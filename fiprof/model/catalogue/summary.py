@@ -43,10 +43,8 @@ MOST_KERNELS = 50  # of a program, those that took most time
 class Result:
     """What was measured of a case, or of one of its kernels."""
 
-    case: str | None
-    """Case id; None for a kernel outside the cases."""
-    kernel: str | None
-    """Without namespaces, parameters and template arguments; None for the case as a whole."""
+    case: str | None  # case id; None for a kernel outside the cases
+    kernel: str | None  # without namespaces, parameters and template arguments; None for the case as a whole
     values: dict[str, float]
     """Key of a quantity -> its value; of several launches of the kernel those of the one of median time."""
 
