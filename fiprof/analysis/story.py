@@ -264,7 +264,7 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     most = [each for each in sums.most_common(4) if each[1] >= 0.01 * int(totals[peak])]
     where = {name: "{gb:,.3f} GB " + ("" if name == OUTSIDE else "in ") + "{range}" for name, _ in most}
     owners = tuple(finding("owner", where[name], gb=size / 1e9, range=name) for name, size in most)
-    words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms: {owners}."
+    words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms" + (": {owners}." if paths.threads else ".")
     values: Row = {"peak_gb": int(totals[peak]) / 1e9, "at_ms": int(times[peak]) / 1e6, "owners": owners}
     return made, (finding("peak", words, **values),)
 

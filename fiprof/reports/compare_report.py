@@ -266,7 +266,7 @@ def _factors(of: KernelChange, *, chart: bool) -> View:
         parts.append(("everything else", of.launch_us - sum(each.us for _, each in large), {}))
         title = say("{kernel}: what its time is made of", kernel=of.name)
         drawn = (_contributions(title, parts, "µs", "The parts sum to the difference of the two launches."),)
-    titles = (("what its time is made of", ""), ("A", ",.3g"), ("B", ",.3g"))
+    titles = (("what its time is made of", ""), ("A", ",.4g"), ("B", ",.4g"))
     columns = (*(Column("", title, spec=spec) for title, spec in titles), ACCOUNTS)
     return View(columns, tuple(rows), charts=drawn)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
 from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity
-from fiprof.analysis.program import OF_GPU, RANKING, Program, Waste, saves_more
+from fiprof.analysis.program import FIRST_STEPS, OF_GPU, RANKING, Program, Waste, saves_more
 from fiprof.analysis.top import KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
@@ -45,6 +45,7 @@ LAUNCHING = finding(
     own_us=OWN_WORK_NS // 1000,
 )
 TWICE = finding("twice", "streams in turns, elementwise kernels in a row: the kernels' rows hold their time too.")
+EARLY = finding("early", "first steps: of the time of all steps, those before the steady part too.")
 CALLS = finding("calls", "only copies holds the calls that kept them from beginning.")
 MOST_ROWS = 10  # of the ranking, that people are shown
 
@@ -62,10 +63,13 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     told_apart = ("rank", "device", "range", "per_step", "estimate_pct")
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=more)] if more else []
-    notes += [LAUNCHING] if any(row["cause"] is Waste.LAUNCHES for row in what.rows[:most]) else []
-    notes += [CALLS] if any(row["cause"] in (Waste.COPIES, Waste.PAGEABLE_COPIES) for row in what.rows[:most]) else []
-    notes += [TWICE] if any(row["cause"] in (Waste.STREAMS, Waste.ELEMENTWISE) for row in what.rows[:most]) else []
-    notes += [ABOVE] if any(map(saves_more, what.rows[:most])) else []
+    shown = what.rows[:most]
+    causes = {row["cause"] for row in shown}
+    notes += [LAUNCHING] if Waste.LAUNCHES in causes else []
+    notes += [CALLS] if causes & {Waste.COPIES, Waste.PAGEABLE_COPIES} else []
+    notes += [TWICE] if causes & {Waste.STREAMS, Waste.ELEMENTWISE} else []
+    notes += [EARLY] if any(row["name"] == FIRST_STEPS for row in shown) else []
+    notes += [ABOVE] if any(map(saves_more, shown)) else []
     columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))
     title = "What takes the program's time"
     return view_of(columns, rows, title=title, summary=(what.answer, *summary), notes=tuple(notes))

@@ -354,7 +354,7 @@ _FACTORS = {
     FactorKind.STALL: "{reason.short} ({reason}): {a:.2f} → {b:.2f} cycles an instruction",
     FactorKind.WARPS: "{a:.1f} → {b:.1f} warps in flight a scheduler",
     FactorKind.ACTIVE: "multiprocessors busy {a:.0%} → {b:.0%} of the launch",
-    FactorKind.CLOCK: "clock {a:.2f} → {b:.2f} GHz",
+    FactorKind.CLOCK: "clock {a:.3f} → {b:.3f} GHz",
 }
 
 
