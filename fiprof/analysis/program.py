@@ -45,7 +45,8 @@ COMPILES = re.compile(
 )
 """Python functions, with their files, that compile; what runs compiled code lies beside them."""
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
-ELEMENTWISE = re.compile(r"^(?!distribution).*elementwise|^triton_poi")  # PyTorch's, and its compiler's
+ELEMENTWISE = re.compile(r"^(?!distribution|_scatter|index).*elementwise|^triton_poi")
+"""PyTorch's, and its compiler's; not those that take an index for each element, which is most of their time."""
 SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
 HALF, FEW_LONG, LONGER = 0.5, 0.1, 5.0
 """Share of the time that few steps hold, the most that these are of all, and times the usual length that they take."""
