@@ -156,6 +156,10 @@ def test_a_story_is_of_the_thread_with_the_steps() -> None:
     (slow,) = [each for each in found["causes"] if each["id"] == "slow_steps"]
     assert slow["cause"]["name"].startswith("save (exam.py:176), in ")
     assert slow["steps"] == ["3", "8", "13", "18"]
+    # Without ranges it is of the thread that runs Python: the first step of AdamW loads its kernels.
+    found = answer("story", imported(DATA / "users/lightning.sqlite.xz", name="lightning").path)
+    (slow,) = [each for each in found["causes"] if each["id"] == "slow_step"]
+    assert (slow["cause"]["name"], round(slow["cause_ms"], 2), slow["number"]) == ("cuLibraryLoadData", 53.08, 3)
 
 
 def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it(monkeypatch: pytest.MonkeyPatch) -> None:

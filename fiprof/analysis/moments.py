@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fiprof.analysis.comm import delays
+from fiprof.analysis.host import host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, OPERATORS, By, steady
@@ -115,8 +116,9 @@ class Moments:
 
     def _launching_thread(self) -> tuple[int, int, int, int]:
         """The thread that launched most of the GPU's kernels, of those with the ranges that are steps where they launch
-        some (autograd's thread launches the backward pass), as in ``Calls.thread`` and as in ``thread_keys``, NOTHING
-        without calls; and from the first kernel, or call of this thread, to the last, ns."""
+        some, else of those that run Python (autograd's thread launches the backward pass), as in ``Calls.thread`` and
+        as in ``thread_keys``, NOTHING without calls; and from the first kernel, or call of this thread, to the last,
+        ns."""
         traced, first, last = calls(self.run), list[int](), list[int]()
         counts = np.zeros(len(traced.threads), np.int64)
         for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):
@@ -126,13 +128,13 @@ class Moments:
         if not counts.any():
             return NOTHING, NOTHING, min(first), max(last)
         found, at = marks(self.run), steady(self.run)[self.device]
+        keys = list(host_times(self.run).looks)
         if at.by is By.RANGES:
             named = np.array([at.name == text for text in found.folded], bool)[found.alike] & found.own
-            stepping = [
-                traced.threads[key] for key in np.unique(found.threads[named]).tolist() if key in traced.threads
-            ]
-            if counts[stepping].any():
-                counts[np.setdiff1d(np.arange(len(counts)), stepping)] = 0
+            keys = np.unique(found.threads[named]).tolist()
+        stepping = [traced.threads[key] for key in keys if key in traced.threads]
+        if counts[stepping].any():
+            counts[np.setdiff1d(np.arange(len(counts)), stepping)] = 0
         nested = traced.nested[thread := int(np.argmax(counts))]
         return thread, [*traced.threads][thread], min(*first, int(nested.starts[0])), max(*last, int(nested.ends[-1]))
 
