@@ -74,6 +74,9 @@ def test_kernels_are_asked_by_host(place: Path, archive: Path) -> None:
     assert traces.ranks("host")["total_ms"].round(2).tolist()[:4] == [25.74, 25.74, 13.04, 12.87]
     assert [list(row) for row in traces.idle()[["name", "traces"]].to_numpy()] == [["gpu", 5]]
     assert first(fiprof.scan(f"{archive}/*trace[03]*")) == [PREFILL, 2, 40]
+    few = ("top", "--over", f"{archive}/*trace[03]*", "--table")
+    printed = [run_fiprof(*few, table, cwd=place).stdout for table in ("outliers", "idle")]
+    assert "no host is unlike the others" in printed[0] and "on the GPU" in printed[1]
 
 
 def test_a_host_unlike_the_others_is_found(place: Path, archive: Path) -> None:

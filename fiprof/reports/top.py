@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
-from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity
+from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity, Cause
 from fiprof.analysis.program import FIRST_STEPS, OF_GPU, RANKING, Program, Waste, saves_more
 from fiprof.analysis.top import KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
@@ -85,11 +85,15 @@ def across(found: Traces, table: str, by: str | None, kernel: str, most: int | N
     columns = [known.get(key, named if key == "name" else Column(key, key)) for key in rows.columns]
     rows = rows[rows["name"].fillna("").str.contains(kernel, case=False, regex=False)]
     plain = rows.head(most or len(rows)).astype(object).where(rows.notna(), None).to_dict("records")
+    if table == "idle":
+        causes: dict[str, str] = {each.value: each for each in Cause}
+        plain = [row | {"name": causes.get(row["name"], row["name"])} for row in plain]
     left = say("{count:row|rows} more: --all shows them", count=len(rows) - len(plain))
     traces, hosts = (found.rows[key].nunique() for key in ("run", "host"))
     said = say("{traces:trace|traces} of {hosts:host|hosts}", traces=traces, hosts=hosts)
-    notes = (left,) if len(plain) < len(rows) else ()
-    return view_of(columns, plain, title=f"{table.capitalize()} across traces", summary=(said,), notes=notes)
+    notes = [left] if len(plain) < len(rows) else []
+    notes += [say("no host is unlike the others")] if table == "outliers" and not plain else []
+    return view_of(columns, plain, title=f"{table.capitalize()} across traces", summary=(said,), notes=tuple(notes))
 
 
 def short_range(row: Row) -> Row:
