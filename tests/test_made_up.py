@@ -55,10 +55,11 @@ def test_a_kernel_that_is_not_there(five_kernels: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", READERS)
-def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str) -> None:
-    printed = invoke(command, run_of(tmp_path / "cut", status="interrupted", reason="Ctrl-C"))[1]
+@pytest.mark.parametrize(("reason", "said"), [("Ctrl-C", ": Ctrl-C"), ("interrupted", "")])
+def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str, reason: str, said: str) -> None:
+    printed = invoke(command, run_of(tmp_path / "cut", status="interrupted", reason=reason))[1]
     first = next(line for line in printed.splitlines() if line.startswith("! "))
-    assert first == "! the run cut was interrupted: Ctrl-C"
+    assert first == f"! the run cut was interrupted{said}"
 
 
 INSTRUCTIONS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")

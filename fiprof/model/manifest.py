@@ -263,7 +263,10 @@ RUN_WARNINGS = {
 
 def run_warning(status: str, run: str, reason: str) -> Finding:
     """That a run is not complete. run: its name. reason: the manifest's."""
-    return finding(status, RUN_WARNINGS[status], run=run, reason=reason)
+    words = RUN_WARNINGS[status]
+    return finding(
+        status, words.removesuffix(": {reason}") if reason in ("", status) else words, run=run, reason=reason
+    )
 
 
 class Reference(TypedDict, total=False):

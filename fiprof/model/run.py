@@ -444,7 +444,7 @@ class Run:
         for action in steps:
             if action.outcome != "ok":
                 kind, words = "step_ended", "{step} {outcome}"
-                if action.message:
+                if action.message not in ("", action.outcome):
                     kind, words = "step_said", "{step} {outcome}: {message}"
                 return finding(kind, words, step=action.step, outcome=action.outcome, message=action.message)
         # The step that tables need.
