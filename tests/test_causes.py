@@ -98,6 +98,14 @@ def test_kernels_that_gather_and_scatter_are_no_elementwise_kernels_in_a_row() -
     assert (shares["elementwise"], shares["_scatter_gather_elementwise_kernel"]) == ("0.017 6.0", "0.204 8.0")
 
 
+def test_layout_conversions_are_one_row() -> None:
+    """They were two rows of kernels and a part of the small ones: 238 a step, a fifth of the kernels' time."""
+    rows = answer("top", imported(DATA / "users/lightning.sqlite.xz", name="lightning").path)["program"]["rows"]
+    (row,) = (row for row in rows if row["cause"] == "layouts" or "ToN" in f"{row['name']}")
+    found = (row["cause"], row["step"]["id"], row["per_step"], f"{row['total_ms']:.3f} {row['bound_pct']:.2f}")
+    assert found == ("layouts", "channels_last", 238.0, "10.132 2.01")
+
+
 def test_the_report_begins_with_what_top_says(recorded: Recording, tmp_path: Path) -> None:
     printed = " ".join(invoke("top", str(recorded.run))[1].split())
     assert invoke("report", str(recorded.run), "--out", str(tmp_path))[0] == 0

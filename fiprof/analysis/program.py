@@ -47,6 +47,7 @@ COMPILES = re.compile(
 TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
 ELEMENTWISE = re.compile(r"^(?!distribution|_scatter|index).*elementwise|^triton_poi")
 """PyTorch's, and its compiler's; not those that take an index for each element, which is most of their time."""
+LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw")  # cuDNN's, around kernels that know channels last alone
 SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 µs from the call to its start on an H200
 HALF, FEW_LONG, LONGER = 0.5, 0.1, 5.0
 """Share of the time that few steps hold, the most that these are of all, and times the usual length that they take."""
@@ -86,6 +87,7 @@ class Waste(Worded):
     """Kernels of several streams, each of a part of the GPU, one after the other. Its time is theirs too."""
     ELEMENTWISE = "elementwise", "elementwise kernels in a row"
     """That read and write what one kernel could keep in registers. Its time is theirs too."""
+    LAYOUTS = "layouts", "layout conversions"
     SMALL_KERNELS = "small_kernels", "small kernels"
     KERNEL = "kernel", "kernel"
 
@@ -97,6 +99,7 @@ OF_GPU = frozenset(
         Waste.RANKS,
         Waste.STREAMS,
         Waste.ELEMENTWISE,
+        Waste.LAYOUTS,
         Waste.SMALL_KERNELS,
         Waste.KERNEL,
     )
@@ -107,7 +110,7 @@ STEPS = {
     Waste.SYNCHRONIZATION: "fewer_waits", Waste.ALLOCATION: "keep_memory", Waste.LOADING: "load_before",
     Waste.CALL: "call_before", Waste.GPU: "fuse_kernels", Waste.PAGEABLE_COPIES: "pin_memory",
     Waste.COPIES: "overlap_copies", Waste.RANKS: "help_rank", Waste.STREAMS: "overlap_streams",
-    Waste.SMALL_KERNELS: "fuse_kernels", Waste.ELEMENTWISE: "fuse_elementwise",
+    Waste.SMALL_KERNELS: "fuse_kernels", Waste.ELEMENTWISE: "fuse_elementwise", Waste.LAYOUTS: "channels_last",
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
 FIRST_STEPS = "first steps"
@@ -215,7 +218,12 @@ class _Gpu:
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
         self.scale = part.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
-        self.small = [row for row in kernels if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"])]
+        self.layouts = [row for row in kernels if LAYOUTS.search(row["kernel"])]
+        self.small = [
+            row
+            for row in kernels
+            if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"]) and row not in self.layouts
+        ]
         self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
         self.copying: dict[str | None, int] = defaultdict(int)  # ns in calls that copy, before the copy began
         self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
@@ -477,12 +485,13 @@ class _Gpu:
     # Kernels and streams
 
     def of_kernels(self) -> None:
-        """Kernels by name, small ones together, and waiting for other ranks."""
-        kernels = self.kernels
+        """Kernels by name, small ones and those that convert layouts together, and waiting for other ranks."""
+        kernels, layouts = self.kernels, self.layouts
         waits, scale = self._of_ranks(), self.scale
         communicating = sum(row["total_ns"] for row in kernels if COLLECTIVE.search(row["kernel"])) * scale
         small = self.small
-        names = by_key(((row["kernel"], row["detail"]), row) for row in kernels if row not in small or len(small) == 1)
+        single = (row for row in kernels if row not in layouts and (row not in small or len(small) == 1))
+        names = by_key(((row["kernel"], row["detail"]), row) for row in single)
         for (name, detail), rows in names.items():
             ns, count = (sum(row[key] for row in rows) for key in ("total_ns", "count"))
             made, ns = None, ns * scale
@@ -493,6 +502,9 @@ class _Gpu:
                 made = _padding(detail, ns / self.window_ns) or self._of_verdicts(judged, scale)
             name += f" ({detail})" if detail else ""
             self.row(Waste.KERNEL, ns, name, None, self.per_step(count), made)
+        if layouts:
+            ns, count = (sum(row[key] for row in layouts) for key in ("total_ns", "count"))
+            self.add(Waste.LAYOUTS, ns * scale, per_step=self.per_step(count))
         if len(small) > 1:
             ns, count = (sum(row[key] for row in small) for key in ("total_ns", "count"))
             words = "{kernels} kernels of less than {most_us:.0f} µs, {per_launch:.2g} µs each"

@@ -23,7 +23,7 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import kernel_detail, kernel_identity, short_kernel, shorten
 
-OF_KERNELS = {Waste.KERNEL, Waste.ELEMENTWISE, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
+OF_KERNELS = {Waste.KERNEL, Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
 """What kernels take, which have rows of their own."""
 MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
