@@ -24,8 +24,7 @@ class FiprofError(Exception):
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
 
 
-INTERRUPTED_EXIT = 130
-"""As a shell reports a program that Ctrl-C ended."""
+INTERRUPTED_EXIT = 130  # as a shell reports a program that Ctrl-C ended
 
 
 class Interrupted(FiprofError):

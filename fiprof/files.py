@@ -25,16 +25,13 @@ ARCHIVE_FOLDER = "artifacts"
 ARCHIVE_VARIABLE = "FIPROF_ARTIFACTS"
 ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARIABLE}"
 
-TEMPORARY = ".fiprof-"
-"""What the name of a file or folder begins with that is not to outlive its process."""
+TEMPORARY = ".fiprof-"  # what the name of a file or folder begins with that is not to outlive its process
 FOLDER_SUFFIX = ".d"
-MEMORY = Path("/dev/shm")
-"""Where temporaries lie when no disk takes them."""
+MEMORY = Path("/dev/shm")  # where temporaries lie when no disk takes them
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 AT_FDCWD = -100
-RENAME_EXCHANGE = 2
-"""linux/fs.h, for renameat2(2)."""
+RENAME_EXCHANGE = 2  # linux/fs.h, for renameat2(2)
 
 
 class Unwritable(FiprofError):
@@ -183,8 +180,7 @@ def write_whole(path: Path, data: bytes, elsewhere: str = ANOTHER_ARCHIVE) -> No
 # followed: every component is opened by itself with O_NOFOLLOW, only regular files are read or replaced, and what is
 # made is made with O_EXCL. A name is relative to the folder, with / between its components.
 
-LARGEST_TEXT = 256 << 20
-"""Bytes of a file that is read as a whole; ``run.json`` of 200 cases has 0.1 MB."""
+LARGEST_TEXT = 256 << 20  # bytes of a file that is read as a whole; ``run.json`` of 200 cases has 0.1 MB
 
 _KINDS = {
     stat.S_IFLNK: "a link",

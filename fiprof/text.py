@@ -11,8 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-LONGEST_KERNEL = 60
-"""Cells of a kernel's name in running text."""
+LONGEST_KERNEL = 60  # cells of a kernel's name in running text
 
 
 def csv_rows(path: Path) -> dict[str, dict[str, str]]:
@@ -71,8 +70,7 @@ def cell_width(text: str) -> int:
 _BREAKS = re.compile(r"(\s+|(?<=,)(?=[^\s\d]))")
 """Where a line may end: at spaces, and between the parameters of a case."""
 _COMMAND = ": fiprof compare --measure "
-INDENT = "  "
-"""Before the second and every further line of what is wrapped."""
+INDENT = "  "  # before the second and every further line of what is wrapped
 
 
 def wrap(text: str, width: int, indent: str = INDENT) -> list[str]:

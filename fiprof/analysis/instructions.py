@@ -239,5 +239,4 @@ def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator
             yield launch, Listing(_code(tuple(rows["address"].to_pylist()), lines), rows)
 
 
-_code = functools.lru_cache(64)(Code)
-"""Launches, and runs of an archive, have most kernels in common."""
+_code = functools.lru_cache(64)(Code)  # launches, and runs of an archive, have most kernels in common

@@ -22,8 +22,7 @@ from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError
 
-GROUP = "fiprof.commands"
-"""Entry points of commands that packs bring: name -> click command."""
+GROUP = "fiprof.commands"  # entry points of commands that packs bring: name -> click command
 
 LEAST_BYTES = 1 << 30
 SECTIONS = {

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-JSON_VERSION = 1
-"""Of the rows: raised when a key goes away or changes its meaning."""
+JSON_VERSION = 1  # of the rows: raised when a key goes away or changes its meaning
 PLAIN_WIDTH = 120  # columns where the output is no terminal
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.study import PackRequest
 
 PACKAGE, MODULE = "flashinfer-python", "flashinfer"
-JIT = "just-in-time compilation"
-"""The topic of how a module is built: of no kernel, and looked for always."""
+JIT = "just-in-time compilation"  # the topic of how a module is built: of no kernel, and looked for always
 FOLDERS = {".cuh": "data/include/flashinfer", ".cu": "data/csrc", ".py": ""}
 """Ending -> where in the package the tables' paths begin."""
 TIMEOUT_S = 120

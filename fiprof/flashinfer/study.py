@@ -35,13 +35,10 @@ from fiprof.reports.markdown_html import Markdown, bullets, code_block, code_spa
 from fiprof.reports.study import StudySection
 from fiprof.text import count, duration, join_words, spread
 
-NEAR_BEST = 0.90
-"""Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
-MERGE_WORTH = 0.10
-"""Part of an iteration from which the merge of a split KV is worth a change. fiprof's own choice."""
+NEAR_BEST = 0.90  # Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice.
+MERGE_WORTH = 0.10  # Part of an iteration from which the merge of a split KV is worth a change. fiprof's own choice.
 MERGE: str = data()["merge"]
-LENGTHS = {"prefill": "seq_len", "decode": "kv_len"}
-"""Workload -> its parameter of the tokens in the KV cache."""
+LENGTHS = {"prefill": "seq_len", "decode": "kv_len"}  # workload -> its parameter of the tokens in the KV cache
 
 T = TypeVar("T", JitResults, SourceResults)
 

@@ -17,8 +17,7 @@ SHORT_COMMIT = 12  # digits that people are shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_TAKEN = {Path(name).stem for name in (FILE_NAME, STUDY_FILE)}
-"""Names of files that make a folder a run or a study."""
+_TAKEN = {Path(name).stem for name in (FILE_NAME, STUDY_FILE)}  # names of files that make a folder a run or a study
 
 
 @dataclass(frozen=True)

@@ -184,8 +184,7 @@ def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
     return text
 
 
-_AT = string.Formatter()
-"""Finds ``limits[0]``."""
+_AT = string.Formatter()  # finds ``limits[0]``
 
 
 @functools.lru_cache(1 << 12)

@@ -33,8 +33,7 @@ ANNOTATIONS = "annotations.json"  # tags and notes
 RECORDED = "recorded"  # folder of runs that a repository keeps as they are
 RAW_FOLDERS = ("nsys", "ncu")  # what the tools wrote
 COMPARISON = "result.json"  # of a run folder in which two sides were measured beside each other
-MEASUREMENTS = "measurements"
-"""Folder of what its processes measured: ``A1.jsonl``, ``B1.jsonl``, …"""
+MEASUREMENTS = "measurements"  # folder of what its processes measured: ``A1.jsonl``, ``B1.jsonl``, …
 STUDY_FILE = "study.json"  # the manifest of a study, in its folder
 
 

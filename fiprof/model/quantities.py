@@ -213,8 +213,7 @@ with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") 
         for name, title, unit, ncu, label, expected, shown, meaning in list(csv.reader(_file))[1:]
     )
 
-COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
-"""Every metric's column, ``duration_ns`` first."""
+COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)  # every metric's column, ``duration_ns`` first
 
 TENSOR_KINDS = tuple(name.removeprefix("tensor_ops_") for name in COLUMNS if name.startswith("tensor_ops_"))
 """Operand types of tensor operations; ``_acc16`` accumulates in fp16 where ncu counts that apart (not on 9.0).

@@ -16,8 +16,7 @@ COLLECTIVE = re.compile(
     r"nccl|nvshmem|mscclpp|cross_device_reduce|all_?(reduce|gather|to_?all)|reduce_?scatter|multimem", re.IGNORECASE
 )
 """In the name of a kernel of NCCL, NVSHMEM, MSCCL++, or of a library's own all-reduce: it waits for another GPU's."""
-NOBODY = -1
-"""In place of a rank: of a process that ran no kernels, or of a call of one that is several ranks."""
+NOBODY = -1  # in place of a rank: of a process that ran no kernels, or of a call of one that is several ranks
 NCCL_DOMAIN = "NCCL"
 COMMUNICATOR, RANKS, RANK = "NCCL communicator ID", "No. of ranks", "Rank"
 """Keys of the NVTX payload of ncclCommInitRank… (NCCL's nvtx_payload_tables.h)."""

@@ -45,8 +45,7 @@ HARMLESS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """What is no secret where a weak name stands before it."""
-REFERENCE = re.compile(r"\W{0,2}|\$\{?\w+\}?")
-"""What is none after any name: nothing, or the name of a variable."""
+REFERENCE = re.compile(r"\W{0,2}|\$\{?\w+\}?")  # what is none after any name: nothing, or the name of a variable
 FORMS = {
     "URL": r"(://)[^\s/\0\"'<>]{0,300}:[^\s/\0\"'<>]{1,300}(?=@)|(https?://)[^\s/\0\"'<>@]{1,300}(?=@)",
     "Bearer": r"(\b[Bb]earer )[\w.~+/-]{8,}=*",
@@ -65,12 +64,10 @@ SUSPECT = re.compile(
     re.IGNORECASE,
 )
 """Found in every text that has a secret: NAMED, FORMS and LONG need one of these. Most names of ranges have none."""
-LONGEST_KEPT = 1 << 12
-"""Characters of a text from which it is looked through anew each time."""
+LONGEST_KEPT = 1 << 12  # characters of a text from which it is looked through anew each time
 MOST_BEGINS = 0.6
 """Of a random token's capitals that a small letter follows: 0.42 are expected; 0.8 in the name of a kernel."""
-LINK_NAME = re.compile(r"(?:PROXY|URL|URI)$", re.IGNORECASE)
-"""Variables whose value may have a password in it."""
+LINK_NAME = re.compile(r"(?:PROXY|URL|URI)$", re.IGNORECASE)  # variables whose value may have a password in it
 PUBLIC_NAMES = frozenset({"PWD", "OLDPWD", "NO_PROXY", "no_proxy"})
 SHORTEST_SECRET = 6
 """Characters of a value that is looked for in any text; shorter ones, such as ``true`` and ``8080``, occur anywhere."""
@@ -136,8 +133,7 @@ def _hidden(text: str, values: tuple[str, ...]) -> tuple[str, Found]:
     return LONG.sub(lambda match: MASK if _random(match[0], found) else match[0], text), found
 
 
-_kept = functools.lru_cache(1 << 14)(_hidden)
-"""Runs of a machine have most texts of their manifests in common."""
+_kept = functools.lru_cache(1 << 14)(_hidden)  # runs of a machine have most texts of their manifests in common
 
 
 def masking() -> Callable[[str], str]:

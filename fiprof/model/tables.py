@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
 """In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
 LEFT_OUT = "Left out"  # severity of rows of ``diagnostics`` that tell what fiprof did not take of a trace
-PID_BITS = 24
-"""Of a process's number in nsys. Those of several traces that have the same one differ in the bits above."""
+PID_BITS = 24  # Of a process's number in nsys. Those of several traces that have the same one differ in the bits above.
 FILE = "file"  # column of a row's trace, in a run that was imported from several
 THREADED_ROWS = 1 << 17  # from so many rows on a column is worth a thread of its own
-OPEN_ENDED = "launches"
-"""The table with further columns: one a metric of ``metrics.csv``, float64."""
+OPEN_ENDED = "launches"  # the table with further columns: one a metric of ``metrics.csv``, float64
 CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
 
 
@@ -301,8 +299,7 @@ def _require_possible(found: pa.Table) -> None:
                 raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
-_GOOD: dict[str, pa.Schema] = {}
-"""Table -> the columns of the last file of it that was right: most have the same."""
+_GOOD: dict[str, pa.Schema] = {}  # table -> the columns of the last file of it that was right: most have the same
 
 
 def _check(name: str, found: pa.Schema) -> None:

@@ -36,8 +36,7 @@ Made = TypeVar("Made")
 LARGEST_BYTES = 2 * 10**9
 NO_VALUE = ("", "n/a", "no data", "nan")  # cells that say that nothing was collected
 NUMBERS = frozenset(name for metric in METRICS for name in metric.ncu)
-CAST_CELLS = 30_000
-"""Cells cast at a time. Most such batches hold no text, and need no search for it."""
+CAST_CELLS = 30_000  # Cells cast at a time. Most such batches hold no text, and need no search for it.
 CHECKED_ROWS = 100  # launches in which the format of numbers is looked at: a page has one
 FOREIGN = re.compile(
     r"-?(?:\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234.567,8

@@ -142,8 +142,7 @@ def _around_zero(unit: str, low: float, high: float) -> Spec:
 AREA = {"x2": {"field": "b"}, "y2": {"field": "d"}}
 STROKE = {"y2": {"field": "d"}}
 LONGER, SHORTER = "#ff5500", "#2994ff"
-SIDES = {"A": "#999900", "B": "#9841aa"}
-"""Of colours.COLOURS, told apart with any colour blindness."""
+SIDES = {"A": "#999900", "B": "#9841aa"}  # of colours.COLOURS, told apart with any colour blindness
 
 
 def contributions(items: Sequence[tuple[str, float, Mapping[str, str]]], unit: str) -> Spec:

@@ -40,8 +40,7 @@ FAMILIES = (
     ("lookup", "index|gather|scatter|embedding", "#bb3355"),
 )
 """Family, pattern of the names of its kernels in small letters (the first family that fits), colour."""
-_OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")
-"""Of kernels without a family."""
+_OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")  # of kernels without a family
 
 
 def stall(reason: str) -> str:

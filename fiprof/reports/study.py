@@ -58,13 +58,11 @@ from fiprof.text import byte_words, count, csv_cell, duration, join_words, sprea
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
-NEAR_ROOF = 0.85
-"""Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
+NEAR_ROOF = 0.85  # Part of its roof from which a kernel has little left to gain there. fiprof's own choice.
 TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
 MOST_ROWS = 8  # rows of a table of examples
-MOST_WARNINGS = 3
-"""Warnings that are shown; more are counted."""
+MOST_WARNINGS = 3  # warnings that are shown; more are counted
 
 Row = tuple[Value, ...]
 

@@ -24,8 +24,7 @@ LEAST_RANGE = 0.05  # range of a line, over its value: less than this is drawn f
 MOST_LINES = 50  # lines that a page shows, those that changed most
 MOST_ROWS = 20  # lines that people are shown in a table
 CHART_PX = 220
-POINT, LEVEL = "#2994ff", "#ff5500"
-"""Of colours.COLOURS, told apart with any colour blindness."""
+POINT, LEVEL = "#2994ff", "#ff5500"  # of colours.COLOURS, told apart with any colour blindness
 MARGIN = 0.02  # share of the value, above and below what is drawn
 
 

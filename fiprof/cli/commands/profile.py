@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.run_session import Bench, Result
 
 
-SESSION_BEGINS_S = 2.0
-"""After the program's start, where no --delay was given: nsys has its session by then."""
+SESSION_BEGINS_S = 2.0  # after the program's start, where no --delay was given: nsys has its session by then
 
 
 @click.command(

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     Made = tuple[Published | FiprofError, str]
     """What a page is, or why there is none; and what was said meanwhile, where that is still to be printed."""
 
-PAGES_OF_A_PROCESS = 8
-"""New pages for which another process is worth its start."""
-MOST_PROCESSES = 8
-"""Each takes some 300 MB."""
+PAGES_OF_A_PROCESS = 8  # new pages for which another process is worth its start
+MOST_PROCESSES = 8  # each takes some 300 MB
 
 
 @click.command(cls=options.Command, epilog="Example: fiprof publish site")

@@ -39,8 +39,7 @@ from fiprof.text import duration
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 
-LEAST_FREE_BYTES = 2**30
-"""A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""
+LEAST_FREE_BYTES = 2**30  # a module with its objects took 4 to 60 MB; nvcc's temporary files take more
 BUSY_LOAD = 0.25
 """Runnable processes a core before the first cold call, above which a warning says that the machine was busy."""
 READABLE_LOGS = range(4, 8)

@@ -32,8 +32,7 @@ from fiprof.errors import FiprofError
 Record = dict[str, Any]
 """One JSON line. A failure without an environment before it is one of the machine, not of the case."""
 
-REPEATS = 5
-"""Calls after the first."""
+REPEATS = 5  # calls after the first
 VERSION_TIMEOUT_S = 30
 
 

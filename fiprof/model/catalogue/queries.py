@@ -33,8 +33,7 @@ from fiprof.text import escape_control
 FACTS = ("git", "user", "host", "fiprof", "command", "driver", "cuda", "uuid")
 """What ``--where`` takes besides parameters, quantities and packages."""
 MOST_LISTED = 5000  # numbers in a statement
-LARGEST = 2**62
-"""More rows than any database has; its integers end at 2**63."""
+LARGEST = 2**62  # more rows than any database has; its integers end at 2**63
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt,
     "<": operator.lt,

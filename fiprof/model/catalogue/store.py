@@ -43,10 +43,8 @@ from fiprof.text import escape_control
 HEAD = "0005"  # version of these tables
 REMADE = ("0001", "0002", "0003", "0004")
 """Versions whose tables are thrown away and made again; another's in a table of that name are somebody else's."""
-LONGEST_NAME = 200
-"""Characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB."""
-ADVISORY_LOCK = 0x66_6970_726F66
-"""PostgreSQL's lock of whoever writes: a number that no other program takes."""
+LONGEST_NAME = 200  # characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB
+ADVISORY_LOCK = 0x66_6970_726F66  # PostgreSQL's lock of whoever writes: a number that no other program takes
 BUSY_S = 60  # longest wait for another writer of an SQLite file
 TELL_S = 0.5  # after which it is said
 UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
@@ -57,8 +55,7 @@ ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 Row = dict[str, Any]
-Rows = dict[tuple[Any, ...], dict[Any, tuple[Any, ...]]]
-"""A table and the columns that are given -> key -> row."""
+Rows = dict[tuple[Any, ...], dict[Any, tuple[Any, ...]]]  # a table and the columns that are given -> key -> row
 METADATA = sa.MetaData()
 
 
