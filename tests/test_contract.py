@@ -58,7 +58,7 @@ def printed_rows(archive: str) -> list[dict[str, Any]]:
     ):
         found += printed(*words)["rows"]
     for document in (
-        measured_document(MEASURED.comparison, MEASURED.run.cases),
+        measured_document(MEASURED.comparison),
         gate_document(MEASURED),
         baselines_document([(MAIN, MEASURED.run.cases)]),
     ):

@@ -165,7 +165,7 @@ def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
         found = gated(a, b, limit=50.0)
         assert [getattr(each, "kind", "") for each in measured_table.gate_document(found).shown[0].warnings] == expected
         assert [
-            getattr(each, "kind", "") for each in measured_table.document(found.comparison, ()).shown[0].warnings
+            getattr(each, "kind", "") for each in measured_table.document(found.comparison).shown[0].warnings
         ] == expected
         assert not found.failed
 

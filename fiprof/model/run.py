@@ -237,7 +237,7 @@ class Run:
     @functools.cached_property
     def labels(self) -> Labels:
         """Short names of the cases."""
-        return Labels(self.manifest.cases)
+        return Labels(case.id for case in self.manifest.cases)
 
     # Without a profiler
 

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.model.manifest import CaseEntry
 from fiprof.text import join_words, short_kernel
 
 MOST_CASES = 1024  # whose ids are kept in parts
@@ -40,16 +39,17 @@ def sums_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
 class Labels:
     """The labels of a run's cases; a case that the manifest does not know keeps its id."""
 
-    def __init__(self, cases: Sequence[CaseEntry]) -> None:
+    def __init__(self, cases: Iterable[str]) -> None:
+        """cases: their ids."""
         self._labels = {}
-        for name, group in by_key((case.id.partition("[")[0], case) for case in cases).items():
-            names = dict.fromkeys(key for case in group for key in case.params)
-            differing = [key for key in names if len({written(case.id).get(key, "") for case in group}) > 1]
+        for name, group in by_key((case.partition("[")[0], case) for case in cases).items():
+            names = dict.fromkeys(key for case in group for key in written(case))
+            differing = [key for key in names if len({written(case).get(key, "") for case in group}) > 1]
             for case in group:
-                values = ((key, written(case.id).get(key, "")) for key in differing)
+                values = ((key, written(case).get(key, "")) for key in differing)
                 # A switch says its name when it is on and nothing when it is off.
                 words = ({"true": key, "false": ""}.get(value, f"{key}={value}") for key, value in values)
-                self._labels[case.id] = " ".join([name, *filter(None, words)])
+                self._labels[case] = " ".join([name, *filter(None, words)])
 
     def __call__(self, case_id: str | None) -> str:
         """E.g. ``decode batch=32 tensor_cores``, or ``rmsnorm`` where there is only one."""

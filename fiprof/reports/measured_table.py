@@ -98,12 +98,9 @@ def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase],
             yield finding("slow_clock", words, case=label(case), count=case.slow_clock_rounds)
 
 
-def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
-    """A row a case, how sure it is, and how many processes would decide it. cases: those of the run's manifest."""
-    of_a, of_b = (
-        Labels([case for case in cases if case.id in ids])
-        for ids in ({each.a for each in found.cases}, {each.b for each in found.cases})
-    )
+def document(found: MeasuredComparison) -> Document:
+    """A row a case, how sure it is, and how many processes would decide it."""
+    of_a, of_b = Labels(each.a for each in found.cases), Labels(each.b for each in found.cases)
 
     def label(case: ComparedCase) -> str:
         """In short: side A's, and side B's where it is another."""
@@ -155,7 +152,7 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
 
 def gate_document(found: Gate, *, every: bool = False) -> Document:
     """The answer, and a row a case. every: leave out nothing."""
-    label = Labels(found.run.cases)
+    label = Labels(case.id for case in found.run.cases)
     columns = (
         Column("result", "result", narrow=Narrow.KEEP),
         Column("decision", meaning="failed, slower, gone, cannot_tell, new, within (the limit), faster or passed."),
@@ -226,7 +223,7 @@ def _sides(found: Gate) -> str:
 
 
 def _warnings(found: Gate) -> Iterator[Finding]:
-    label = Labels(found.run.cases)
+    label = Labels(case.id for case in found.run.cases)
     if unknown := found.of(Decision.CANNOT_TELL):
         words = "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes "
         words += "{needed} would tell, or a GPU that nobody else uses."
@@ -275,7 +272,7 @@ def junit(found: Gate) -> bytes:
     """A suite with a test a case: what fails the gate is a failure, what cannot be told is skipped."""
     from junitparser import Error, Failure, Skipped, TestCase
 
-    label = Labels(found.run.cases)
+    label = Labels(case.id for case in found.run.cases)
     tests = []
     for case in found.cases:
         test = TestCase(escape_control(label(case.case)), escape_control(case.case.partition("[")[0]))
@@ -320,7 +317,7 @@ def _xml(against: str, tests: Iterable[Any], seconds: float, properties: Mapping
 def github_lines(found: Gate) -> list[str]:
     """Workflow commands: what is to be seen without opening a log; of many of one level the gravest, and how many more
     there are."""
-    label = Labels(found.run.cases)
+    label = Labels(case.id for case in found.run.cases)
     levels = {
         **dict.fromkeys((Decision.NEW, Decision.FASTER), "notice"),
         **dict.fromkeys(DOUBTS, "warning"),
@@ -365,7 +362,7 @@ def baselines(
     made = _document(BASELINES, rows, rows, warnings=warnings, notes=notes)
     if with_cases:
         cases = [case for _, each in found for case in each or ()]
-        label = Labels(cases)
+        label = Labels(case.id for case in cases)
         table = View((Column("", "case"),), tuple((label(case.id),) for case in cases))
         made = replace(made, shown=(*made.shown, table))
     return made

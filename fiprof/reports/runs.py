@@ -3,14 +3,14 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fiprof.model.catalogue.queries import Answer, Question
 from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.keeping import HARMLESS, Verified
-from fiprof.model.manifest import CaseEntry, run_warning
+from fiprof.model.manifest import run_warning
 from fiprof.model.selection import Labels
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
@@ -79,7 +79,7 @@ def _workloads(cases: Sequence[str]) -> str:
 
 def _results(results: Sequence[Row], metrics: Sequence[str]) -> tuple[View, View]:
     """For programs and for people."""
-    label = labels(filter(None, {row["case"]: None for row in results}))
+    label = Labels(filter(None, {row["case"]: None for row in results}))
     rows = [{**row, "when": when(row["started"]), "label": label(row["case"])} for row in results]
     values = list(map(metric_column, metrics))
     columns = [
@@ -109,16 +109,6 @@ def metric_column(key: str) -> Column:
     known = KEYS[key]
     spec = known.spec if isinstance(known, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
     return Column(key, key, known.unit, spec, known.meaning)
-
-
-def labels(cases: Iterable[str]) -> Labels:
-    """Short names of cases of several runs: by the parameters that tell these apart."""
-    entries = []
-    for case in cases:
-        workload, _, words = case.partition("[")
-        names = [word.partition("=")[0] for word in words.removesuffix("]").split(",") if "=" in word]
-        entries.append(CaseEntry(case, workload, dict.fromkeys(names, ""), 0, 0, 0))
-    return Labels(entries)
 
 
 VERIFIED = (

@@ -89,7 +89,7 @@ def write(folder: Path, run: Run, state: str) -> Published:
     name, manifest = run.path.name, run.manifest
     if manifest.kind == "comparison":
         a, b = (escape_control(str(manifest.settings.get(side))) for side in "ab")
-        title, found = f"{a} against {b}", measured_table.document(read_comparison(run.path), run.cases)
+        title, found = f"{a} against {b}", measured_table.document(read_comparison(run.path))
         lead = (link("All runs", f"../{INDEX}{SUFFIX}"), escape_markdown(manifest.name))
         text = report_html(found, title, lead=lead, library=f"../{LIBRARY}")
     else:

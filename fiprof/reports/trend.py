@@ -13,7 +13,7 @@ from fiprof.model.finding import say
 from fiprof.model.selection import Labels
 from fiprof.reports import charts, colours
 from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
-from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when
+from fiprof.reports.runs import NOTHING, RESULT_KEYS, metric_column, when
 from fiprof.reports.view import Chart, Column, Document, Narrow, View, left_out, view_of
 from fiprof.text import short_kernel
 
@@ -130,7 +130,7 @@ def _gpu(run: Row) -> str:
 
 
 def _labels(found: Sequence[Line]) -> Labels:
-    return labels(dict.fromkeys(line.rows[0]["case"] for line in found if line.rows[0]["case"]))
+    return Labels(dict.fromkeys(line.rows[0]["case"] for line in found if line.rows[0]["case"]))
 
 
 def _notes(found: Sequence[Line]) -> tuple[str, ...]:

@@ -272,7 +272,7 @@ def compare(
     else:
         entries = ((a.run.case(one), b.run.case(other)) for one, other in pairs)
         paired, only_a, only_b = [(x, y) for x, y in entries if x and y], [], []
-    labels = Labels([case for _, case in paired])
+    labels = Labels(case.id for _, case in paired)
     cases = []
     for one, other in paired:
         times = []

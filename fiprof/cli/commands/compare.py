@@ -175,7 +175,7 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
         opened = (open_run(archive.root / name)[0] for name in found.explained)
         a, b = (ArchivedSide(dataclasses.replace(run, leaving=True)) for run in opened)
         by = compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
-    shown = explained(document(found, manifest.cases), found, by)
+    shown = explained(document(found), found, by)
     if out is not None:
         _write_page(shown, out)
     options.show(shown, format_)

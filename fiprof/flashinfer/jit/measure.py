@@ -28,12 +28,12 @@ from fiprof.model import results
 from fiprof.model.finding import say
 from fiprof.model.manifest import read_jsonl
 from fiprof.model.redaction import mask_file
+from fiprof.model.selection import Labels
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.run_session import Executor, Progress, read_log
 from fiprof.orchestrator.study import Extra, PackRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
-from fiprof.reports.runs import labels
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import duration
 from fiprof.workloads.case import Case, parse_case
@@ -402,7 +402,7 @@ def document(results: JitResults) -> Document:
 
 def call_rows(results: JitResults) -> list[dict[str, Any]]:
     """CALL_COLUMNS of each first call; compile and link are those of the modules that it made, by ninja's log."""
-    name, modules = labels(call.case for call in results.calls), {module.name: module for module in results.modules}
+    name, modules = Labels(call.case for call in results.calls), {module.name: module for module in results.modules}
     rows = []
     for call in results.calls:
         compile_s = link_s = other_s = None
@@ -425,7 +425,7 @@ def call_rows(results: JitResults) -> list[dict[str, Any]]:
 
 
 def module_rows(results: JitResults) -> list[dict[str, Any]]:
-    name, rows = labels(call.case for call in results.calls), []
+    name, rows = Labels(call.case for call in results.calls), []
     for module in results.modules:
         compiles = [phase for phase in module.phases if phase.name == "compile"]
         slowest = max(compiles, key=lambda phase: phase.seconds, default=JitPhase("compile", 0.0))

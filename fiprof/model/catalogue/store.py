@@ -217,7 +217,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
         with contextlib.suppress(ValueError, OverflowError):
             began = datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
 
-    labels = Labels(manifest.cases)
+    labels = Labels(case.id for case in manifest.cases)
     words = program.get("command") or next((action.argv for action in manifest.actions), ())
     reason = _text(problem or manifest.reason) or "it does not say why"
     # Without these, ncu's figures of two runs cannot be compared.

@@ -268,7 +268,7 @@ def times(runs: Sequence[Run]) -> Section:
     if shown and len(runs) == 1:
         blocks.append(show_report.case_times(runs[0], shown))
     elif shown:
-        labels = Labels(list(cases.values()))
+        labels = Labels(cases)
         rows = [
             (f"{labels(case.id)} · {title}", [quantity.traced(run, case.id) for run in runs])
             for case in shown
