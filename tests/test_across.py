@@ -131,7 +131,7 @@ def test_a_huge_one_is_ended(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(many, "LEAST_BYTES", 1)
     monkeypatch.setattr(many, "LOOK_S", 0.01)
     trace = str(place / "traces/host0/trace0.sqlite")
-    found = many.import_one(many.Job(trace, str(tmp_path / "artifacts"), memory_bytes=1))
+    found = many.import_one(many.Trace(trace, str(tmp_path / "artifacts"), memory_bytes=1))
     assert (found.source, found.run) == (trace, "")
     assert re.fullmatch(r"its import took 0\.\d GB of memory: fewer at a time \(--on local:1\) .*", found.problem)
 

@@ -607,10 +607,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
                 tools = profile.find_tools(program)
                 run = profile.new_run(program, tools, bench.archive, gpu, program_facts(program.program))
                 run.note_environment(git)
-                profiling = profile.Profiling(program, run, of_side, tools, lambda _piece, _of_stderr: None)
-                profiling.measure()
-                assert profiling.result is not None
-                result = profiling.result
+                result = profile.Profiling(program, run, of_side, tools, lambda _piece, _of_stderr: None).measure()
             else:
                 both = {getattr(case, letter.lower()) for case in found.cases}
                 cases = zip(commands.cases(letter), request.cases(letter), strict=True)

@@ -44,7 +44,7 @@ MEMORY_SHARE, LEAST_BYTES = 0.9, 1 << 29
 
 
 @dataclass(frozen=True)
-class Job:
+class Trace:
     """A trace to import."""
 
     source: str  # path or URL
@@ -55,7 +55,7 @@ class Job:
     memory_bytes: int | None = None  # for its process; None for its Dask worker's, divided by the tasks that run there
 
 
-class Outcome(NamedTuple):
+class Imported(NamedTuple):
     """What became of it."""
 
     source: str
@@ -94,7 +94,7 @@ def imported(root: str) -> set[str]:
     return found
 
 
-def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iterator[Outcome]:
+def import_each(jobs: Sequence[Trace], on: str, stopping: threading.Event) -> Iterator[Imported]:
     """Import traces, each outcome as it comes.
 
     on: ``local``, ``local:N`` (N at a time; as many as this machine has processors), or ``dask:…``.
@@ -107,7 +107,7 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
             count = min(int(words or len(os.sched_getaffinity(0))) or 1, len(jobs))
             share = int(psutil.virtual_memory().total * MEMORY_SHARE / count)
             submit = ThreadPoolExecutor(count).submit
-            jobs = [Job(**{**vars(job), "memory_bytes": share}) for job in jobs]
+            jobs = [dataclasses.replace(job, memory_bytes=share) for job in jobs]
         elif kind != "dask":
             takes = "it takes local, local:2, dask or dask:tcp://HOST:PORT"
             raise FiprofError(f"--on {on} names nothing that imports", takes, exit_code=2)
@@ -123,7 +123,7 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
                     raise
                 except Exception as error:
                     # The worker's end: it was killed for its memory, or its machine went away.
-                    yield Outcome(futures[future].source, problem=f"its worker ended: {error}".partition("\n")[0])
+                    yield Imported(futures[future].source, problem=f"its worker ended: {error}".partition("\n")[0])
         finally:
             stopping.set()
             for future in futures:
@@ -135,7 +135,7 @@ def import_each(jobs: Sequence[Job], on: str, stopping: threading.Event) -> Iter
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}  # thread -> the process that imports for it, trace after trace
 
 
-def import_one(job: Job, stopping: threading.Event | None = None) -> Outcome:
+def import_one(job: Trace, stopping: threading.Event | None = None) -> Imported:
     """Import a trace in a process of its own, which is ended where it hangs or takes too much memory.
 
     Raises Interrupted.
@@ -164,13 +164,13 @@ def import_one(job: Job, stopping: threading.Event | None = None) -> Outcome:
             problem = f"its import took {taken / 1e9:,.1f} GB of memory: fewer at a time (--on local:1) have more"
     with contextlib.suppress(MisfitError):
         if not problem:
-            return decode(child.stdout.readline(), Outcome)
+            return decode(child.stdout.readline(), Imported)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     status = child.wait()
     if stopping is not None and stopping.is_set():
         raise Interrupted
-    return Outcome(job.source, problem=problem or f"its process {describe_exit(status)}")
+    return Imported(job.source, problem=problem or f"its process {describe_exit(status)}")
 
 
 def _taken(pid: int) -> int:
@@ -193,21 +193,21 @@ def main() -> None:
     """The process of its own: a job a line from its input, what became of it a line to its output."""
     said, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
-        job = decode(line.encode(), Job)
+        job = decode(line.encode(), Trace)
         sys.argv[1:] = ["import", job.source]
         try:
-            outcome = Outcome(job.source, _imported_run(job))
+            outcome = Imported(job.source, _imported_run(job))
         except Exception as error:
             # Whatever is wrong with one, the next are imported. Where its folder was does not matter: it is gone.
             words = f"{type(error).__name__}: {error}".partition("\n")[0]
             words = f"{error.message}; {error.remedy}".rstrip("; ") if isinstance(error, FiprofError) else words
             words = re.sub(r"\S*/\.fiprof-\w+\.d/\S*", job.source, words).removeprefix(f"{job.source} ")
-            outcome = Outcome(job.source, problem=words)
+            outcome = Imported(job.source, problem=words)
         said.write(json.dumps(outcome) + "\n")
         said.flush()
 
 
-def _imported_run(job: Job) -> str:
+def _imported_run(job: Trace) -> str:
     """Import a trace and make its digest. Returns where the run lies.
 
     It is made in a folder that nobody looks at, and moved or uploaded when it is whole. Raises FiprofError, OSError.

@@ -38,8 +38,8 @@ SAVE_S_PER_GB = 0.005  # seconds more a launch takes for each GB that the progra
 NEEDS_TERMINAL = "not a tty|not a terminal|Inappropriate ioctl|EOFError|EOF when reading"
 
 
-def profile(request: ProfileRequest, bench: Bench, pass_on: PassOn) -> Profiling:
-    """Profile a program on this machine. What it prints under nsys is passed on.
+def profile(request: ProfileRequest, bench: Bench, pass_on: PassOn) -> tuple[Result, int]:
+    """Profile a program on this machine. What it prints under nsys is passed on. Returns its exit status there too.
 
     Raises FiprofError before anything is made when a tool or the program is missing or a GPU is taken; what goes wrong
     later stands in the result and in the manifest.
@@ -49,8 +49,7 @@ def profile(request: ProfileRequest, bench: Bench, pass_on: PassOn) -> Profiling
     with bench.holding(*gpus):
         folder = new_run(request, tools, bench.archive, gpus[0], program_facts(request.program))
         profiling = Profiling(request, folder, bench, tools, pass_on)
-        profiling.measure()
-        return profiling
+        return profiling.measure(), profiling.exit_status
 
 
 def find_tools(request: ProfileRequest) -> dict[str, Tool]:
@@ -75,7 +74,7 @@ def new_run(
 
 
 class Profiling(RunSession):
-    """A profile under way, and how it ended."""
+    """A profile under way."""
 
     def __init__(
         self, request: ProfileRequest, folder: RunFolder, bench: Bench, tools: dict[str, Tool], pass_on: PassOn
@@ -84,9 +83,8 @@ class Profiling(RunSession):
         self.request = request
         self.commands = ProgramCommands(self.path, tools, request.timeout_s, request, pass_on)
         self.exit_status = 0  # of the program under nsys
-        self.result: Result | None = None
 
-    def measure(self) -> None:
+    def measure(self) -> Result:
         """nsys, choose, ncu; then the run's checks, its manifest and name."""
         traced = False
         with self.ending_in_order():
@@ -99,7 +97,7 @@ class Profiling(RunSession):
                 self.declare_cases()
             self.note_gpu()
             self.check(started=traced)
-        self.result = self.finish()
+        return self.finish()
 
     def _trace(self) -> float:
         """nsys over the program, and its tables. Returns how long the program took, in seconds."""

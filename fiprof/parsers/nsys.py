@@ -167,7 +167,7 @@ def _numbers(values: pa.Array, missing: int = 0) -> Ints:
     return found
 
 
-class Labels:
+class Texts:
     """Integers to texts, as Arrow dictionaries that grow from piece to piece."""
 
     def __init__(self, texts: Callable[[Sequence[int]], Sequence[str | None]]) -> None:
@@ -395,8 +395,8 @@ class Calls:
             self._keys = self._keys[order]
             self._durations_ns = self._durations_ns[order]
             self._positions = self._positions[order]
-        self._phases = Labels(lambda positions: [scopes.all[position].phase for position in positions])
-        self._cases = Labels(lambda positions: [scopes.all[position].case for position in positions])
+        self._phases = Texts(lambda positions: [scopes.all[position].phase for position in positions])
+        self._cases = Texts(lambda positions: [scopes.all[position].case for position in positions])
         self._iterations = pa.array([scope.iteration for scope in scopes.all], pa.int32())
 
     def columns(self, piece: pa.RecordBatch, devices: Devices) -> dict[str, pa.Array]:
@@ -426,7 +426,7 @@ class Calls:
 @read_again
 def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls]:
     # cudaLaunchKernel for cudaLaunchKernel_v7000
-    names = Labels(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
+    names = Texts(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
     keys, durations_ns = np.empty(GROWTH, np.int64), np.empty(GROWTH, np.int64)
     positions = np.empty(GROWTH, np.int32)
     rows = 0
@@ -459,7 +459,7 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls
 def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
     """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole. Returns its rows."""
     # Graphs traced whole, in the order of their start; their node is 0.
-    graph_names, devices = Labels(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
+    graph_names, devices = Texts(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
     graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), tables.schema("kernels")
     pieces = [tables.empty("kernels")]
     for piece in export.scan(GRAPH_TRACE, graph_fields, order="start_ns"):
@@ -489,9 +489,9 @@ def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
 
 def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Table]:
     """Kernels, nodes of graphs too, in pieces."""
-    full_names, mangled = Labels(export.strings), Labels(export.strings)
-    names = Labels(lambda ids: [short_name(text or "") for text in export.strings(ids)])
-    grids, blocks, before = Labels(_dimensions), Labels(_dimensions), np.empty(0, np.int64)
+    full_names, mangled = Texts(export.strings), Texts(export.strings)
+    names = Texts(lambda ids: [short_name(text or "") for text in export.strings(ids)])
+    grids, blocks, before = Texts(_dimensions), Texts(_dimensions), np.empty(0, np.int64)
     captures = _captures(export)
     for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
         work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
@@ -548,8 +548,8 @@ def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
 def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
     a_memset = -1
     labels = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) | {a_memset: "Memset"}
-    kinds = Labels(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])
-    memories = Labels(lambda numbers: [HOST_MEMORY.get(number) for number in numbers])
+    kinds = Texts(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])
+    memories = Texts(lambda numbers: [HOST_MEMORY.get(number) for number in numbers])
     devices, pieces = Devices(export), []
     kinds_of = (column("kind", "copyKind"), Field("memory", ("srcKind", "dstKind"), np.minimum))
     for source, kind in ((MEMCPY, kinds_of), (MEMSET, ())):
@@ -609,7 +609,7 @@ def _write_gpu_metrics(export: Export, folder: Path) -> int:
     )
     known = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in known}
-    metrics = Labels(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
+    metrics = Texts(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
     clocks = pa.array([key for key, name in names.items() if (name or "").endswith("[MHz]")], pa.int64())
     rows = 0
     with tables.writer(folder, "gpu_metrics") as write:

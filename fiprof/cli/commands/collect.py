@@ -232,7 +232,7 @@ def import_many(patterns: Sequence[str], root: str, on: str, **wishes: Any) -> N
     from fiprof.orchestrator import many
 
     there, found, failed = many.imported(root), many.sources(patterns), []
-    jobs = [many.Job(source, root, **wishes) for source in found if source not in there]
+    jobs = [many.Trace(source, root, **wishes) for source in found if source not in there]
     if len(jobs) < len(found):
         output.message(f"{len(found) - len(jobs):,} of {len(found):,} are imported already")
     with supervised(quiet=False) as (progress, supervisor):

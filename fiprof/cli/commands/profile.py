@@ -68,10 +68,8 @@ def command(
         elif request.keep_running:
             status = _keep_running(request, bench)
         else:
-            profiling = profile(request, bench, pass_on)
-            assert profiling.result is not None
-            status = profiling.exit_status
-            conclude(profiling.result, ("fiprof top",), to_stderr=True, program_status=status)
+            result, status = profile(request, bench, pass_on)
+            conclude(result, ("fiprof top",), to_stderr=True, program_status=status)
     return 128 - status if status < 0 else status
 
 
