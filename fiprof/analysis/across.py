@@ -24,6 +24,7 @@ from fiprof.model.manifest import DIGEST, FILE_NAME
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
+from fiprof.text import detailed_kernel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ def make_digest(folder: Path) -> None:
         rows.append(known | where | of | numbers)
 
     for row in found.kernels:
-        shown = f"{row['kernel']} ({row['detail']})" if row["detail"] else row["kernel"]
+        shown = detailed_kernel(row["kernel"], row["kernel_full"])
         numbers = {key: row[key] for key in ("count", "total_ns", "median_us", "p90_us")}
         add("kernel", row["device"], shown, row["kernel_full"], **numbers)
     idle = (((row["device"], str(row["cause"]), row["call"]), row["total_ns"]) for row in found.idle)

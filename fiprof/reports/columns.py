@@ -8,7 +8,7 @@ from fiprof.model.finding import TracedNumber, TracedText, say
 from fiprof.model.quantities import DURATION, QUANTITIES
 from fiprof.model.selection import NO_CASE, Alike
 from fiprof.reports.view import Column, Narrow, Value, View, left_out, view_of
-from fiprof.text import escape_control
+from fiprof.text import detailed_kernel, escape_control
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def grouped(
     """
     rows: list[Mapping[str, Value]] = [
         {column.key: row(group.shown, column.key) for column in columns}
-        | {"count": group.count, "range_us": _time_range(group)}
+        | {"kernel": _kernel(group.shown), "count": group.count, "range_us": _time_range(group)}
         for group in groups
     ]
     shown = [each for each in columns if each not in TIMES or any(row[each.key] for row in rows)]
@@ -61,7 +61,7 @@ def heading(item: Any, like: Alike[Any] | None = None) -> str:
     iterations (repeated). like: the launches that it stands for.
     """
     of_case = [] if item.label == NO_CASE else [escape_control(item.label)]
-    parts = [f"launch {item.launch}", *of_case, escape_control(item.kernel)]
+    parts = [f"launch {item.launch}", *of_case, escape_control(_kernel(item))]
     alone = like is None or like.count == 1
     if alone and item.repeated and item.iteration is not None:
         parts.append(f"iteration {item.iteration}")
@@ -69,6 +69,10 @@ def heading(item: Any, like: Alike[Any] | None = None) -> str:
     if like is not None and not alone:
         parts.append(say("median of {count} alike, {range} under ncu", count=like.count, range=_time_range(like)))
     return " · ".join(parts)
+
+
+def _kernel(item: Any) -> str:
+    return detailed_kernel(item.kernel, item.kernel_full or "")
 
 
 def times(item: Any) -> str:

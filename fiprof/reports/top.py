@@ -19,7 +19,7 @@ from fiprof.model.selection import by_key
 from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import copied, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, left_out, view_of
-from fiprof.text import shorten
+from fiprof.text import detailed_kernel, shorten
 
 if TYPE_CHECKING:
     from fiprof.analysis.across import Traces
@@ -142,7 +142,7 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
     if what.copies:
         yield copied(what.copies, places=len(what.activities) > 1, title=BY_COPIES)
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
-    names = ({"shown": row["kernel"] + (f" ({row['detail']})" if row["detail"] else "")} for row in what.kernels)
+    names = ({"shown": detailed_kernel(row["kernel"], row["kernel_full"])} for row in what.kernels)
     yield view(
         [KERNEL if each.key == "kernel" else each for each in KERNELS],
         [row | name for row, name in zip(what.kernels[:most], names, strict=False)],
