@@ -21,8 +21,8 @@ FEWEST_LOOKS = 3  # of nsys's inside some calls, to tell where they are made
 class HostWork(NamedTuple):
     function: str  # innermost in the program's own files, of all where none is its own; empty where no sample tells
     source: str  # its file, as Python has it
-    line: int | None  # the line that it was seen at most
-    called: str  # what it was in a call of most, with its file; empty where that is nothing
+    line: int | None
+    called: str  # what that line was in a call of most, with its file; empty where that is nothing
     waits_for_gil: bool = False  # the thread waited for the interpreter's lock meanwhile
     holder: str = ""  # the function that held the lock during the wait, in another thread; empty where none is known
 
@@ -32,6 +32,11 @@ class HostWork(NamedTuple):
         if self.waits_for_gil:
             return "waiting for the GIL" + (f", held by {self.holder}" if self.holder else "")
         return self.place + (f", in {self.called}" if self.called else "")
+
+    @property
+    def whole(self) -> "HostWork":
+        """The function with all of its lines; of a module, whose lines do different things, this one."""
+        return self._replace(line=self.line if self.function == "<module>" else None, called="")
 
     @property
     def place(self) -> str:
@@ -48,13 +53,16 @@ class HostTimes(NamedTuple):
     looks: Mapping[int, tuple[Ints, Sequence[HostWork]]]  # thread -> when nsys looked at it, and what it saw
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
-        """What a thread did in some disjoint stretches, by start: ns of each, without those that no sample tells of.
-        thread: as in ``thread_keys``."""
+        """What a thread did in some disjoint stretches, by start: ns of each function, without those that no sample
+        tells of; its line is the one that took most of them. thread: as in ``thread_keys``."""
         if thread not in self.threads:
             return {}
         _, starts, stops, labels = self.threads[thread].overlaps(begins, ends)
         sums = np.bincount(labels, stops - starts, minlength=1)
-        return {self.work[label]: int(sums[label]) for label in np.flatnonzero(sums).tolist()}
+        longest, found = dict[HostWork, HostWork](), Counter[HostWork]()
+        for label in sorted(np.flatnonzero(sums).tolist(), key=lambda each: -sums[each]):
+            found[longest.setdefault(self.work[label].whole, self.work[label])] += int(sums[label])
+        return found
 
     def most_seen(self, stretches: Iterable[tuple[int, Ints, Ints]]) -> str:
         """Where threads were when nsys looked at them inside some disjoint stretches: the function seen most often, and
@@ -82,12 +90,13 @@ def host_times(run: Run) -> HostTimes:
     samples, waits = np.flatnonzero(ends < 0), np.flatnonzero(ends >= 0)
     texts = [(values, codes[samples]) for values, codes in (coded(table[name]) for name in COLUMNS[6:])]
     functions, label = _functions(texts, lines[samples])
+    seldom_first = np.argsort(np.bincount(label), kind="stable").tolist()
+    usual = {functions[each].whole: functions[each].place for each in seldom_first}  # of several, the last stays
     # nsys looks when it has the lock: what kept it from looking since its last look is what it then sees.
     seen, looks = {}, {}
     for thread, rows in split(threads[samples]):
         moments = starts[samples[rows]]
-        at = zip(label[rows].tolist(), lines[samples[rows]].tolist(), strict=True)
-        looks[thread] = moments, [functions[each]._replace(line=None if line < 0 else line) for each, line in at]
+        looks[thread] = moments, [functions[each] for each in label[rows].tolist()]
         seen[thread] = Stretches(
             np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)], moments, label[rows]
         )
@@ -114,29 +123,22 @@ def host_times(run: Run) -> HostTimes:
         numbers_ = []
         for holder, place in (divmod(key, width) for key in distinct.tolist()):
             each = functions[place - 1] if place else HostWork("", "", None, "")
-            by = functions[holder - 2].place if holder > 1 else ""
+            by = usual[functions[holder - 2].whole] if holder > 1 else ""
             numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
         found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
     return HostTimes(tuple(work), found, looks)
 
 
 def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[list[HostWork], Ints]:
-    """Each function of some samples once, with the line and the call that it was seen in most; and each row's number.
+    """Each line of the functions of some samples once, with the call that it was seen in most; and each row's number.
     columns: of function, source and called the distinct values, None behind them, and each row's."""
     (names, name), (sources, source), (calls, call) = columns
-    # The lines of a module do different things.
-    module = np.array([text == "<module>" for text in names])[name]
-    keys = np.stack([name, source, np.where(module, lines, 0)])
-    distinct, label = np.unique(keys, axis=1, return_inverse=True)
+    distinct, label = np.unique(np.stack([name, source, lines]), axis=1, return_inverse=True)
     label = label.ravel()  # NumPy 2.0 gives it two dimensions
-
-    def commonest(values: Ints) -> dict[int, int]:
-        pairs, counts = np.unique(np.stack([label, values]), axis=1, return_counts=True)
-        return dict(pairs.T[np.argsort(counts, kind="stable")].tolist())  # of several, the last stays
-
-    line_of, call_of = commonest(lines), commonest(call)
+    pairs, counts = np.unique(np.stack([label, call]), axis=1, return_counts=True)
+    call_of = dict(pairs.T[np.argsort(counts, kind="stable")].tolist())  # of several, the last stays
     found = []
-    for number, (function, file, _) in enumerate(distinct.T.tolist()):
-        line = None if line_of[number] < 0 else line_of[number]
-        found.append(HostWork(names[function] or "", sources[file] or "", line, calls[call_of[number]] or ""))
+    for number, (function, file, line) in enumerate(distinct.T.tolist()):
+        of = names[function] or "", sources[file] or "", None if line < 0 else line
+        found.append(HostWork(*of, calls[call_of[number]] or ""))
     return found, label

@@ -13,7 +13,7 @@ import numpy as np
 
 from fiprof.analysis.comm import delays
 from fiprof.analysis.frames import Column, Narrow, Row
-from fiprof.analysis.host import host_times
+from fiprof.analysis.host import HostWork, host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, Cause, Why, between, outside, parts
 from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.trace import SEPARATOR, calls, of_device, phases
@@ -360,10 +360,14 @@ class _Gpu:
     def _of_host(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
         """Host work by the function that was seen in it, else by range."""
         ranges = waste.pop((Waste.HOST, None), {})
-        for thread, begins, ends, labels in self.part.host:
-            for key, path, ns in self._functions(thread, begins, ends, labels):
-                waste[key][path] += ns
-                ranges[path] = ranges.get(path, 0) - ns
+        idle = [each for stretches in self.part.host for each in self._functions(*stretches)]
+        names: dict[tuple[Waste, HostWork], Counter[str]] = defaultdict(Counter)
+        for cause, work, name, path, ns in idle:
+            names[cause, work][name] += ns
+            ranges[path] = ranges.get(path, 0) - ns
+        name_of = {key: seen.most_common(1)[0][0] for key, seen in names.items()}
+        for cause, work, _, path, ns in idle:
+            waste[cause, name_of[cause, work] or None][path] += ns
         # While the GPU worked too.
         first, last = (np.clip(each, *self.part.span) for each in (self.at.begins, self.at.ends))
         for thread in dict.fromkeys(thread for thread, *_ in self.part.host):
@@ -371,8 +375,8 @@ class _Gpu:
             if nested is not None:
                 _, begins, ends, labels = between(nested, only=True).overlaps(first, last)
                 long = ends - begins >= OWN_WORK_NS
-                for key, _, ns in self._functions(thread, begins[long], ends[long], labels[long]):
-                    self.host_ns[key] += ns
+                for cause, work, name, _, ns in self._functions(thread, begins[long], ends[long], labels[long]):
+                    self.host_ns[cause, name_of.get((cause, work), name) or None] += ns
         for range_, ns in folded(ranges).items():
             if ns > 0:
                 outside = OUTSIDE if phases(self.run).threads else None
@@ -380,17 +384,15 @@ class _Gpu:
 
     def _functions(
         self, thread: int, begins: Ints, ends: Ints, labels: Ints
-    ) -> Iterator[tuple[tuple[Waste, str | None], str | None, int]]:
-        """What a thread was seen to do in some stretches: cause and name, range, ns."""
+    ) -> Iterator[tuple[Waste, HostWork, str, str | None, int]]:
+        """What a thread was seen to do in some stretches: cause, function, its name there, range, ns."""
         for label, here in split(labels):
             for work, ns in host_times(self.run).during(thread, begins[here], ends[here]).items():
-                cause, name = Waste.HOST, work.label
+                cause, name = Waste.INPUT if AWAITING.search(work.called) else Waste.HOST, work.label
                 if work.waits_for_gil:
                     cause, name = Waste.GIL, work.holder
-                elif AWAITING.search(work.called):
-                    cause = Waste.INPUT
                 if work.label:
-                    yield (cause, name or None), phases(self.run).path(label), ns
+                    yield cause, work.whole, name, phases(self.run).path(label), ns
 
     def _of_copies(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
         """Copies while no kernel ran, with the calls that kept them from beginning. Those to the host that take less

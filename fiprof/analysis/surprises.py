@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.comm import Delay
-from fiprof.analysis.host import host_times
+from fiprof.analysis.host import HostWork, host_times
 from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
 from fiprof.analysis.program import ALLOCATES, COMPILES, LOADS, WAITS
@@ -70,7 +70,8 @@ def explained(
     for number, other in slow.items():
         place, like, excess = int(rows[number]), int(rows[other]), float(lengths[number] - usual[number])
         where = _where(moments, place)
-        done, less = (_work(moments, each, kernels[each]) for each in (place, like))
+        known = dict[HostWork, str]()
+        done, less = (_work(moments, each, kernels[each], known) for each in (place, like))
         more = {part: work - less.get(part, 0) for part, work in done.items()}
         cause = _cause(more, excess, (moments.name(place), moments.name(like), where["of"]))
         late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
@@ -90,8 +91,8 @@ def explained(
         yield finding("slow_step", words, **where, number=number, place=place, **values)
 
 
-def _work(moments: Moments, place: int, kernels: Launched) -> dict[Part, Floats]:
-    """What a moment is made of: ns, and how often."""
+def _work(moments: Moments, place: int, kernels: Launched, known: dict[HostWork, str]) -> dict[Part, Floats]:
+    """What a moment is made of: ns, and how often. known: what functions are called, by the first that has them."""
     found: dict[Part, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def add(part: str, names: Iterable[str], ns: Iterable[float]) -> None:
@@ -108,7 +109,7 @@ def _work(moments: Moments, place: int, kernels: Launched) -> dict[Part, Floats]
         outside = between(calling.during(int(begin[0]), int(end[0])), only=True)
         _, starts, stops, _ = outside.overlaps(begin, end)
         work = host_times(run).during(moments.key, starts, stops)
-        add("host", (each.label for each in work), work.values())
+        add("host", (known.setdefault(each.whole, each.label) for each in work), work.values())
         add("host work", [""], [float((stops - starts).sum())])
         if ranges := phases(run).threads.get(moments.key):
             _, starts, stops, labels = ranges.overlaps(begin, end)
@@ -254,7 +255,8 @@ def paced(
 ) -> Finding:
     """What steps do more of before, or from this one on. typical: a step of each. kernels: theirs."""
     before, after = (float(moments.length[place]) for place in typical)
-    done, less = (_work(moments, place, kernels[place]) for place in (typical if before > after else typical[::-1]))
+    longer, known = typical if before > after else typical[::-1], dict[HostWork, str]()
+    done, less = (_work(moments, place, kernels[place], known) for place in longer)
     more = {part: work - less.get(part, 0) for part, work in done.items()}
     reason = _cause(more, abs(after - before), [moments.name(place) for place in typical])
     words = "{of}: {after_ms:,.3f} ms each from step {number} on, {before_ms:,.3f} ms each before; "

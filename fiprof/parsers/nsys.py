@@ -688,11 +688,12 @@ def _frames(text: str | None) -> Frames:
 def _functions(
     stacks: Mapping[Frames, Sequence[tuple[str, str, int]]], seen: Mapping[Frames, int]
 ) -> dict[Frames, dict[str, Any]]:
-    """Of each look the innermost function of the program's own files, else of all; and the function below it that most
-    looks at it went through, as far in as half of them do, else what it called. seen: how often each was.
+    """Of each look the innermost function of the program's own files, else of all, and its line; and the function below
+    that most looks at this line went through, as far in as half of them do, else what it called. seen: how often each
+    was.
     """
     found: dict[Frames, dict[str, Any]] = {}
-    within: dict[tuple[Any, ...], dict[Frames, list[str]]] = defaultdict(dict)
+    within: dict[tuple[str, str, int], dict[Frames, list[str]]] = defaultdict(dict)
     for frames, stack in stacks.items():
         own = next((place for place, (_, file, _) in enumerate(stack) if not NOT_OWN.match(file)), 0)
         name, file, line = stack[own]
@@ -700,7 +701,7 @@ def _functions(
         # What a package does with Python's own library is the package's work.
         packages = [bool(PACKAGE.match(source)) for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
-        within[name, file, line if name == "<module>" else None][frames] = inner
+        within[stack[own]][frames] = inner
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
     for looks in within.values():
         half, depth = sum(map(seen.__getitem__, looks)) / 2, 0
