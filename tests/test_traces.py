@@ -69,6 +69,16 @@ def test_work_side_by_side_counts_once(tmp_path: Path) -> None:
     assert "40.0 µs from 0.000 ms · GPU busy 75.0%" in invoke("timeline", str(run.path))[1]
 
 
+def test_launches_of_one_grid_are_told_apart_by_their_blocks(tmp_path: Path) -> None:
+    kernels = [
+        execution(0, 10_000, "A") | {"kernel_full": "A", "grid": "4x1x1", "block": "128x1x1"},
+        execution(20_000, 40_000, "A") | {"kernel_full": "A", "grid": "4x1x1", "block": "256x1x1"},
+    ]
+    run = make_run(tmp_path / "run", kernels=kernels)
+    printed = invoke("timeline", str(run.path))[1]
+    assert "128x1x1" in printed and "256x1x1" in printed
+
+
 def test_the_launch_of_a_case_with_a_copy_is_judged_by_its_counters(tmp_path: Path) -> None:
     launch = {"launch": 0, "case": MINE, "iteration": 0, "kernel": "K", "duration_ns": 3000.0}
     alone, copied = (make_run(tmp_path / name, launches=[launch], kernels=[execution(0, 3000)]) for name in "ab")

@@ -259,7 +259,7 @@ def paced(
     done, less = (_work(moments, place, kernels[place], known) for place in longer)
     more = {part: work - less.get(part, 0) for part, work in done.items()}
     reason = _cause(more, abs(after - before), [moments.name(place) for place in typical])
-    words = "{of}: {after_ms:,.3f} ms each from step {number} on, {before_ms:,.3f} ms each before; "
+    words = "{of}: {after_ms:,.3f} ms each from step {number}, where {before_ms:,.3f} were usual; "
     words += ("what took longer until then" if before > after else "what takes longer since") + ": {reason}."
     where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}
     return finding("pace", words, **where, before_ms=before / 1e6, after_ms=after / 1e6, reason=reason)

@@ -42,7 +42,7 @@ SPANS = (
     Column("kernel", "kernel", narrow=Narrow.ABOVE),
     Column("kernel_full"),
     Column("grid", "grid", narrow=Narrow.DROP),
-    Column("block"),
+    Column("block", "block", narrow=Narrow.DROP),
     Column("executions", "x", spec=",d"),
     *map(Column, ("start_us", "end_us")),
     Column("nsys_duration_us", "nsys", "µs", ",.2f"),

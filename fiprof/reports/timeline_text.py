@@ -24,7 +24,8 @@ COPYING = (
     "time: one after the other; alone: while no kernel ran. peak: of the link to the host, or of DRAM, which a copy in "
     "it reads and writes; small copies are far from it."
 )
-KERNELS = ("kernel", "executions", "nsys_duration_us", "nsys_spread", "grid", "gap_us", "launch_call_us")
+KERNELS = ("kernel", "executions", "nsys_duration_us", "nsys_spread", "grid")
+CALLED = ("gap_us", "launch_call_us")
 SAMPLED = (
     "sms_active_pct", "sampled_tensor_active_pct", "dram_read_pct", "dram_write_pct", "compute_warps_pct",
     "metric_samples",
@@ -95,7 +96,10 @@ def strips(part: CasePhase) -> View:
 def _kernels(part: CasePhase, most: int | None) -> View:
     longest = sorted(part.spans, key=lambda span: -span["nsys_duration_us"] * span["executions"])
     kept = [span for span in part.spans if span in longest[:most]]
-    shown = KERNELS + (SAMPLED if any(span["metric_samples"] for span in kept) else ())
+    alike = len({(span["kernel_full"], span["grid"]) for span in kept}) < len(kept)
+    blocks = ("block",) if alike else ()
+    sampled = SAMPLED if any(span["metric_samples"] for span in kept) else ()
+    shown = (*KERNELS, *blocks, *CALLED, *sampled)
     notes: list[str] = []
     if rest := longest[len(kept) :]:
         notes.append(say("{count:kernel|kernels} left out: --kernel, --top N or --all shows them.", count=len(rest)))
