@@ -61,8 +61,6 @@ def runs(
     import os
     from pathlib import Path
 
-    import pandas as pd
-
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
@@ -85,8 +83,7 @@ def runs(
         everywhere=everywhere,
     )
     archive = Archive(Path(artifacts or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER))
-    found = document(index.answer(archive, asked, catalog), asked).data
-    return pd.DataFrame(list(found.rows), columns=[column.key for column in found.columns])
+    return document(index.answer(archive, asked, catalog), asked).data.frame()
 
 
 def scan(where: str) -> Traces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import show as show_analysis
@@ -20,7 +20,7 @@ from fiprof.reports import charts, colours, timeline_text, verdict_tables, write
 from fiprof.reports import roofline as roofline_report
 from fiprof.reports import show as show_report
 from fiprof.reports import stalls as stalls_report
-from fiprof.reports.view import Document, View
+from fiprof.reports.view import Document
 from fiprof.text import escape_control, short_kernel, shorten
 
 if TYPE_CHECKING:
@@ -59,18 +59,18 @@ class OpenedRun(Run):
 
     def show(self) -> pd.DataFrame:
         """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
-        return _frame(show_report.document(show_analysis.show(self), self).data)
+        return show_report.document(show_analysis.show(self), self).data.frame()
 
     def verdicts(self) -> pd.DataFrame:
         """A row a launch: what limits it, by which evidence, and what ``fiprof verdict`` says to do next."""
-        return _frame(verdict_tables.document(verdicts(self)).data)
+        return verdict_tables.document(verdicts(self)).data.frame()
 
     def roofline(self, kernel: str = "") -> Figure:
         """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
         found = roofline(self, wanted=Selection(kernel))
         made = roofline_report.document(found)
         points: charts.Rows = []
-        for row in _rows(made.data):
+        for row in made.data.records():
             if row["dram_flop_per_byte"] and row["tflops"]:
                 place = {"x": row["dram_flop_per_byte"], "y": row["tflops"], "drawn": "points"}
                 about = [] if row["roof_share"] is None else [("of roof", f"{row['roof_share']:.0%}")]
@@ -90,7 +90,7 @@ class OpenedRun(Run):
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
         made = stalls_report.document(stalls(self, wanted=Selection(kernel)))
         mixes: dict[str, dict[str, float]] = defaultdict(dict)
-        for row in _rows(made.data):
+        for row in made.data.records():
             if share := row["sample_share"] if row["stall_share"] is None else row["stall_share"]:
                 mixes[_name(row)][row["reason"]] = share
         return Figure(made, **charts.stall_mixes(mixes))
@@ -131,18 +131,6 @@ class OpenedRun(Run):
         rows = "".join(f"<tr><th {left}>{name}</th><td {left}>{value}</td></tr>" for name, value in shown)
         name = html.escape(escape_control(manifest.name))
         return f"<table><caption {left}><b>{name}</b></caption>{rows}</table>"
-
-
-def _rows(view: View) -> Iterable[dict[str, Any]]:
-    """What programs get, a mapping a row."""
-    keys = [column.key for column in view.columns]
-    return (dict(zip(keys, row, strict=True)) for row in view.rows)
-
-
-def _frame(view: View) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(list(view.rows), columns=[column.key for column in view.columns])
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.model.finding import Finding, TracedNumber, TracedText, say, worded
 from fiprof.text import escape_control, figure
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Chart", "Column", "Document", "Narrow", "View", "view_of"]
 Format = Literal["table", "json", "csv", "md"]
@@ -44,6 +47,16 @@ class View:
     notes: tuple[Sayable, ...] = ()  # how to read them; after them
     folded: bool = False  # for looking into: folded under its title; without one it belongs to the view before
     charts: tuple[Chart, ...] = ()  # on a page, before the table
+
+    def records(self) -> list[Record]:
+        """Its rows, each by the columns' keys."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]
+
+    def frame(self) -> "pd.DataFrame":
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows), columns=[column.key for column in self.columns])
 
 
 @dataclass(frozen=True)

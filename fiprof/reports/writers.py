@@ -285,7 +285,6 @@ def templates() -> jinja2.Environment:
 
 def _json(document: Document, about: Mapping[str, str | None]) -> str:
     """One object: what the rows are, of which run and GPU, what makes them doubtful, and the rows."""
-    view = document.data
     found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
     content = {
         "schema": about.get("schema", ""),
@@ -293,7 +292,7 @@ def _json(document: Document, about: Mapping[str, str | None]) -> str:
         "run": about.get("run"),
         "gpu": about.get("gpu"),
         "warnings": [each.fields() for each in found if isinstance(each, Finding)],
-        "rows": [{column.key: value for column, value in zip(view.columns, row, strict=True)} for row in view.rows],
+        "rows": document.data.records(),
         **document.further,
     }
     return json.dumps(_json_value(content), indent=1, allow_nan=False)
