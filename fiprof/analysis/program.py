@@ -20,12 +20,13 @@ from fiprof.analysis.trace import SEPARATOR, calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.arrays import PIECE_ROWS, Ints, coded, numbers
+from fiprof.model.arrays import Ints, coded, numbers
 from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key, sums_by_key
 from fiprof.model.spans import NOTHING, split
+from fiprof.model.tables import PIECE_ROWS
 
 LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncBySymbol")
 ALLOCATES = re.compile(

@@ -19,7 +19,7 @@ from fiprof.analysis.alternatives import Alternative, timed
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.ratio import Ratio, ratio
+from fiprof.analysis.ratio import CONFIDENCE, Ratio, ratio
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, titled
@@ -619,9 +619,6 @@ def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: Launc
         roof_share=share,
         verdict=judged,
     )
-
-
-CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):

@@ -83,16 +83,13 @@ def archive_option(function: F) -> F:
     )
     @functools.wraps(function)
     def wrapped(*args: Any, artifacts: str, **kwargs: Any) -> Any:
-        from fiprof.orchestrator.run_folder import Archive
+        from fiprof.orchestrator.run_folder import Archive, recover
 
         archive = Archive(Path(artifacts), output.message)
         # Where a bundle was being written.
         clear(Path())
-        if archive.unfinished():
-            from fiprof.orchestrator.run_folder import recover
-
-            for sentence in recover(archive):
-                output.message(f"note: {sentence}")
+        for sentence in recover(archive):
+            output.message(f"note: {sentence}")
         return function(*args, archive=archive, **kwargs)
 
     return wrapped  # type: ignore[return-value]

@@ -426,10 +426,7 @@ def _problems(study: Study) -> StudySection:
             return kernel_share(case, sign["kernel"]) >= MERGE_WORTH
         kernel = main_kernel(case)
         verdict = kernel.verdict if kernel else None
-        return verdict is not None and (verdict.kind, sign.get("part", verdict.part)) == (
-            sign.get("verdict"),
-            verdict.part,
-        )
+        return verdict is not None and verdict.kind == sign.get("verdict") and sign.get("part") in (None, verdict.part)
 
     rows = []
     for problem, shows, fix, sign in guide("problems"):

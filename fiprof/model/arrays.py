@@ -18,7 +18,6 @@ Ints = npt.NDArray[Any]  # of integers, as wide as they need to be
 
 T = TypeVar("T")
 
-PIECE_ROWS = 1 << 18
 MISSING = -1  # in place of a null
 INFINITE = frozenset({float("inf"), float("-inf")})
 DENSE = 1 << 20

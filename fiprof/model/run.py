@@ -14,7 +14,7 @@ import numpy as np
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
+from fiprof.model.arrays import ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.json_file import decode
 from fiprof.model.manifest import (
@@ -180,10 +180,10 @@ class Run:
         """A table, or some of its columns, as Arrow."""
         return self._reader(name).read(columns)
 
-    def pieces(self, name: str, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
-        """Columns of a table so many rows at a time, which are not kept; none where the run has no such table."""
+    def pieces(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of a table some rows at a time, which are not kept; none where the run has no such table."""
         if self.has(name):
-            yield from self._reader(name).pieces(columns, rows)
+            yield from self._reader(name).pieces(columns)
 
     def row_count(self, name: str) -> int:
         """Rows of a table; 0 where the run has no such table."""
@@ -272,7 +272,7 @@ class Run:
         ranks = ranks_of(self)
         reader, who = self._reader("kernels"), ("pid", "device") if ranks.several else ()
         told = (lambda piece: ranks.of_rows(piece.select(who))) if who else None
-        return trace_times(reader.pieces((*TIMED, *who), PIECE_ROWS), reader.rows, told)
+        return trace_times(reader.pieces((*TIMED, *who)), reader.rows, told)
 
     @functools.cached_property
     def shape_times(self) -> dict[tuple[str | None, Shape], dict[int, Times]]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.model.arrays import PIECE_ROWS, Floats, Ints
+from fiprof.model.arrays import Floats, Ints
+from fiprof.model.tables import PIECE_ROWS
 
 NOTHING = -1  # the label of a moment that no interval holds
 LONG_AGO = -(1 << 62)

@@ -30,6 +30,7 @@ FILE = "file"  # column of a row's trace, in a run that was imported from severa
 THREADED_ROWS = 1 << 17  # from so many rows on a column is worth a thread of its own
 OPEN_ENDED = "launches"  # the table with further columns: one a metric of ``metrics.csv``, float64
 CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
+PIECE_ROWS = 1 << 18  # that are read at once of a table that may be larger than memory
 
 
 class Column(NamedTuple):
@@ -200,7 +201,7 @@ class Reader:
     def rows(self) -> int:
         return int(self._file.metadata.num_rows)
 
-    def pieces(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    def pieces(self, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
         """The same in pieces of so many rows at most, of which none is kept: for tables that are larger than memory.
 
         The next one is read while one is looked at. A table that is one piece is read and kept as a whole.

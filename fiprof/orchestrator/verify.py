@@ -37,7 +37,6 @@ from fiprof.orchestrator.run_folder import UNFINISHED, Archive, clear_run, start
 from fiprof.text import escape_control
 
 OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, DIGEST, SUMMARY, "report.md", "report.html"})
-PIECE_ROWS = 1 << 18
 PAGES = (".sqlite", ".csv")
 OWN_FOLDERS = ("logs", UNFINISHED)
 
@@ -152,7 +151,7 @@ def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
                     yield _said(folder, FileState.CHANGED, file)
             elif tables.table_path(folder / TABLES, name).exists():
                 reader = tables.Reader(folder / TABLES, name)
-                for _ in reader.pieces(reader.names, PIECE_ROWS):
+                for _ in reader.pieces(reader.names):
                     pass
         except (FiprofError, OSError) as error:
             yield _said(folder, FileState.DAMAGED, file, reason=getattr(error, "message", None) or str(error))

@@ -31,6 +31,7 @@ from fiprof.model.quantities import METRICS
 from fiprof.model.redaction import mask, masking
 from fiprof.parsers.names import as_utf8, short_name
 from fiprof.parsers.ncu_profile import Profile, masked_cell, ranges_of, sampled_metrics, spelled, to_base
+from fiprof.parsers.recognize import RAW_PAGE
 
 Made = TypeVar("Made")
 LARGEST_BYTES = 2 * 10**9
@@ -142,7 +143,6 @@ def _number(text: str) -> float | None:
 
 # The raw page: a row a launch, a column a metric, the second row holding units
 
-HEADER = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 METRIC_ROW = re.compile(r"(?P<name>\w+__[\w.]+)(?: \[(?P<unit>[^\]]*)\])?")
 """Of the viewer's export of the same page: a row a metric, a column a launch."""
 IDENTITY = frozenset({"ID", "Context", "Stream", "Device", "CC"})
@@ -155,7 +155,7 @@ def read_raw(path: Path) -> Profile:
     Lines of ncu or of the program before the header, and of ncu after the last row, are passed over.
     """
     page = Page.read(path, "raw")
-    header_at = HEADER.search(page.data)
+    header_at = RAW_PAGE.search(page.data)
     if header_at is None:
         return _read_transposed(page)
     begin = header_at.start()

@@ -23,12 +23,12 @@ REMEDY = (
     " (ncu --import REPORT --csv --page raw)"
 )
 _DETAILS = re.compile(rb'^"?ID"?,[^\n]*"?Metric Name"?,[^\n]*"?Metric Value"?', re.MULTILINE)
-_RAW = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
+RAW_PAGE = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _SOURCE = re.compile(rb'^"?Kernel Name"?,[^\n]*\n+(?:[^\n]*\n){0,4}?"?Address"?,"?Source"?', re.MULTILINE)
 _TRANSPOSED = re.compile(rb'^"?\w+__[\w.]+(?: \[[^\]\n]*\])?"?,', re.MULTILINE)
 _PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
     (_DETAILS, "ncu-details"),
-    (_RAW, "ncu-raw"),
+    (RAW_PAGE, "ncu-raw"),
     (_SOURCE, "ncu-source"),
     (_TRANSPOSED, "ncu-raw"),
 )

@@ -99,13 +99,12 @@ def read(folder: Path) -> Summary | None:
 
 def _program(run: Run) -> dict[str, tuple[float, int]]:
     """Kernel of a traced program without cases -> its time in all, µs, and its executions."""
-    from fiprof.model.arrays import PIECE_ROWS
     from fiprof.model.tables import Reader
 
     if run.trace.kernels or not run.has("kernels"):
         return {}
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for piece in Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"], PIECE_ROWS):
+    for piece in Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"]):
         grouped = piece.group_by("kernel", use_threads=False).aggregate(
             [("duration_ns", "sum"), ("duration_ns", "count")]
         )
