@@ -189,6 +189,8 @@ def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it(monkeyp
     assert "nothing in it repeats" not in invoke("top", str(lazy), "--whole")[1]
     assert "rows more" not in invoke("verdict", str(unfused), "--all")[1]
     monkeypatch.setenv("COLUMNS", "160")
+    named = re.findall(r"vectorized_elementwise_kernel \(Mul, (\w+) \d\) +63", invoke("top", str(unfused))[1])
+    assert named == ["BinaryFunctor", "AUnaryFunctor"]
     ranks = str(profiled("ranks").path)
     assert re.search(r"host work +– +step > late +10.110", invoke("top", ranks)[1])
     assert invoke("story", ranks, "--step", "30")[0] == 1

@@ -120,7 +120,9 @@ def _remarks(launches: Sequence[LaunchRoofline]) -> list[str]:
     template = "{launches:launch|launches}: {remark}"
     notes: list[str] = [say(template, launches=numbers, remark=remark) for remark, numbers in about.items()]
     if len(notes) > MOST_REMARKS:
-        notes[MOST_REMARKS:] = [f"{len(notes) - MOST_REMARKS} more remarks: --format json has them"]
+        notes[MOST_REMARKS:] = [
+            say("{count:remark|remarks} more: --format json has them", count=len(notes) - MOST_REMARKS)
+        ]
     return notes
 
 

@@ -47,6 +47,7 @@ LAUNCHING = finding(
 TWICE = finding("twice", "streams in turns, elementwise kernels in a row: the kernels' rows hold their time too.")
 EARLY = finding("early", "first steps: of the time of all steps, those before the steady part too.")
 CALLS = finding("calls", "only copies holds the calls that kept them from beginning.")
+MOST_WORDS = 3  # of a kernel's full name, that tell it from others
 MOST_ROWS = 10  # of the ranking, that people are shown
 
 
@@ -142,10 +143,10 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
     if what.copies:
         yield copied(what.copies, places=len(what.activities) > 1, title=BY_COPIES)
     others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
-    names = ({"shown": detailed_kernel(row["kernel"], row["kernel_full"])} for row in what.kernels)
+    names = _told_apart(what.kernels)
     yield view(
         [KERNEL if each.key == "kernel" else each for each in KERNELS],
-        [row | name for row, name in zip(what.kernels[:most], names, strict=False)],
+        [row | {"shown": names[row["kernel_full"]]} for row in what.kernels[:most]],
         title="Kernels by time",
         notes=(
             *rest(what.kernels, others, _places(what.kernels)),
@@ -159,6 +160,20 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
         others = "{count:other range|other ranges}, {share:.1%} of the kernels' time"
         more = rest(ranges, others, _places(what.ranges))
         yield view(RANGES, ranges[:most], title=BY_RANGES, notes=(*more, *counted))
+
+
+def _told_apart(rows: Sequence[Row]) -> dict[str, str]:
+    """Full name of each kernel -> how it is shown: of those that are otherwise called the same also words of its full
+    name that not all of them have."""
+    alike = by_key((detailed_kernel(row["kernel"], row["kernel_full"]), row["kernel_full"]) for row in rows)
+    shown = {}
+    for name, fulls in alike.items():
+        words = {full: dict.fromkeys(re.findall(r"\b\w+\b(?!::)", full)) for full in fulls}
+        common = set.intersection(*map(set, words.values()))
+        for full, own in words.items():
+            apart = " ".join([word for word in own if word not in common][:MOST_WORDS])
+            shown[full] = f"{name.removesuffix(')')}{', ' if name.endswith(')') else ' ('}{apart})" if apart else name
+    return shown
 
 
 def _places(rows: Sequence[Row]) -> int:
