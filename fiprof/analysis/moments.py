@@ -47,21 +47,20 @@ def does(call: str) -> Does:
 
 
 class Name(NamedTuple):
-    """What moments of one group are called. level: ranges around them."""
+    """What moments of one group are called."""
 
-    level: int
+    level: int  # ranges around them
     text: str
     repeats: bool
 
 
 class Launched(NamedTuple):
-    """The kernels of a moment, in order. labels: of the range in :func:`phases` that each was launched, or, of a CUDA
-    graph, captured in; NOTHING outside all. starts: ns since the trace began."""
+    """The kernels of a moment, in order."""
 
     names: list[str]
     ns: Ints
-    labels: Ints
-    starts: Ints
+    labels: Ints  # range in :func:`phases` that each was launched, or, of a CUDA graph, captured in; NOTHING outside
+    starts: Ints  # ns since the trace began
     blocks: Ints
 
 

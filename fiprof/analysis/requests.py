@@ -79,29 +79,23 @@ _KINDS = {Kind.PREFILL: re.compile("(?i)prefill|extend"), Kind.DECODE: re.compil
 
 @dataclass
 class Step:
-    """A moment of a program, a server's step among them; ns since the trace began.
+    """A moment of a program, a server's step among them; ns since the trace began."""
 
-    text: its range's, empty for none. end: when the host and the GPU are done with it. since: its begin, or the end of
-    what came before. place: among all. group: the name of those like it. row: of STEPS. doing: what the launching
-    thread does, with its shares. inside: what it was in most, of what comes once. late: by the rank that others wait
-    for most. pace: how often those like it have begun to take another time.
-    """
-
-    text: str
+    text: str  # its range's, empty for none
     begin: int
-    end: int
+    end: int  # when the host and the GPU are done with it
     said: Said = field(default_factory=dict)
     busy: float = 0.0
-    since: int = 0
-    place: int = 0
-    group: str = ""
+    since: int = 0  # its begin, or the end of what came before
+    place: int = 0  # among all
+    group: str = ""  # the name of those like it
     repeats: bool = False
-    pace: int = 0
-    row: Row = field(default_factory=dict)
-    doing: Finding | None = None
-    inside: Finding | None = None
+    pace: int = 0  # how often those like it have begun to take another time
+    row: Row = field(default_factory=dict)  # of STEPS
+    doing: Finding | None = None  # what the launching thread does, with its shares
+    inside: Finding | None = None  # what it was in most, of what comes once
     slow: Finding | None = None
-    late: Delay | None = None
+    late: Delay | None = None  # by the rank that others wait for most
     events: list[Finding] = field(default_factory=list)
 
     @property
@@ -137,8 +131,7 @@ class Step:
 
 @dataclass
 class Request:
-    """A request; ns since the trace began, None where the trace does not say. preempted: how many tokens it had, each
-    time. tokens: when it got each, and the step's name."""
+    """A request; ns since the trace began, None where the trace does not say."""
 
     id: str
     arrived: int | None = None
@@ -148,8 +141,8 @@ class Request:
     ended: int | None = None
     prompt: int | None = None
     output: int | None = None
-    preempted: list[int] = field(default_factory=list)
-    tokens: list[tuple[int, str]] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)  # how many tokens it had, each time
+    tokens: list[tuple[int, str]] = field(default_factory=list)  # when it got each, and the step's name
 
     @cached_property
     def row(self) -> Row:

@@ -353,10 +353,10 @@ def format_option(function: F) -> F:
 
 
 class Chosen(NamedTuple):
-    """The launches that the options name. every: leave nothing out for its length."""
+    """The launches that the options name."""
 
     wanted: Selection
-    every: bool
+    every: bool  # leave nothing out for its length
 
     def most(self, default: int) -> int | None:
         """How many groups of launches people are shown; None for all."""

@@ -29,11 +29,11 @@ STOP_S = 600.0  # nsys writes the report while it stops
 
 
 class Served(TypedDict):
-    """A session's program, for whoever captures it. pid: of the fiprof that started it. facts: ``program_facts``."""
+    """A session's program, for whoever captures it."""
 
-    pid: int
+    pid: int  # of the fiprof that started it
     program: tuple[str, ...]
-    facts: dict[str, Any]
+    facts: dict[str, Any]  # of ``program_facts``
 
 
 def serve(

@@ -23,9 +23,9 @@ MOST_NUMBERS = 200  # launches to choose from along grids that change
 
 @dataclass(frozen=True)
 class Group:
-    """The launches of one kernel with one grid and block, as a trace has them. name: mangled."""
+    """The launches of one kernel with one grid and block, as a trace has them."""
 
-    name: str
+    name: str  # mangled
     kernel: str
     kernel_full: str
     grid: str
@@ -45,37 +45,30 @@ class Group:
 
 
 class Filter(NamedTuple):
-    """Which launches ncu is to take: of kernels of these mangled names some by their number, or else of each grid and
-    block the first ones after ``skip``. invocations: as ncu counts the launches of a name. alone: only the program's
-    first process launches any."""
+    """Which launches ncu is to take: of some kernels those with given numbers, or else of each grid and block the first
+    ones after ``skip``."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # mangled
     skip: int
-    invocations: tuple[int, ...] = ()
-    alone: bool = False
+    invocations: tuple[int, ...] = ()  # as ncu counts the launches of a name
+    alone: bool = False  # whether only the program's first process launches any
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What ncu is to profile, and what is known of it beforehand.
+    """What ncu is to profile, and what is known of it beforehand."""
 
-    groups: of which a launch is profiled, those with most time first; grids: how many groups they stand for; cover: the
-    share of the time of all kernels that these have. launches: that ncu will profile; foretold_s: seconds that they
-    take under ncu, beyond the program's own; all_s: those that all launches would take.
-    collectives: kernels left out, for under kernel replay, which runs one at a time again and again, they hang;
-    collectives_share: of the kernels' time. too_long: the limits ended it before the wanted share was reached.
-    """
-
-    groups: tuple[Group, ...]
-    grids: int
+    groups: tuple[Group, ...]  # of which a launch is profiled, those with most time first
+    grids: int  # how many groups these stand for
     filter: Filter
-    launches: int
-    cover: float
-    foretold_s: float
-    all_s: float
+    launches: int  # that ncu will profile
+    cover: float  # share of the time of all kernels that these groups have
+    foretold_s: float  # that the launches take under ncu, beyond the program's own time
+    all_s: float  # that all launches of the program would take
     collectives: tuple[str, ...]
-    collectives_share: float
-    too_long: bool
+    """Kernels left out: under kernel replay, which runs one at a time again and again, they hang."""
+    collectives_share: float  # of the kernels' time
+    too_long: bool  # whether the limits ended it before the wanted share was reached
 
 
 Names = Mapping[str, Sequence[Group]]  # mangled name -> groups, or the group of each of its launches in their order

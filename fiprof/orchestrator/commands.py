@@ -95,14 +95,11 @@ def runner_argv(python: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Commands:
-    """The exports of a run folder's reports; a run of several reports counts them.
-
-    timeout_s: seconds that a command may take.
-    """
+    """The exports of a run folder's reports; a run of several reports counts them."""
 
     path: Path
     tools: Mapping[str, Tool]
-    timeout_s: float
+    timeout_s: float  # that a command may take
 
     def trace_export(self, number: int = 0, report: Path | None = None, *, payloads: bool = True) -> Command:
         """The SQLite of nsys's report. report: where it lies, if not in the run. payloads: those of NVTX ranges too."""
@@ -189,10 +186,10 @@ class CollectCommands(Commands):
 
 @dataclass(frozen=True)
 class ProgramCommands(Commands):
-    """The command of each step of a profile. pass_on: told what the program prints under nsys."""
+    """The command of each step of a profile."""
 
     request: ProfileRequest
-    pass_on: PassOn
+    pass_on: PassOn  # told what the program prints under nsys
 
     def trace(self) -> Command:
         tool, report = self.tools["nsys"], self.path / NSYS_REPORT

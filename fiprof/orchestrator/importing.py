@@ -48,11 +48,11 @@ NAMES: dict[FileKind, str] = {
 
 
 class Incoming(NamedTuple):
-    """A file with its place in the run. number: traces are counted, and so are ncu's reports, with their pages."""
+    """A file with its place in the run."""
 
     source: Path
     kind: FileKind
-    number: int
+    number: int  # traces are counted, and so are ncu's reports, with their pages
 
     @property
     def path(self) -> str:

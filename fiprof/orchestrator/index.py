@@ -36,11 +36,11 @@ SHARED = frozenset(
 
 @dataclass(frozen=True)
 class Index:
-    """An archive in a catalogue. archive: its id there."""
+    """An archive in a catalogue."""
 
     root: Path
     catalogue: Catalogue
-    archive: int
+    archive: int  # its id there
 
     def refresh(self, *, rebuild: bool = False) -> Finding:
         """Read what is new or changed, forget what is gone; how many of each, and how many runs there are.

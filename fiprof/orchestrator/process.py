@@ -49,23 +49,18 @@ ENOUGH = "ended: it had made what it was to make"
 
 @dataclass(frozen=True)
 class Command:
-    """A process to start.
+    """A process to start."""
 
-    step: its name in the manifest. log: takes stdout and stderr: of much output begin and end, without secrets. stdout:
-    takes stdout alone, for tools that print their result. makes: files that it is to make. keeps_at_limit: what it made
-    until its time limit is of use. pass_on: told what a program of the user's prints. reads: its standard input.
-    """
-
-    step: str
+    step: str  # its name in the manifest
     argv: tuple[str, ...]
-    log: Path
+    log: Path  # takes stdout and stderr: of much output begin and end, without secrets
     env: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
-    stdout: Path | None = None
-    makes: tuple[Path, ...] = ()
-    keeps_at_limit: bool = False
-    pass_on: PassOn | None = None
-    reads: ProgramInput | None = None
+    stdout: Path | None = None  # takes stdout alone, for tools that print their result
+    makes: tuple[Path, ...] = ()  # files that it is to make
+    keeps_at_limit: bool = False  # whether what it made until its time limit is of use
+    pass_on: PassOn | None = None  # told what a program of the user's prints
+    reads: ProgramInput | None = None  # its standard input
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -74,18 +69,14 @@ class Command:
 
 
 class Finished(NamedTuple):
-    """How a process ended.
-
-    exit_status: None where it could not be started; negative for a signal. started: ISO 8601 with offset. left:
-    processes that it left running when it had ended, and that were ended: command line and number.
-    """
+    """How a process ended."""
 
     outcome: Outcome
-    exit_status: int | None
-    started: str
+    exit_status: int | None  # None where it could not be started; negative for a signal
+    started: str  # ISO 8601 with offset
     duration_s: float
     message: str = ""
-    left: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()  # what it left running when it had ended, and was ended: command line and number
 
 
 class Process:

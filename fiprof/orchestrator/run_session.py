@@ -87,15 +87,12 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Bench:
-    """What runs are measured with: the archive that they go to, who is told what is going on, who runs the commands.
+    """What runs are measured with."""
 
-    wait: while another fiprof has the GPU, instead of failing.
-    """
-
-    archive: Archive
-    progress: Progress
-    executor: Executor
-    wait: bool = True
+    archive: Archive  # that they go to
+    progress: Progress  # is told what is going on
+    executor: Executor  # runs the commands
+    wait: bool = True  # while another fiprof has the GPU, instead of failing
 
     @contextlib.contextmanager
     def holding(self, *gpus: str) -> Iterator[None]:
@@ -199,11 +196,11 @@ def gated(path: Path) -> Iterator[Callable[[], None]]:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. problem: the first thing that went wrong; None for a complete run."""
+    """A finished run."""
 
     path: Path
     status: Status
-    problem: FiprofError | None
+    problem: FiprofError | None  # the first thing that went wrong; None for a complete run
 
 
 class RunSession:

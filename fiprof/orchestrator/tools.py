@@ -39,10 +39,10 @@ _FOLDERS = {
 
 
 class Tool(NamedTuple):
-    """A profiler that was found. version: e.g. (2025, 3, 1); empty where its output could not be read."""
+    """A profiler that was found."""
 
     path: Path
-    version: tuple[int, ...]
+    version: tuple[int, ...]  # e.g. (2025, 3, 1); empty where its output could not be read
 
     @property
     def version_text(self) -> str:

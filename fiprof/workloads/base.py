@@ -24,19 +24,15 @@ FORBIDDEN_IN_VALUES = frozenset("[],=:/@\"'\n\r")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One declared parameter of a workload, as the command line and ``fiprof kernels`` show it.
+    """One declared parameter of a workload, as the command line and ``fiprof kernels`` show it."""
 
-    name: of the field, e.g. ``seq_len``; the option is ``--seq-len``. low, high: smallest and largest valid value.
-    choices: the valid words of a ``str`` parameter; empty means any.
-    """
-
-    name: str
+    name: str  # of the field, e.g. ``seq_len``; the option is ``--seq-len``
     kind: type[bool] | type[int] | type[float] | type[str]
     default: Value
     help: str
-    low: float | None
-    high: float | None
-    choices: tuple[str, ...]
+    low: float | None  # smallest valid value
+    high: float | None  # largest
+    choices: tuple[str, ...]  # the valid words of a ``str`` parameter; empty means any
 
     @property
     def option(self) -> str:
@@ -136,16 +132,12 @@ class Random:
 
 @dataclass(frozen=True)
 class Cost:
-    """The least that the algorithm needs, per iteration.
+    """The least that the algorithm needs, per iteration."""
 
-    flops: floating-point operations; a fused multiply-add counts as two. bytes_read, bytes_written: each input and
-    output byte once. tokens: that an iteration processes; None where the kernel knows no tokens.
-    """
-
-    flops: int
-    bytes_read: int
-    bytes_written: int
-    tokens: int | None = None
+    flops: int  # floating-point operations; a fused multiply-add counts as two
+    bytes_read: int  # each input byte once
+    bytes_written: int  # each output byte once
+    tokens: int | None = None  # that an iteration processes; None where the kernel knows no tokens
 
 
 class Workload(ABC, Generic[P]):

@@ -48,28 +48,24 @@ GATE_OPEN = "go"
 
 @dataclass(frozen=True)
 class RunnerRequest:
-    """What one process of the runner is to do.
-
-    iterations: launches in each case's ``measure`` range; warmup: launches before it. check: compare the first launch
-    with the reference. timing: time with CUDA events (off under a profiler, which times itself).
-    keep_memory: give no memory back between cases, and let the clock recover before each turn. Off under ncu, which
-    saves and restores the memory that a kernel may write.
-    rounds: turns that each case has; between two of its turns every other case has one, in another order each time, so
-    that a drift of the clocks spreads over all cases.
-    budget_ms: longest GPU time for the launches of a turn: it may make them fewer than ``iterations``, down to
-    LEAST_ITERATIONS. keep_going: count cases that fail as results while one works.
-    """
+    """What one process of the runner is to do."""
 
     cases: tuple[Case, ...]
-    iterations: int
-    warmup: int
+    iterations: int  # launches in each case's ``measure`` range
+    warmup: int  # launches before it
     seed: int
-    check: bool = False
-    timing: bool = True
+    check: bool = False  # compare the first launch with the reference
+    timing: bool = True  # time with CUDA events (off under a profiler, which times itself)
     keep_memory: bool = True
+    """Give no memory back between cases, and let the clock recover before each turn. Off under ncu, which saves and
+    restores the memory that a kernel may write."""
     rounds: int = 1
+    """Turns that each case has; between two of its turns every other case has one, in another order each time, so that
+    a drift of the clocks spreads over all cases."""
     budget_ms: float | None = None
-    keep_going: bool = False
+    """Longest GPU time for the launches of a turn: it may make them fewer than ``iterations``, down to
+    LEAST_ITERATIONS."""
+    keep_going: bool = False  # count cases that fail as results while one works
 
     def fitting(self, launch_us: float) -> int:
         """Launches of this length that fit into the budget; between LEAST_ITERATIONS and ``iterations``."""
