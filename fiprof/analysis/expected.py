@@ -212,7 +212,7 @@ def expected(
     families: by default those that the packs bring along. wanted: only cases of these launches.
     Raises FiprofError where the run has no launches under ncu, or nothing is expected of any case that is left.
     """
-    run.require_launches("counters to hold against")
+    run.require_launches("counters to compare")
     by_workload = {name: each for each in (families or combined()) for name in each[1].workloads}
     failed = checks.failed(run)
     failed_by_launch = checks.by_launch(failed)
