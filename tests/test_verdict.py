@@ -187,6 +187,9 @@ def test_what_binds(columns: dict[str, float | None], expected: str) -> None:
           "dram_write_bytes": 0}, "long_scoreboard", "memory dram", CauseId.SCATTERED_ACCESS),
         ({"dram_throughput_pct": 90, "global_sectors": 8e6, "global_sectors_needed": 1e6, "dram_read_bytes": 32e6,
           "dram_write_bytes": 0}, "long_scoreboard", "memory dram", None),
+        # A graph network on an H200: edges counted by node, few nodes have most; and their features added up.
+        ({"l2_atomic_unit_pct": 9.4, "l2_atomic_unit_max_pct": 70.4}, "long_scoreboard", "latency", CauseId.ATOMICS),
+        ({"l2_atomic_unit_pct": 22.42, "l2_atomic_unit_max_pct": 38.92}, "long_scoreboard", "latency", None),
     ],
 )  # fmt: skip
 def test_what_a_unit_is_busy_with(row: dict[str, float], stall: str, expected: str, cause: CauseId | None) -> None:

@@ -431,8 +431,10 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.ATOMICS, share, of_time=False)
     elif traffic:
         share = held(quantities.ATOMIC_SHARE, MOSTLY)
-        contended = reached(quantities.ATOMIC_CONTENTION, thresholds.CONTENDED)
-        if contended and reached(metric("l2_atomic_unit_max_pct"), thresholds.CONTENDED_UNIT):
+        slice_use = metric("l2_atomic_unit_max_pct")
+        uneven = thresholds.CONTENDED_BUSY if reached(slice_use, thresholds.BUSY) else thresholds.CONTENDED
+        contended = reached(quantities.ATOMIC_CONTENTION, uneven)
+        if contended and reached(slice_use, thresholds.CONTENDED_UNIT):
             because(CauseId.ATOMICS, contended, *([share] if share else []), of_time=False)
         elif share and share.reached and not reached(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED):
             # Spread over L2 and over the sectors of a request, they have nothing to add up.
