@@ -181,6 +181,7 @@ FORMS = {
 }  # fmt: skip
 """Each way in which a secret is given -> words of a command line."""
 READABLE = [
+    "XlaPass:#name=dce,module=jit_step,program_id=3#",
     "--key-dim", "64", "--num-key-value-heads=8", "--auth-free", "tokens=128", "max_tokens=4096", "--tokenizer", "NAME",
     "-p", "8000", "-p8000", "-pthread", "--key", "3", "--max-tokens", "inf", "--eos-token", "</s>", "key: batch",
     "--token", "$HF_TOKEN", "monkey=banana", "decode[batch=32,kv_len=2048]", "rope[tokens=16384]", "use --token to",

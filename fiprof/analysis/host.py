@@ -11,6 +11,7 @@ import numpy as np
 from fiprof.analysis.trace import thread_keys
 from fiprof.model.arrays import Ints, coded, numbers
 from fiprof.model.run import Run, once
+from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import NOTHING, Stretches, split
 
 COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called")
@@ -22,7 +23,7 @@ class HostWork(NamedTuple):
     function: str  # innermost in the program's own files, of all where none is its own; empty where no sample tells
     source: str  # its file, as Python has it
     line: int | None
-    called: str  # what that line was in a call of most, with its file; empty where that is nothing
+    called: str  # what that line was in a call of, with its file; empty where that is nothing
     waits_for_gil: bool = False  # the thread waited for the interpreter's lock meanwhile
     holder: str = ""  # the function that held the lock during the wait, in another thread; empty where none is known
 
@@ -54,14 +55,16 @@ class HostTimes(NamedTuple):
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each function, without those that no sample
-        tells of; its line is the one that took most of them. thread: as in ``thread_keys``."""
+        tells of; its line is the one that took most of them, its call that line's. thread: as in ``thread_keys``."""
         if thread not in self.threads:
             return {}
         _, starts, stops, labels = self.threads[thread].overlaps(begins, ends)
         sums = np.bincount(labels, stops - starts, minlength=1)
+        done = [(self.work[label], int(sums[label])) for label in np.flatnonzero(sums).tolist()]
+        lines = sums_by_key((work._replace(called=""), ns) for work, ns in done)
         longest, found = dict[HostWork, HostWork](), Counter[HostWork]()
-        for label in sorted(np.flatnonzero(sums).tolist(), key=lambda each: -sums[each]):
-            found[longest.setdefault(self.work[label].whole, self.work[label])] += int(sums[label])
+        for work, ns in sorted(done, key=lambda each: (-lines[each[0]._replace(called="")], -each[1])):
+            found[longest.setdefault(work.whole, work)] += ns
         return found
 
     def most_seen(self, stretches: Iterable[tuple[int, Ints, Ints]]) -> str:
@@ -130,15 +133,12 @@ def host_times(run: Run) -> HostTimes:
 
 
 def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[list[HostWork], Ints]:
-    """Each line of the functions of some samples once, with the call that it was seen in most; and each row's number.
-    columns: of function, source and called the distinct values, None behind them, and each row's."""
+    """Each line of the functions of some samples once with each of its calls, and each row's number. columns: of
+    function, source and called the distinct values, None behind them, and each row's."""
     (names, name), (sources, source), (calls, call) = columns
-    distinct, label = np.unique(np.stack([name, source, lines]), axis=1, return_inverse=True)
-    label = label.ravel()  # NumPy 2.0 gives it two dimensions
-    pairs, counts = np.unique(np.stack([label, call]), axis=1, return_counts=True)
-    call_of = dict(pairs.T[np.argsort(counts, kind="stable")].tolist())  # of several, the last stays
-    found = []
-    for number, (function, file, line) in enumerate(distinct.T.tolist()):
-        of = names[function] or "", sources[file] or "", None if line < 0 else line
-        found.append(HostWork(*of, calls[call_of[number]] or ""))
-    return found, label
+    distinct, label = np.unique(np.stack([name, source, lines, call]), axis=1, return_inverse=True)
+    found = [
+        HostWork(names[function] or "", sources[file] or "", None if line < 0 else line, calls[called] or "")
+        for function, file, line, called in distinct.T.tolist()
+    ]
+    return found, label.ravel()  # NumPy 2.0 gives it two dimensions

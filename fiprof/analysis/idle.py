@@ -49,8 +49,8 @@ CALLS = (
     (Cause.CALL, re.compile("")),
 )
 """What a thread does in a call, by the first of these that its name begins with."""
-BLOCKING = re.compile(r"cu(da)?(Free|MemFree)(?!Async)|cu(da)?Memcpy|cu(da)?Memset(?!\w*Async)")
-"""Calls that wait for the GPU too: those that free memory, and copies whose own work is done."""
+FREES = re.compile(r"cu(da)?(Free|MemFree)(?!Async)")  # calls that wait for the GPU too
+COPIES = re.compile(r"cu(da)?Memcpy|cu(da)?Memset(?!\w*Async)")  # likewise, where they find it busy
 ON_ITS_WAY_NS = 5_000
 """From the return of a launch call to its work's start on an idle GPU, at most: on an H200 the median is 2.2 µs and
 99 % take less than 3.3 (9,300 launches of the recorded Llama)."""
@@ -176,7 +176,7 @@ class _Gpu:
         """Outside (0) and inside (1) the steady part."""
         self.parts = activity, deepcopy(activity)
         self.first_ns = min([first_ns, *copies[0][:1].tolist()])
-        self.reached = self.kernels_reached = self.first_ns
+        self.reached = self.kernels_reached = self.since = self.first_ns
         until = np.maximum.accumulate(np.append(self.first_ns, copies[1]))[:-1]
         begins = np.maximum(copies[0], until)
         alone = copies[1] > begins
@@ -244,11 +244,12 @@ class _Gpu:
         opens = np.flatnonzero(starts > until[:-1])
         further = (np.append(self.last_call, calls[:-1]) == calls)[opens]
         self.last_call, self.reached = int(calls[-1]), int(until[-1])
-        calls = calls[opens]
+        calls, since = calls[opens], np.append(self.since, starts[opens])
+        self.since = int(since[-1])
         for part, rows, begins, stops in self._split(until[opens], starts[opens]):
             part.gaps += len(begins)
             part.idle_ns += int((stops - begins).sum())
-            self.host.explain(begins, stops, calls[rows], further[rows], part)
+            self.host.explain(begins, stops, since[:-1][rows], calls[rows], further[rows], part)
 
     def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
         labels = self.tiles.at(starts)
@@ -282,42 +283,49 @@ class _Host:
         self.waits = [cause is Cause.SYNCHRONIZATION for cause in kinds]
         """Of each name of a call, whether it waits for the GPU."""
         self.drains = np.array([*self.waits, False])
-        self.blocks = np.array([*(bool(BLOCKING.match(name)) for name in self.calls.names), False])
-        """Likewise, and of no call; and whether it may, beside what it is for."""
+        self.frees = np.array([*(bool(FREES.match(name)) for name in self.calls.names), False])
+        self.copies = np.array([*(bool(COPIES.match(name)) for name in self.calls.names), False])
+        """Likewise, and of no call; and whether it frees memory, or copies: then it may wait beside what it is for."""
         named = zip(kinds, self.calls.names, strict=True)
         self.why = [Why(cause, None if cause is Cause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         self.ranges = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
 
-    def explain(self, begins: Ints, stops: Ints, rows: Ints, further: Ints, part: Activity) -> None:
-        """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began.
-        further: whether the same call had launched the work before too."""
+    def explain(self, begins: Ints, stops: Ints, since: Ints, rows: Ints, further: Ints, part: Activity) -> None:
+        """Add up why nothing ran between these moments. since: when the work before each began. rows: of the calls that
+        launched the work that then began. further: whether the same call had launched the work before too."""
         known = rows != NOTHING
         if not known.all():
             part.causes[Why(Cause.UNKNOWN)] += int((stops - begins)[~known].sum())
-            begins, stops, rows, further = begins[known], stops[known], rows[known], further[known]
+            begins, stops, since, rows, further = (each[known] for each in (begins, stops, since, rows, further))
         for thread, here in split(self.calls.thread[rows]):
             of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
-            gaps = begins[here], stops[here], *of_calls, further[here]
+            gaps = begins[here], stops[here], *of_calls, since[here]
             # Where the call had long returned the thread does not matter.
-            gone = gaps[4] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
+            gone = further[here] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
                 from_, ns = of_calls[0][gone], (gaps[1] - gaps[0])[gone]
-                for key, total in _sums(2 * (self.ranges[thread].at(from_) + 1) + gaps[4][gone], ns).items():
+                for key, total in _sums(2 * (self.ranges[thread].at(from_) + 1) + further[here][gone], ns).items():
                     cause = Cause.GRAPH if key % 2 else Cause.GPU
                     part.causes[Why(cause, range=self.phases.path(key // 2 - 1))] += total
                 gaps = tuple(each[~gone] for each in gaps)
             if len(gaps[0]):
-                self._of_thread(thread, *gaps[:4], part)
+                self._of_thread(thread, *gaps, part)
 
-    def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, part: Activity) -> None:
-        """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
+    def _of_thread(
+        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, since: Ints, part: Activity
+    ) -> None:
+        """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls. since: when
+        the work before each gap began."""
         host, width = len(self.calls.names), len(self.phases) + 1
         meanwhile = int(begins[0]), int(stops[-1])
         in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         at_begin = in_calls.at(begins)
-        waiting = self.drains[at_begin] | self.blocks[at_begin] & (from_ > begins)
+        # A copy that found the GPU idle waited for nothing but itself.
+        call_from = np.append(in_calls.starts, LONG_AGO)[np.searchsorted(in_calls.starts, begins, side="right") - 1]
+        blocks = self.frees[at_begin] | self.copies[at_begin] & (call_from >= since)
+        waiting = self.drains[at_begin] | blocks & (from_ > begins)
         drained = np.where(waiting, at_begin + 1, 0).astype(np.int64)
         # In the launching call and in those before it: each call by itself.
         of, starts, ends, names = in_calls.overlaps(begins, returned)

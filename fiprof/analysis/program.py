@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,9 @@ ALLOCATES = re.compile(
 )
 WAITS = re.compile(r"cu(da)?\w*Synchronize")
 WAITS_ON_GPU = re.compile(r"cu(da)?StreamWaitEvent")
-LAUNCHES = re.compile(r"cu(da)?(Launch|GraphLaunch)")
+LAUNCHES = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)")
 GRAPHS, CAPTURES = re.compile(r"cu(da)?Graph"), re.compile(r"cu(da)?GraphInstantiate")
+GRAPH_UPDATES = re.compile(r"cu(da)?GraphExec\w*(SetParams|Update)")
 COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
@@ -53,8 +55,12 @@ SHORT_US = 5.0  # a kernel below this takes about as long as its launch: 5 to 7 
 HALF, FEW_LONG, LONGER = 0.5, 0.1, 5.0
 """Share of the time that few steps hold, the most that these are of all, and times the usual length that they take."""
 NOTICED = 0.02  # share of the time from which on something is said before what takes more time and has no step
+MATTERS, GUESS = 0.1, 1 / 3
+"""Share of the time from which on a kernel that was not under ncu is to be, and what of its time that may save."""
 NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
+SORTS = re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE)  # of CUB, Thrust and PyTorch
+NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
 LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
 CAPTURED = 0.5  # graphs a step from which on they are captured in the loop
 OFTEN, CHANGING = 1.5, 0.25
@@ -180,8 +186,9 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
 
 def _order(row: Row) -> tuple[float, float]:
     """What saves most first; what has no step, or saves next to nothing, by its share. What leaves the GPU idle counts
-    by its share: its bound may hold idle time of other causes."""
-    saves = min((each for each in (row["bound_pct"], row["estimate_pct"]) if each is not None), default=0.0)
+    by its share: its bound may hold idle time of other causes. Of a kernel that was not under ncu it is a guess."""
+    unknown = GUESS * 100 * row["share"] if row["step"] else 0.0
+    saves = min((each for each in (row["bound_pct"], row["estimate_pct"]) if each is not None), default=unknown)
     saves = saves if row["cause"] in OF_GPU else min(saves, 100 * row["share"])
     return -(saves if saves >= 100 * NOTICED else 0.0), -row["share"]
 
@@ -330,6 +337,7 @@ class _Gpu:
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
                 kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
+                kind = "same_arguments" if cause is Waste.CALL and GRAPH_UPDATES.match(name or "") else kind
                 self.add(
                     cause, ns, name, range_, per_step=count, saves_ns=saves, estimate_ns=estimate, kind=kind,
                     because=because,
@@ -442,7 +450,8 @@ class _Gpu:
             words = "other kernels or grids from step to step ({share:.0%} of the steps)"
             against.append(finding("changing", words, share=self.changing))
         kind = "capture_step"
-        if graphs > launches / 2:
+        kernels = sum(row["count"] for row in self.kernels)
+        if graphs and kernels - (launches - graphs) > kernels / 2:
             kind = "larger_graph"
         elif against or not self.steps:
             kind = "fewer_launches"
@@ -502,7 +511,9 @@ class _Gpu:
                 ns *= max(1 - waits / communicating, 0)
             else:
                 judged = [each for row in rows for each in row["judged"]]
-                made = _padding(detail, ns / self.window_ns) or self._of_verdicts(judged, scale)
+                made = _of_name(name, detail, ns / self.window_ns) or self._of_verdicts(judged, scale)
+                if not judged and ns >= MATTERS * self.window_ns:
+                    made = made or of_program("profile_kernel", None, Finding("unknown", {}, ""), {})
             name += f" ({detail})" if detail else ""
             self.row(Waste.KERNEL, ns, name, None, self.per_step(count), made)
         if layouts:
@@ -553,14 +564,19 @@ class _Gpu:
     def of_streams(self) -> None:
         """Streams that take turns although each kernel leaves room for another's."""
         busy, waits = sum(self.part.streams.values()), self.count(WAITS_ON_GPU)
-        turns = self.part.switches
-        if len(self.part.streams) < 2 or not busy or self.part.side_by_side_ns > 0.05 * busy:
+        turns, each = self.part.switches, max(self.steps, 1)
+        others = [ns for stream, ns in self.part.streams.items() if stream & 0xFFFFFFFF != NULL_STREAM]
+        if len(self.part.streams) < 2 or not busy or self.part.side_by_side_ns > 0.05 * busy or turns < each:
             return
-        if turns < 2 * max(self.steps, 1) or waits < turns / 2:
+        words = "{streams} streams change {count:.3g} times a step, with "
+        if waits >= turns / 2 and turns >= 2 * each:
+            words += "{waits:.3g} calls of cudaStreamWaitEvent"
+            saves = busy - max(self.part.streams.values())
+        elif 1 < len(others) < len(self.part.streams):
+            words += "work on the default stream between, which waits for the others as they do for it"
+            saves = sum(others) - max(others)
+        else:
             return
-        saves = busy - max(self.part.streams.values())
-        words = "{streams} streams change {count:.3g} times a step, with {waits:.3g} calls of cudaStreamWaitEvent"
-        each = max(self.steps, 1)
         because = finding("turns", words, streams=len(self.part.streams), count=turns / each, waits=waits / each)
         name = f"{len(self.part.streams)} streams"
         self.add(Waste.STREAMS, saves, name, per_step=self.per_step(turns), because=because)
@@ -639,6 +655,12 @@ class _Gpu:
         ]
         words = "Outside it: {outside_ms:,.1f} ms: {causes}."
         values: Row = {"outside_ms": total / 1e6, "causes": tuple(shown)}
+        seen = (host_times(self.run).during(thread, begins, ends).items() for thread, begins, ends, _ in other.host)
+        doing = sums_by_key((work.label, ns) for work, ns in chain.from_iterable(seen) if work.label)
+        most = max(doing, key=doing.__getitem__, default="")
+        if doing.get(most, 0) >= HALF * total:
+            words += " Most of it in {most}."
+            values["most"] = most
         if self.at.early and self.at.step_ns is not None:
             first, second = (*self.at.early, int(self.at.begins[0]))[:2]
             values["first_step_excess_ms"] = (second - first - self.at.step_ns) / 1e6
@@ -676,15 +698,19 @@ class _Gpu:
         if made is None:
             return finding("no_step", words + ".", **values)
         values |= {"step": made.id, "action": made.action, "basis": made.basis}
+        if made.bound_pct is None:
+            return finding("first", words + ". {action}.", **values)
         words += ". {action} (saves at most {bound_pct:.3g}% of that time"
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
         words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
 
 
-def _padding(detail: str, share: float) -> Step | None:
-    """The step of a matrix product of CUTLASS's on tensor cores whose name says that its rows can be read by one or two
-    elements at a time alone. share: its part of the time."""
+def _of_name(kernel: str, detail: str, share: float) -> Step | None:
+    """The step of a kernel that its name tells: one that sorts, or a matrix product of CUTLASS's on tensor cores whose
+    rows can be read by one or two elements at a time alone. share: its part of the time."""
+    if SORTS.search(kernel) and share >= NOTICED:
+        return of_program("sort_less", None, Finding("sorts", {}, ""), {})
     if (found := NARROW.match(detail)) is None:
         return None
     words = "its name says that rows allow {elements:element|elements} a load"

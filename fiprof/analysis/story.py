@@ -27,7 +27,8 @@ from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING
 
 SHOWN = 0.005  # share of the time below which a phase is told with the others
-RARE = 0.01  # share of the time of all steps from which on one surprises, where these are as short as layers
+ON_GPU = 0.25  # share of its time in which the GPU works from which on a step that comes once or twice has layers
+RARE = 0.01  # share of the time from which on a step surprises where all of its name take little, or are layers
 
 HAPPENED = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began; of steps of one name the first."),
@@ -131,8 +132,19 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     usual_ns = {group: float(np.median(moments.length[rows])) for group, rows in repeating.items()}
     least_ns = LAYER_NS * moments.on_gpu
     many = {group: rows for group, rows in repeating.items() if len(rows) >= FEW_STEPS}
-    long = [group for group in many if usual_ns[group] >= least_ns]
-    slow = {group: surprises.slow_steps(moments, rows, 0.0 if group in long else RARE) for group, rows in many.items()}
+    told_ns = [
+        int(moments.length[rows].sum()) for group, rows in of_group.items() if moments.names[group].text != BEFORE
+    ]
+    whole_ns = float(sum(told_ns))
+    long = [
+        group
+        for group, rows in many.items()
+        if usual_ns[group] >= least_ns and moments.length[rows].sum() >= SHOWN * whole_ns
+    ]
+    slow = {
+        group: surprises.slow_steps(moments, rows, 0.0 if group in long else RARE * whole_ns)
+        for group, rows in many.items()
+    }
     changes = {group: surprises.changes(moments, repeating[group]) for group in long}
     paces = {group: surprises.paces(moments, repeating[group]) for group in long}
     wanted = {int(repeating[group][n]) for group, late in slow.items() for pair in late.items() for n in pair}
@@ -154,6 +166,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     layered = {
         (said["count"], said["period"], None if said["load"] else said["kernels"]): layer
         for group, places in typical.items()
+        if group in many or moments.busy[repeating[group]].sum() >= ON_GPU * moments.length[repeating[group]].sum()
         if (layer := layers(run, moments.names[group].text, [kernels[place] for place in places]))
         for said in [layer[0].values]
     }
@@ -181,7 +194,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     tables: dict[str, tuple[Sequence[Column], list[Row]]] = {
         "happened": (HAPPENED, happened),
         "steps": ((*STEPS, *(LATE if rank_of is not None else ()), *says_columns), steps),
-        "told": (TOLD, tell(every, asked, SHOWN * float(moments.length.sum()) / 1e6)),
+        "told": (TOLD, tell(every, asked, SHOWN * whole_ns / 1e6)),
         "memory": (MEMORY, memory),
         "requests": (REQUESTS, [each.row for each in asked]),
         "layers": (LAYERS, [row for _, rows, _ in layered.values() for row in rows]),

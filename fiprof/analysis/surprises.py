@@ -43,16 +43,16 @@ def usual_length(lengths: Floats) -> Floats:
     return found
 
 
-def slow_steps(moments: Moments, rows: Ints, share: float = 0.0) -> dict[int, int]:
+def slow_steps(moments: Moments, rows: Ints, least_ns: float = 0.0) -> dict[int, int]:
     """The steps that take longer than their neighbours, each with the nearest usual one: by number.
 
-    share: of the time of all steps, which each of these takes beyond what is usual.
+    least_ns: what each of these takes beyond what is usual.
     """
     lengths = moments.length[rows].astype(float)
     usual = usual_length(lengths)
     excess = lengths - usual
     spread = 1.4826 * float(np.median(np.abs(excess - np.median(excess))))
-    least = np.maximum(np.maximum(SPREADS * spread, LEAST_SHARE * usual), max(LEAST_NS, share * lengths.sum()))
+    least = np.maximum(np.maximum(SPREADS * spread, LEAST_SHARE * usual), max(LEAST_NS, least_ns))
     late = np.flatnonzero(excess > least)
     late = np.sort(late[np.argsort(-excess[late], kind="stable")][:MOST_SURPRISES])
     others = np.setdiff1d(np.arange(len(rows)), late)

@@ -11,7 +11,7 @@ from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.requests import Kind, Request, Step
 from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.finding import Finding, finding
-from fiprof.model.selection import by_key
+from fiprof.model.selection import by_key, sums_by_key
 
 MOST_LINES, MOST_SINGLE = 90, 16
 """Lines, and steps that have one of their own: the slowest first, then those that preempt, then those that admit."""
@@ -38,7 +38,13 @@ def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) ->
     usual = {name: sorted(of, key=lambda step: step.ms)[len(of) // 2] for name, of in alone.items()}
     single = {step.place for step in sorted(filter(_rank, steps), key=lambda step: -_rank(step))[:MOST_SINGLE]}
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
-    kept = [step for step in steps if step.repeats or step.ms >= max(least_ms, OFTEN * often.get(step.group, 0.0))]
+    whole = sums_by_key((step.group, step.ms) for step in steps)
+    kept = [
+        step
+        for step in steps
+        if step.place in single
+        or (whole[step.group] if step.repeats else step.ms) >= max(least_ms, OFTEN * often.get(step.group, 0.0))
+    ]
     lines, slow_before = list[Row](), dict[Any, str]()
     grouped = groupby(kept, key=lambda step: (step.group, step.pace, step.place if step.place in single else None))
     for turns in _cycles([list(group) for _, group in grouped], single):

@@ -150,6 +150,9 @@ class Marks:
         return self.around(chosen, bool)
 
 
+_XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<said>\w+=.*)#"), re.compile(r",?\b\w*_id=\d+")
+
+
 def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
     """Names of ranges, and each one's place in them. Of more than FEWER_RANGES, names that count on far are one each:
     every step with all that is in it would be a path of its own."""
@@ -162,6 +165,15 @@ def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
     names = [found.folded[like] if far[like] else text for text, like in zip(found.texts, alike.tolist(), strict=True)]
     place = np.array([numbered.setdefault(name, len(numbered)) for name in names])
     return tuple(numbered), place[found.name]
+
+
+def readable(name: str) -> str:
+    """A range's name; of XLA's (JAX's, TensorFlow's) what it is of, without ids: ``XlaModule: jit_step`` of
+    ``XlaModule:#hlo_module=jit_step,program_id=159#``."""
+    if (found := _XLA.fullmatch(name)) is None:
+        return name
+    said = _IDS.sub("", found["said"]).partition("=")[2]
+    return f"{found['head']} {said}" if said else found["head"]
 
 
 def counting(name: str) -> str:
@@ -192,6 +204,7 @@ def marks(run: Run) -> Marks:
             values, places = coded(piece[column])
             filled[rows] = np.array([found.setdefault(value, len(found)) for value in values])[places]
     domains, texts, kinds = map(list, known.values())
+    texts = [text and readable(text) for text in texts]
     push_pop, mark = (np.array([each == wanted for each in kinds], bool)[kind] for wanted in ("push_pop", "mark"))
     program = push_pop & np.array([each not in LIBRARIES for each in domains], bool)[domain]
     ours = np.array([each not in (*LIBRARIES, PYTHON) for each in domains], bool)[domain]

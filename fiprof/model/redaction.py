@@ -41,7 +41,7 @@ HEADER = re.compile(
 )
 HARMLESS = re.compile(
     r"[-+]?\d{1,8}(?:[.,]\d*)?(?:e[-+]?\d+)?[a-z%µ/]{0,4}|true|false|none|null|auto|yes|no|on|off|inf|nan|default"
-    r"|(?:~|\.{0,2})/[\w./-]*|[<\[(].*|and|or|to|is|was|has|for|with|in|if|as|of|not|the|a",
+    r"|(?:~|\.{0,2})/[\w./-]*|[<\[(].*|#\w+=.*|and|or|to|is|was|has|for|with|in|if|as|of|not|the|a",
     re.IGNORECASE | re.DOTALL,
 )
 """What is no secret where a weak name stands before it."""

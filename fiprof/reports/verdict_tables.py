@@ -88,6 +88,9 @@ def document(
         if rest := len(waiting[MOST_ROWS:]):
             told.append(say("{count:case|cases} more: --format json has them.", count=rest))
         shown.append(View((), (), title="The GPU waits", summary=tuple(told)))
+    # Of a program its own verdict is the answer: that no launch has one is said after it.
+    aside = tuple(each for each in found.warnings if program and each.kind == "no_launches")
+    shown += [View((), (), warnings=aside)] * bool(aside)
     notes = [HOW_TO_READ] if kept else []
     if kept and not detailed:
         notes.append(
@@ -97,7 +100,7 @@ def document(
     return Document(
         programs=View(tuple(map(Column, KEYS)), tuple(map(_data_row, found.launches))),
         shown=tuple(shown),
-        warnings=found.warnings,
+        warnings=tuple(each for each in found.warnings if each not in aside),
         notes=tuple(notes),
         further={"program": program.fields()} if program else {},
     )

@@ -289,11 +289,12 @@ class LaunchContext(NamedTuple):
         return finding("executed", "of the executed instructions {families}", families=named) if named else None
 
 
-def of_program(kind: str, bound_pct: float, because: Finding, values: Mapping[str, Any]) -> Step:
-    """A step of ``steps.csv`` for a whole program. bound_pct: the most that it saves, percent of its time."""
+def of_program(kind: str, bound_pct: float | None, because: Finding, values: Mapping[str, Any]) -> Step:
+    """A step of ``steps.csv`` for a whole program. bound_pct: the most that it saves, percent of its time; None where
+    that is not known."""
     row = STEPS[kind]
     action = Finding(kind, values, row["words"])
-    return Step(action, row["short"], min(bound_pct, 100.0), because, TimeOf.PROGRAM)
+    return Step(action, row["short"], None if bound_pct is None else min(bound_pct, 100.0), because, TimeOf.PROGRAM)
 
 
 def _parts(names: str) -> tuple[Relief, ...]:
