@@ -4,7 +4,7 @@ about it, and the most that this saves of the program. It is about the steady pa
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -61,6 +61,19 @@ NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
 SORTS = re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE)  # of CUB, Thrust and PyTorch
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
+LIBRARIES = (
+    ("cuDNN", re.compile(r"^cudnn_|cudnn\)?$|^(bn|dgrad|wgrad)\w*_engine")),
+    ("cuBLAS", re.compile(r"^nvjet_|cublas\)?$|^cublas|^gemv|^splitKreduce")),
+    ("CUTLASS as cuBLAS and cuDNN have it", re.compile(r"^sm\d+_xmma_|^Kernel2 \(cutlass_")),
+)
+"""Libraries in binary form, and their kernels: only what they are asked for can be changed."""
+OF_CALLERS = frozenset(
+    (
+        "use_alternative", "use_graph", "larger_graph", "less_copying", "larger_launches", "fuse_or_batch", "even_work",
+        "smaller_operands", "single_precision", "need_fewer_bytes", "at_roof", "copy_to_device", "less_wasted_work",
+    )
+)  # fmt: skip
+"""Steps that who calls a kernel can take."""
 LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
 CAPTURED = 0.5  # graphs a step from which on they are captured in the loop
 OFTEN, CHANGING = 1.5, 0.25
@@ -511,9 +524,12 @@ class _Gpu:
                 ns *= max(1 - waits / communicating, 0)
             else:
                 judged = [each for row in rows for each in row["judged"]]
-                made = _of_name(name, detail, ns / self.window_ns) or self._of_verdicts(judged, scale)
-                if not judged and ns >= MATTERS * self.window_ns:
-                    made = made or of_program("profile_kernel", None, Finding("unknown", {}, ""), {})
+                library = next((what for what, begins in LIBRARIES if begins.search(f"{name} ({detail})")), None)
+                made = _of_name(name, detail, ns / self.window_ns)
+                made = made or self._of_verdicts(judged, scale, OF_CALLERS if library else None)
+                if made is None and ns >= MATTERS * self.window_ns and (library or not judged):
+                    kind, values = ("ask_for_another", {"library": library}) if judged else ("profile_kernel", {})
+                    made = of_program(kind, None, Finding("unknown", {}, ""), values)
             name += f" ({detail})" if detail else ""
             self.row(Waste.KERNEL, ns, name, None, self.per_step(count), made)
         if layouts:
@@ -525,12 +541,14 @@ class _Gpu:
             because = finding("small", words, kernels=len(small), most_us=SHORT_US, per_launch=ns / count / 1e3)
             self.add(Waste.SMALL_KERNELS, ns * scale, None, None, per_step=self.per_step(count), because=because)
 
-    def _of_verdicts(self, judged: Sequence[tuple[float, LaunchVerdict]], scale: float) -> Step | None:
+    def _of_verdicts(
+        self, judged: Sequence[tuple[float, LaunchVerdict]], scale: float, only: Collection[str] | None
+    ) -> Step | None:
         """The step of a kernel that saves most, its bound that of all its launches' first steps. judged: ns that each
-        stands for."""
+        stands for. only: ids of steps; None for all."""
         saved: list[tuple[float, float, Step]] = []
         for ns, verdict in judged:
-            for first in verdict.steps[:1]:
+            for first in [step for step in verdict.steps if only is None or step.id in only][:1]:
                 share = ns * scale / self.window_ns
                 bound, size = (each if each is not None else 100.0 for each in (first.bound_pct, first.size_pct))
                 if first.measured_pct is not None:
