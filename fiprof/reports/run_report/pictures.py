@@ -9,7 +9,7 @@ import numpy as np
 from fiprof.analysis import samples
 from fiprof.analysis.frames import Row
 from fiprof.analysis.requests import Kind
-from fiprof.analysis.story import SAYS, Story
+from fiprof.analysis.story import SAYS, SHOWN, Story
 from fiprof.analysis.trace import folded
 from fiprof.model.finding import Finding, say, worded
 from fiprof.model.run import Run
@@ -35,6 +35,8 @@ def _steps(what: Story) -> Iterator[Picture]:
     names = {row["what"] for row in what.rows("happened")}
     placed = enumerate(sorted(what.rows("steps"), key=lambda row: row["at_ms"]))
     phases = by_key((row["what"] if row["what"] in names else folded(row["what"]), (at, row)) for at, row in placed)
+    took = {name: sum(row["length_ms"] for _, row in rows) for name, rows in phases.items()}
+    phases = {name: rows for name, rows in phases.items() if took[name] >= SHOWN * sum(took.values())}
     if not phases:
         return
     usual = float(np.median([row["length_ms"] for _, row in max(phases.values(), key=len)]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.program import NOTICED, Waste
+from fiprof.analysis.program import GUESS, NOTICED, Waste
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
@@ -23,7 +23,7 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import kernel_detail, kernel_identity, short_kernel, shorten
 
-OF_KERNELS = {Waste.KERNEL, Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS, Waste.RANKS}
+TOGETHER = {Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS}  # the time of several kernels' rows
 """What kernels take, which have rows of their own."""
 MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
@@ -44,7 +44,7 @@ LIMIT_COLOURS = {
 @dataclass
 class Row:
     measured: Analyses
-    kind: str  # kernel, collective, or of a program idle, copies or startup
+    kind: str  # kernel, collective, or of a program idle, copies, startup or kernels together
     name: str
     total_us: float  # in an iteration of its case; of a program in all
     label: str = ""  # tells it from others of its name; empty where it need not
@@ -89,6 +89,8 @@ class Row:
         step = self.step
         if step is None or step.id == "ncu_rule":
             return 0.0
+        if self.advice and step.size_pct is None:
+            return GUESS * self.share
         pct = (step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0
         if step.of_kernels and step.bound_pct:
             pct *= 100 / step.bound_pct
@@ -171,7 +173,8 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
     if step.id == "ncu_rule":
         return say("ncu estimates a gain")
     if step.saving is None:
-        return say("no bound" if step.size_pct is None else "estimated")
+        unknown = "not known" if step.of is TimeOf.PROGRAM else "no bound"
+        return say(unknown if step.size_pct is None else "estimated")
     words = "≤ {saving}" if short else "saves at most {saving}"
     if step.estimate_pct is not None:
         words = "~{saving}" if short else "saves some {saving}"
@@ -383,9 +386,11 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
 
 
 def _kind(item: dict[str, Any]) -> str:
-    """Of a program's row: idle, copies or startup; empty for what kernels take."""
-    if item["cause"] in OF_KERNELS:
+    """Of a program's row: idle, copies, startup or kernels together; empty for what rows of kernels have."""
+    if item["cause"] in (Waste.KERNEL, Waste.RANKS):
         return ""
+    if item["cause"] in TOGETHER:
+        return "kernels together"
     if item["cause"] is Waste.LOADING and item["name"] is not None:
         return "startup"
     return "copies" if item["cause"] in (Waste.COPIES, Waste.PAGEABLE_COPIES) else "idle"

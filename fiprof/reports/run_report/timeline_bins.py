@@ -9,6 +9,7 @@ import numpy as np
 
 from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses
+from fiprof.analysis.trace import readable
 from fiprof.model.arrays import Ints, Kinds, numbers
 from fiprof.model.finding import worded
 from fiprof.model.manifest import RUN_WARNINGS
@@ -83,7 +84,7 @@ def _tracks(
         run, "kernels", ("device", "stream"), ("case", "kernel", "kernel_full", "grid"), _who(rows), windows
     )
     copies = _gathered(run, "copies", ("device",), ("kind",), name, windows)
-    ranges = _gathered(run, "ranges", ("pid", "tid", "depth"), ("name",), name, windows)
+    ranges = _gathered(run, "ranges", ("pid", "tid", "depth"), ("name",), lambda text: readable(name(text)), windows)
     calls = _gathered(run, "api", ("pid", "tid"), ("name",), name, windows)
     for number, (_, start, end) in enumerate(windows):
         found: list[tuple[str, str, _Track]] = []

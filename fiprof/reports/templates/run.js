@@ -129,7 +129,7 @@ function drawRows() {
   get("rows").replaceChildren(el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
   const by = columns.findIndex(([key]) => key === state.sort[0]);
   if (by >= 0) sortBody(heads[by], by, state.sort[1]);
-  const shares = shown.reduce((sum, row) => sum + row.share, 0) / (several && !state.run ? data.runs.length : 1);
+  const shares = shown.reduce((sum, row) => sum + (row.kind === "kernels together" ? 0 : row.share), 0) / (several && !state.run ? data.runs.length : 1);
   const hidden = data.runs.reduce((sum, run) => sum + run.left_out, 0);
   get("rows-note").textContent = `${shown.length} of ${rows.length} rows, ${percent(shares, 1)} of the time.` + (hidden ? ` ${hidden} more of less time are left out: fiprof top and fiprof show have them.` : "");
   mark();
