@@ -30,7 +30,7 @@ def test_a_slow_step_is_named_with_its_cause_and_what_to_change_first() -> None:
     assert slow[18]["length_ms"] == pytest.approx(steps[18], rel=0.02) and 20 not in slow
     assert slow[18]["usual_ms"] == pytest.approx(median(steps[n] for n in range(11, 26) if n not in slow), rel=0.1)
     cause = slow[18]["cause"]
-    assert (cause["id"], cause["name"], cause["range"]) == ("function", "forward (paged_llama.py:106)", "layer 0")
+    assert (cause["id"], cause["name"], cause["range"]) == ("function", "forward (paged_llama.py:112)", "layer 0")
     first = story["summary"][1]
     assert (first["cause"], first["step"]) == ("launches", "fewer_launches") and 40 < first["bound_pct"] < 50
 

@@ -330,7 +330,7 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
         step.late = next(iter(moments.delays.get(place, ())), None)
         if counts[group] < FEW_STEPS and (doing := _doing(moments.does[place])):
             step.doing = finding("host", "the host: {doing}", doing=doing)
-        if not repeats:
+        if not repeats or counts[group] < FEW_STEPS:
             until = int(moments.edges[place + 1])
             work = host.during(moments.key, np.array([since]), np.array([until]))
             functions = ((ns, each.label) for each, ns in work.items() if each.label and ns >= 0.1 * (until - since))

@@ -200,7 +200,8 @@ def _folded(run: Sequence[Step]) -> Finding:
     gap = float(np.median([after.since - before.end for before, after in pairwise(run)] or [0])) / 1e6
     apart = finding("apart", "{ms:,.2f} ms between them", ms=gap) if gap and gap >= 0.1 * values["each_ms"] else None
     late = late_rank([step.late for step in run], 1e6 * values["each_ms"])
-    return _joined("steps", head, apart, late, run[0].doing, *_levels(run), *_events(run), **values)
+    inside = run[0].inside if len(run) == 1 else None
+    return _joined("steps", head, apart, late, run[0].doing, inside, *_levels(run), *_events(run), **values)
 
 
 def _events(run: Sequence[Step]) -> Iterator[Finding]:
