@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import uuid
@@ -155,9 +156,11 @@ def fake_programs(folder: Path, recorded: Path) -> dict[str, str]:
     """The fakes in a folder, and the environment in which fiprof finds them."""
     programs = folder / "programs"
     programs.mkdir()
-    for name in ("nsys", "ncu", "workload"):
+    # Without what the interpreter does of its packages' .pth files at each start, which takes half of it.
+    packages = f'export PYTHONPATH="$PYTHONPATH:{sysconfig.get_path("purelib")}"\n'
+    for name, first in {"nsys": "", "ncu": "", "workload": packages}.items():
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fakes.{name} "$@"\n')
+        program.write_text(f'#!/bin/sh\n{first}exec "{sys.executable}" -Sm tests.fakes.{name} "$@"\n')
         program.chmod(0o755)
     return {
         "FIPROF_NSYS": str(programs / "nsys"),

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -158,22 +159,43 @@ def copied(name: str, into: Path) -> Path:
 
 
 def without_samples(recorded: Path, into: Path) -> Path:
-    """A copy for stand-ins to replay: without samples of the GPU's metrics, and of ncu's report the first bytes."""
+    """A copy for stand-ins to replay: without samples of the GPU's metrics; of ncu's report the first bytes, of its
+    listings the first instructions."""
     shutil.copytree(recorded, into)
-    trace, report = into / "nsys/trace.sqlite.xz", into / "ncu/profile.ncu-rep.xz"
+    trace, report, listings = (
+        into / f"{name}.xz" for name in ("nsys/trace.sqlite", "ncu/profile.ncu-rep", "ncu/source.csv")
+    )
     trace.with_suffix("").write_bytes(lzma.decompress(trace.read_bytes()))
     with contextlib.closing(sqlite3.connect(trace.with_suffix(""), isolation_level=None)) as connection:
         connection.execute("DELETE FROM GPU_METRICS")
         connection.execute("VACUUM")
     report.with_suffix("").write_bytes(lzma.decompress(report.read_bytes())[:4096])
-    trace.unlink()
-    report.unlink()
+    each = lzma.decompress(listings.read_bytes()).split(b'"Kernel Name"')
+    first = (b"\n".join(listing.split(b"\n")[:99]) + b"\n" for listing in each[1:])
+    listings.with_suffix("").write_bytes(b"".join(b'"Kernel Name"' + listing for listing in first))
+    for path in (trace, report, listings):
+        path.unlink()
+    record_files(into)
     return into
+
+
+def record_files(run: Path) -> None:
+    """Have run.json say that the run made its files as they are now."""
+    manifest = json.loads((run / "run.json").read_text())
+    for entry in (entry for action in manifest["actions"] for entry in action["files"]):
+        if (path := run / entry["path"]).exists():
+            entry |= {"bytes": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()}
+    (run / "run.json").write_text(json.dumps(manifest))
 
 
 def replayable(name: str) -> Path:
     """One of RUNS like that, for reading only."""
     return once(f"{OTHERS}/replayable/{RUNS[name].name}", lambda folder: without_samples(RUNS[name], folder))
+
+
+def replayed(name: str) -> Run:
+    """It with all its tables."""
+    return _parsed(replayable(name), f"{OTHERS}/replayed")
 
 
 def answer(*words: object) -> dict[str, Any]:

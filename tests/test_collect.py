@@ -20,7 +20,7 @@ import pytest
 from fiprof.model.tables import TABLES
 from tests.conftest import Completed, Env, Fiprof, begun, catches, fake_programs, python_path, ran, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import parsed
+from tests.recorded_runs import replayed
 from tests.test_workloads import USERS_OWN
 
 COLLECTED = TABLES.keys() - {"torch_memory"}
@@ -264,7 +264,7 @@ def test_ctrl_c_while_starting_says_nothing(tmp_path: Path) -> None:
         assert process.returncode in (130, 2) and "Traceback" not in errors and "KeyboardInterrupt" not in errors
 
 
-TINY = pytest.mark.parametrize("small_disk", ["2m"], indirect=True)
+TINY = pytest.mark.parametrize("small_disk", ["1m"], indirect=True)
 
 
 @TINY
@@ -308,18 +308,18 @@ def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, small_disk: P
     assert "disk is full" in why and remedy.startswith("  ")
 
 
-def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
-    fiprof("collect", "--replay", str(recorded), status=0)
+def test_a_replay_gives_the_same_tables(fiprof: Fiprof, light: Path, tmp_path: Path) -> None:
+    fiprof("collect", "--replay", str(light), status=0)
     path, manifest = only_run(tmp_path)
-    assert (manifest["replayed_from"], manifest["status"]) == (recorded.name, "complete")
+    assert (manifest["replayed_from"], manifest["status"]) == (light.name, "complete")
     for table in COLLECTED:
         name = f"tables/{table}.parquet"
-        assert pq.read_table(path / name).equals(pq.read_table(parsed("all").path / name)), table
+        assert pq.read_table(path / name).equals(pq.read_table(replayed("all").path / name)), table
 
 
-def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+def test_a_damaged_run(fiprof: Fiprof, light: Path, tmp_path: Path) -> None:
     """What is damaged is named; the other tool's tables are made, also without run.json."""
-    shutil.copytree(recorded, tmp_path / "artifacts/run", ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(light, tmp_path / "artifacts/run", ignore=shutil.ignore_patterns("tables"))
     page = tmp_path / "artifacts/run/ncu/raw.csv.xz"
     page.write_bytes(page.read_bytes()[:3000])
     done = fiprof("stalls", "run")

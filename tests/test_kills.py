@@ -33,7 +33,7 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, Env, begun, catches, fake_programs, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, replayable
+from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, replayable, replayed
 from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -42,7 +42,7 @@ SIGNALS = (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal
 SESSION = zlib.crc32(os.environ["FIPROF_TEST_SESSION"].encode())
 ORPHANS_S = 5
 MARK = "FIPROF_TEST_MARK"
-RECORDED = RUNS["decode"]
+RECORDED = RUNS["decode"].name
 FALSE_REASONS = ("its tables are not there", "is damaged", "cannot be read", "Traceback", "Exception ignored")
 
 
@@ -63,7 +63,7 @@ def nothing(_: Path) -> None: ...
 
 def packed(folder: Path) -> None:
     """A run with packed raw files and no tables."""
-    shutil.copytree(RECORDED, folder / "run", ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(replayable("decode"), folder / "run", ignore=shutil.ignore_patterns("tables"))
 
 
 def made(folder: Path) -> None:
@@ -73,7 +73,7 @@ def made(folder: Path) -> None:
 
 def archived(folder: Path) -> None:
     """A run with its tables in an archive that has a catalogue."""
-    shutil.copytree(parsed("decode").path, folder / "archive" / RECORDED.name)
+    shutil.copytree(replayed("decode").path, folder / "archive" / RECORDED)
     CliRunner().invoke(cli, ("index", "--artifacts", str(folder / "archive")), catch_exceptions=False)
 
 
@@ -122,19 +122,19 @@ SCENARIOS = {
     "collect under nsys": Scenario(TRACED, ("runs",), nothing, real_nsys=True, longest_s=5),
     "compare": Scenario(COMPARE, ("runs",), nothing),
     "compare files": Scenario(FILES, FILES, foreign),
-    "replay": Scenario(("collect", "--replay", str(RECORDED)), ("runs",), nothing),
+    "replay": Scenario(("collect", "--replay", "run"), ("runs",), packed, longest_s=1.5),
     "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
-    "parse": Scenario(("parse", "run"), ("show", "run"), packed),
+    "parse": Scenario(("parse", "run"), ("show", "run"), packed, longest_s=1.5),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
     "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
     "pack": Scenario(("pack", "run"), ("show", "run"), plain),
     "prune": Scenario(("prune", "--older-than", "0h", *ARCHIVE), ("verify", *ARCHIVE), archived, longest_s=1),
     "profile": Scenario(("profile", "--", "sleep", "0.2"), ("runs",), nothing, longest_s=5),
     "gate": Scenario(GATE, ("runs",), nothing),
-    "baseline": Scenario(("baseline", "set", "main", RECORDED.name, *ARCHIVE), ("verify", *ARCHIVE), archived),
+    "baseline": Scenario(("baseline", "set", "main", RECORDED, *ARCHIVE), ("verify", *ARCHIVE), archived),
     "publish": Scenario(("publish", "site", *ARCHIVE), ("publish", "site", *ARCHIVE), many),
     "index": Scenario(("index", "--rebuild", *ARCHIVE), ("runs", *ARCHIVE), archived, longest_s=1.5),
-    "tag": Scenario(("tag", "run", "x"), ("verify", "run"), made, longest_s=1),
+    "tag": Scenario(("tag", f"archive/{RECORDED}", "x"), ("verify", *ARCHIVE), archived, longest_s=1),
     "export sqlite": Scenario(("export", "run", "--to", "sqlite", "--out", "x"), ("verify", "run"), made),
     "trend": Scenario(TREND, ("runs", *ARCHIVE), archived),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),

@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import gzip
-import hashlib
 import io
 import json
 import lzma
@@ -14,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -25,7 +25,7 @@ from tests import nsys_exports
 from tests.conftest import REPOSITORY, Env, Fiprof, begun, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import FIVE_KERNELS, PYTHON_THREADS, altered, query
-from tests.recorded_runs import RUNS, on_h100, without_samples
+from tests.recorded_runs import RUNS, on_h100, record_files, without_samples
 from tests.test_workloads import USERS_OWN
 
 HUSH = {
@@ -296,9 +296,12 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
     source = on_h100("single-purpose").path
     run = Path(shutil.copytree(source, tmp_path / "artifacts" / source.name))
     shutil.copytree(source, tmp_path / "artifacts/other")
-    for name, columns in {"ranges": ["name"], "launches": ["kernel_full"], "kernels": ["kernel_full", "case"]}.items():
-        table = pq.read_table(path := run / f"tables/{name}.parquet")
-        for column in columns:
+    columns = {"ranges": ["name"], "launches": ["kernel_full"], "kernels": ["kernel_full", "case"]}
+    for path in run.glob("tables/*.parquet"):
+        table = pq.read_table(path)
+        if "launch" in table.column_names:  # two of them are enough
+            table = table.filter(pc.less(table["launch"], 2))
+        for column in columns.get(path.stem, []):
             table = table.set_column(table.column_names.index(column), column, with_secrets(table[column]))
         pq.write_table(table, path)
     assert b"SEKRET" in every_byte(run)
@@ -396,11 +399,7 @@ def test_a_replayed_run_holds_no_secret(fiprof: Fiprof, tmp_path: Path) -> None:
             trace.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", [text.decode() for text in change])
     for path in (*before.rglob("*.json*"), *before.rglob("*.log")):
         path.write_bytes(path.read_bytes().replace(*change))
-    manifest = json.loads((before / "run.json").read_text())
-    for entry in (entry for action in manifest["actions"] for entry in action["files"]):
-        if (path := before / entry["path"]).exists():
-            entry["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (before / "run.json").write_text(json.dumps(manifest))
+    record_files(before)
     assert every_byte(before).count(b"SEKRET") > 100
     fiprof("collect", "--replay", "before", status=0)
     (run,) = (tmp_path / "artifacts").glob("*-decode")
@@ -416,8 +415,8 @@ def test_a_replayed_run_holds_no_secret(fiprof: Fiprof, tmp_path: Path) -> None:
 
 
 PERSONAL = (
-    *(b"/%b/" % kind for kind in (b"home", b"Users", b"work")), b"/root", b"HOME=", b"PATH=/", b"PWD=", b"USER=", b"LOGNAME=", b"HOSTNAME=", b"SHELL=",
-    b"FIPROF_SUPERVISED", b"FLASHINFER_WORKSPACE_BASE=/", b"SSH_", b"TOKEN=",
+    *(f"/{kind}/" for kind in ("home", "Users", "work")), "/root", "HOME=", "PATH=/", "PWD=", "USER=", "LOGNAME=", "HOSTNAME=", "SHELL=",
+    "FIPROF_SUPERVISED", "FLASHINFER_WORKSPACE_BASE=/", "SSH_", "TOKEN=",
 )  # fmt: skip
 
 
@@ -429,7 +428,8 @@ def test_recorded_files_hold_nothing_of_a_machine() -> None:
     for name in names:
         data = (REPOSITORY / name).read_bytes()
         data = lzma.decompress(data) if name.endswith(".xz") else data
-        found += [(name, text) for text in PERSONAL if text in data]
+        if pc.match_substring_regex(pa.scalar(data, pa.large_binary()), "|".join(PERSONAL)).as_py():
+            found += [(name, text) for text in PERSONAL if text.encode() in data]
         if data.startswith(b"SQLite format 3\0"):
             with contextlib.closing(sqlite3.connect(":memory:")) as export:
                 export.deserialize(data)
