@@ -176,7 +176,8 @@ class _Gpu:
         """Outside (0) and inside (1) the steady part."""
         self.parts = activity, deepcopy(activity)
         self.first_ns = min([first_ns, *copies[0][:1].tolist()])
-        self.reached = self.kernels_reached = self.since = self.first_ns
+        self.reached = self.kernels_reached = self.first_ns
+        self.last_gap = np.array([[LONG_AGO, self.first_ns]])  # begin and end
         until = np.maximum.accumulate(np.append(self.first_ns, copies[1]))[:-1]
         begins = np.maximum(copies[0], until)
         alone = copies[1] > begins
@@ -244,12 +245,12 @@ class _Gpu:
         opens = np.flatnonzero(starts > until[:-1])
         further = (np.append(self.last_call, calls[:-1]) == calls)[opens]
         self.last_call, self.reached = int(calls[-1]), int(until[-1])
-        calls, since = calls[opens], np.append(self.since, starts[opens])
-        self.since = int(since[-1])
+        calls, gaps = calls[opens], np.append(self.last_gap, np.column_stack([until[opens], starts[opens]]), axis=0)
+        self.last_gap = gaps[-1:]
         for part, rows, begins, stops in self._split(until[opens], starts[opens]):
             part.gaps += len(begins)
             part.idle_ns += int((stops - begins).sum())
-            self.host.explain(begins, stops, since[:-1][rows], calls[rows], further[rows], part)
+            self.host.explain(begins, stops, gaps[:-1][rows], calls[rows], further[rows], part)
 
     def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
         labels = self.tiles.at(starts)
@@ -291,16 +292,16 @@ class _Host:
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         self.ranges = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
 
-    def explain(self, begins: Ints, stops: Ints, since: Ints, rows: Ints, further: Ints, part: Activity) -> None:
-        """Add up why nothing ran between these moments. since: when the work before each began. rows: of the calls that
-        launched the work that then began. further: whether the same call had launched the work before too."""
+    def explain(self, begins: Ints, stops: Ints, before: Ints, rows: Ints, further: Ints, part: Activity) -> None:
+        """Add up why nothing ran between these moments. before: begin and end of the gap before each. rows: of the
+        calls that launched the work that then began. further: whether the same call launched the work before too."""
         known = rows != NOTHING
         if not known.all():
             part.causes[Why(Cause.UNKNOWN)] += int((stops - begins)[~known].sum())
-            begins, stops, since, rows, further = (each[known] for each in (begins, stops, since, rows, further))
+            begins, stops, before, rows, further = (each[known] for each in (begins, stops, before, rows, further))
         for thread, here in split(self.calls.thread[rows]):
             of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
-            gaps = begins[here], stops[here], *of_calls, since[here]
+            gaps = begins[here], stops[here], *of_calls, before[here]
             # Where the call had long returned the thread does not matter.
             gone = further[here] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
@@ -313,10 +314,10 @@ class _Host:
                 self._of_thread(thread, *gaps, part)
 
     def _of_thread(
-        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, since: Ints, part: Activity
+        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, part: Activity
     ) -> None:
-        """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls. since: when
-        the work before each gap began."""
+        """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls. before: of
+        the gap before each."""
         host, width = len(self.calls.names), len(self.phases) + 1
         meanwhile = int(begins[0]), int(stops[-1])
         in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]
@@ -324,7 +325,8 @@ class _Host:
         at_begin = in_calls.at(begins)
         # A copy that found the GPU idle waited for nothing but itself.
         call_from = np.append(in_calls.starts, LONG_AGO)[np.searchsorted(in_calls.starts, begins, side="right") - 1]
-        blocks = self.frees[at_begin] | self.copies[at_begin] & (call_from >= since)
+        found_idle = (before[:, 0] <= call_from) & (call_from < before[:, 1])
+        blocks = self.frees[at_begin] | self.copies[at_begin] & ~found_idle
         waiting = self.drains[at_begin] | blocks & (from_ > begins)
         drained = np.where(waiting, at_begin + 1, 0).astype(np.int64)
         # In the launching call and in those before it: each call by itself.
