@@ -133,6 +133,14 @@ def study_runs() -> list[Run]:
     return [_parsed(manifest.parent) for manifest in sorted(STUDY.glob("*/run.json"))]
 
 
+def study_at(into: Path) -> Path:
+    """A copy of the recorded study with its runs' tables, to be changed."""
+    shutil.copytree(STUDY, into, ignore=shutil.ignore_patterns("2*"))
+    for run in study_runs():
+        shutil.copytree(run.path, into / run.path.name)
+    return into
+
+
 def _parsed(recorded: Path, archive: str = "") -> Run:
     def make(folder: Path) -> None:
         shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))

@@ -27,7 +27,7 @@ from fiprof.orchestrator.study import read_study
 from tests.conftest import Env, forks, run_fiprof
 from tests.fakes import jit as fake_jit
 from tests.golden import READERS
-from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, served
+from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, served, study_at
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
 """Values of other types."""
@@ -135,7 +135,7 @@ def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
 
 @pytest.mark.fault("markup and controls in every text of a study's results", "escaped in its documents")
 def test_documents_escape_what_results_say(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(STUDY, tmp_path / "study"))
+    folder = study_at(tmp_path / "study")
     hostile = "<script>alert(1)</script>\x1b[31m\x07"
 
     def planted(value: Any) -> Any:

@@ -16,7 +16,7 @@ from junitparser import JUnitXml
 
 from fiprof.cli.commands.gate import command
 from tests.conftest import REPOSITORY, Completed, fake_programs
-from tests.recorded_runs import RUNS
+from tests.recorded_runs import replayable
 from tests.test_strangers import git
 
 WORKFLOW = REPOSITORY / "docs/examples/gate.yml"
@@ -61,7 +61,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.checkout = folder, folder / "checkout"
-        programs = fake_programs(folder, RUNS["all"])
+        programs = fake_programs(folder, replayable("all"))
         for name, text in STUBS.items():
             (folder / "programs" / name).write_text(f"#!/bin/sh\n{text}")
             (folder / "programs" / name).chmod(0o755)

@@ -211,22 +211,17 @@ def fits(text: str, width: int) -> None:
     assert [line for line in lines if CUT.search(line)] == []
 
 
-@pytest.mark.parametrize(("name", "width"), [*((name, 80) for name in RUNS), ("troubles", 160)])
+ALL = [each for each in (*RUNS, *PROGRAMS) if each != "server again"]
+
+
+@pytest.mark.parametrize(("name", "width"), [*((name, 80) for name in ALL), ("troubles", 160)])
 def test_every_reading_command_of_every_recorded_run(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    for command, *options in AT_A_TERMINAL:
-        status, printed = invoke(command, str(parsed(name).path), *options)
+    run, commands = (parsed(name), AT_A_TERMINAL) if name in RUNS else (profiled(name), OF_PROGRAMS)
+    for command, *options in commands:
+        status, printed = invoke(command, str(run.path), *options)
         assert status == 0 or not printed, command
         fits(printed, width)
-
-
-@pytest.mark.parametrize("name", [each for each in PROGRAMS if each != "server again"])
-def test_every_reading_command_of_every_recorded_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for command, *options in OF_PROGRAMS:
-        status, printed = invoke(command, str(profiled(name).path), *options)
-        assert status == 0 or not printed, command
-        fits(printed, 80)
 
 
 def test_every_other_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,6 +242,8 @@ def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str
         ("naïve_κernel", "naïve_κernel"),
         ("void <unnamed>::with_index<int, f(int)::[lambda(long) (instance 1)]>(T1, T2)", "with_index"),
         ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<int, (int)2>(char *)", "CatArrayBatchedCopy"),
+        # What ncu left of unnamed namespaces.
+        ("void unnamed>::CatArrayBatchedCopy<unnamed>::OpaqueType<2>, unsigned int>(T1 *)", "CatArrayBatchedCopy"),
         ("at::copy(at::Iter &)::[lambda() (instance 3)]::operator ()() const", "operator()"),
         ("ns::foo(int)::{lambda(ns::T<int>, int)#1}", "{lambda(ns::T<int>, int)#1}"),
         ("std::vector<int, std::allocator<int> > *make(int)", "make"),
@@ -622,8 +624,3 @@ def test_short_name_stays_linear_in_long_names(pattern: str) -> None:
     text = pattern * 200_000
     assert short_name(text)
     assert short_name("void ns::k<" + text) == "k"
-
-
-def test_short_name_of_what_ncu_left_of_unnamed_namespaces() -> None:
-    text = "void unnamed>::CatArrayBatchedCopy<unnamed>::OpaqueType<2>, unsigned int>(T1 *)"
-    assert short_name(text) == "CatArrayBatchedCopy"

