@@ -15,17 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.recorded_runs import (
-    PROGRAMS,
-    RUNS,
-    invoke,
-    parsed,
-    profiled,
-    session_folder,
-    study_at,
-    study_runs,
-    two_ranks,
-)
+from tests.recorded_runs import PROGRAMS, RUNS, a_study, invoke, parsed, profiled, session_folder, study_runs, two_ranks
 
 GOLDEN = Path(__file__).parent / "data/golden.json.xz"
 
@@ -94,7 +84,7 @@ def keeping() -> Iterator[tuple[str, Callable[[], Answer]]]:
 def study_results() -> Answer:
     """The recorded study's results, made again from its runs in a copy."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = study_at(Path(folder) / "study")
+        copy = a_study(Path(folder) / "study")
         words = ("study", "flashinfer", "--quick", "--results-only", "--no-documents", "--out", str(copy))
         assert invoke(*words)[0] == 0
         results = sorted((copy / "results").glob("*.json"))

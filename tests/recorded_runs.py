@@ -133,7 +133,7 @@ def study_runs() -> list[Run]:
     return [_parsed(manifest.parent) for manifest in sorted(STUDY.glob("*/run.json"))]
 
 
-def study_at(into: Path) -> Path:
+def a_study(into: Path) -> Path:
     """A copy of the recorded study with its runs' tables, to be changed."""
     shutil.copytree(STUDY, into, ignore=shutil.ignore_patterns("2*"))
     for run in study_runs():

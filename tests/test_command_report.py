@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Fiprof, ran
-from tests.recorded_runs import copied, invoke, parsed, refusal
+from tests.recorded_runs import invoke, parsed, refusal, replayed
 from tests.reports_fixture import make_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A copy of the recorded run in the archive of the test's folder."""
-    return copied("all", tmp_path / "artifacts")
+    recorded = replayed("all").path
+    return Path(shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name))
 
 
 def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:

@@ -27,7 +27,7 @@ from fiprof.orchestrator.study import read_study
 from tests.conftest import Env, forks, run_fiprof
 from tests.fakes import jit as fake_jit
 from tests.golden import READERS
-from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, served, study_at
+from tests.recorded_runs import RUNS, STUDY, a_study, copied, on_h100, profiled, replayed, served
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
 """Values of other types."""
@@ -135,7 +135,7 @@ def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
 
 @pytest.mark.fault("markup and controls in every text of a study's results", "escaped in its documents")
 def test_documents_escape_what_results_say(tmp_path: Path) -> None:
-    folder = study_at(tmp_path / "study")
+    folder = a_study(tmp_path / "study")
     hostile = "<script>alert(1)</script>\x1b[31m\x07"
 
     def planted(value: Any) -> Any:
@@ -211,7 +211,7 @@ def test_one_bad_run_hides_no_other(damage: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.fault("a raw file changed after the run, or put in from another one", "`parse` reads and names it")
 def test_parse_names_a_raw_file_that_its_run_did_not_make(tmp_path: Path) -> None:
-    folder = copied("all", tmp_path)
+    folder = Path(shutil.copytree(replayed("all").path, tmp_path / "run"))
     assert "is not the file" not in ends_well("parse", str(folder))
     with lzma.open(RUNS["decode"] / "ncu/raw.csv.xz") as other:
         (folder / "ncu/raw.csv").write_bytes(other.read())
