@@ -28,6 +28,7 @@ from click.testing import CliRunner
 
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
+from fiprof.model import packing
 from fiprof.model.keeping import HARMLESS
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
@@ -62,7 +63,7 @@ def nothing(_: Path) -> None: ...
 
 
 def packed(folder: Path) -> None:
-    """A run with packed raw files and no tables."""
+    """A run without tables."""
     shutil.copytree(replayable("decode"), folder / "run", ignore=shutil.ignore_patterns("tables"))
 
 
@@ -85,18 +86,9 @@ def many(folder: Path) -> None:
 
 
 def plain(folder: Path) -> None:
-    """A run whose raw files are not packed; without the trace, which xz takes half a minute for."""
-    packed(folder)
-    manifest = json.loads((folder / "run/run.json").read_text())
-    shutil.rmtree(folder / "run/nsys")
-    for path in (folder / "run").rglob("*.xz"):
-        path.with_suffix("").write_bytes(lzma.decompress(path.read_bytes()))
-        path.unlink()
-    manifest["settings"]["tools"] = ["ncu"]
-    manifest["actions"] = [action for action in manifest["actions"] if not action["step"].startswith("nsys")]
-    for action in manifest["actions"]:
-        action["files"] = [each for each in action["files"] if (folder / "run" / each["path"]).exists()]
-    (folder / "run/run.json").write_text(json.dumps(manifest))
+    """A run with its tables, whose raw files are not packed."""
+    made(folder)
+    packing.unpack(folder / "run")
 
 
 def foreign(folder: Path) -> None:
@@ -127,7 +119,7 @@ SCENARIOS = {
     "parse": Scenario(("parse", "run"), ("show", "run"), packed, longest_s=1.5),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
     "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
-    "pack": Scenario(("pack", "run"), ("show", "run"), plain),
+    "pack": Scenario(("pack", "run"), ("show", "run"), plain, longest_s=1.5),
     "prune": Scenario(("prune", "--older-than", "0h", *ARCHIVE), ("verify", *ARCHIVE), archived, longest_s=1),
     "profile": Scenario(("profile", "--", "sleep", "0.2"), ("runs",), nothing, longest_s=5),
     "gate": Scenario(GATE, ("runs",), nothing),
