@@ -72,6 +72,7 @@ USERS = {
     "tidy": ("host", "step (exam.py:131)", "less_host_work"),
     "checkpoint": ("host", "save (exam.py:176), in ", "less_host_work"),
     "clusters": ("streams", "3 streams", "overlap_streams"),
+    "rerank": ("kernel", "vectorized_elementwise_kernel (bfloat16_copy)", "keep_type"),
     "sampling": ("kernel", "DeviceSegmentedRadixSortKernel", "sort_less"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""
@@ -205,9 +206,13 @@ def test_a_program_of_xla_s() -> None:
     (told,) = answer("story", run, "--table", "told")["rows"]
     assert [each["what"] for each in told["said"]["phases"]] == ["GpuMetrics", "XlaModule jit_step"]
     rows = answer("verdict", run)["program"]["rows"]
-    assert [(row["cause"], row["step"]["id"]) for row in rows[:2]] == [
-        ("launches", "larger_graph"),
-        ("call", "same_arguments"),
-    ]
-    assert rows[1]["range"] == "XlaModule jit_step > Thunk command_buffer_*"
+    assert (rows[0]["cause"], rows[0]["step"]["id"]) == ("launches", "larger_graph")
+    (updates,) = (row for row in rows if row["step"] and row["step"]["id"] == "same_arguments")
+    assert (updates["cause"], updates["range"]) == ("call", "XlaModule jit_step > Thunk command_buffer_*")
     assert all(row["share"] < 0.01 for row in rows if row["cause"] == "synchronization")
+
+
+def test_host_work_of_a_thread_without_python_has_the_line_that_waits_for_it() -> None:
+    """cuDNN's search in autograd's thread: it had no name."""
+    told = answer("top", imported(DATA / "users/detector.sqlite.xz", name="detector").path)["program"]["answer"]
+    assert (told["cause"], told["name"][:41]) == ("host", "step (exam.py:361), in _engine_run_backwa")

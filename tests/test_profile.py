@@ -266,6 +266,11 @@ def test_a_program_that_prints_much(fiprof: Fiprof, fakes: Env, tmp_path: Path) 
             marks=pytest.mark.fault("the program under `profile` ends without using the GPU", "one line, exit status 1"),
         ),
         pytest.param(
+            "echo '[QuadDCommon::tag_message*] = Cannot find string for an exterior index'", 1,
+            "nsys could not read its own events, and kept no kernel: Cannot find string for an exterior index",
+            marks=pytest.mark.fault("nsys's importer fails on its own events (XLA's ranges)", "one line that says so"),
+        ),
+        pytest.param(
             "echo 'stty: Inappropriate ioctl for device' >&2; exit 1", 1, "it may need a terminal or input",
             marks=pytest.mark.fault("the program under `profile` needs a terminal", "one line that says so"),
         ),

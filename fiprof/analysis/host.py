@@ -55,9 +55,13 @@ class HostTimes(NamedTuple):
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each function, without those that no sample
-        tells of; its line is the one that took most of them, its call that line's. thread: as in ``thread_keys``."""
+        tells of; its line is the one that took most of them, its call that line's. thread: as in ``thread_keys``; of
+        one that runs no Python, as autograd's, what its process's main thread did meanwhile."""
         if thread not in self.threads:
-            return {}
+            beside = [each for each in self.threads if each >> 32 == thread >> 32]
+            if not beside:
+                return {}
+            thread = min(beside)
         _, starts, stops, labels = self.threads[thread].overlaps(begins, ends)
         sums = np.bincount(labels, stops - starts, minlength=1)
         done = [(self.work[label], int(sums[label])) for label in np.flatnonzero(sums).tolist()]

@@ -42,6 +42,7 @@ COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
+AWAITS_GPU = re.compile(r"\b(_value|block_until_ready) \(jax/")  # likewise, for the GPU's results
 COMPILES = re.compile(
     r"\b(run_ninja|nvrtc\w*|build_and_load|_?(do_)?compile\w*) \(|/compiler/"
     r"|torch/_(dynamo/(?!eval_frame|utils|external_utils)|inductor/(graph|scheduler|codegen|codecache|lowering))"
@@ -59,6 +60,7 @@ MATTERS, GUESS = 0.1, 1 / 3
 """Share of the time from which on a kernel that was not under ncu is to be, and what of its time that may save."""
 NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
+CONVERTS = re.compile(r"^(b?float\d+|half|float8\w*)_copy")  # PyTorch's copies into another element type
 SORTS = re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE)  # of CUB, Thrust and PyTorch
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
 LIBRARIES = (
@@ -338,7 +340,7 @@ class _Gpu:
                 self.row(cause, ns, name, range_, None, None)
             else:
                 counted = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS}.get(cause, name)
-                unknown = cause in (Waste.GPU, Waste.HOST, Waste.GIL, Waste.INPUT)
+                unknown = isinstance(counted, str) and counted not in self.counts
                 count = self.per_step(self.count(counted)) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
                 saves = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
@@ -392,7 +394,7 @@ class _Gpu:
             waste[cause, name_of[cause, work] or None][path] += ns
         # While the GPU worked too.
         first, last = (np.clip(each, *self.part.span) for each in (self.at.begins, self.at.ends))
-        for thread in dict.fromkeys(thread for thread, *_ in self.part.host):
+        for thread in {thread for thread, *_ in self.part.host} & host_times(self.run).threads.keys():
             nested = calls(self.run).nested.get(calls(self.run).threads[thread])
             if nested is not None:
                 _, begins, ends, labels = between(nested, only=True).overlaps(first, last)
@@ -413,6 +415,8 @@ class _Gpu:
                 cause, name = Waste.INPUT if AWAITING.search(work.called) else Waste.HOST, work.label
                 if work.waits_for_gil:
                     cause, name = Waste.GIL, work.holder
+                elif AWAITS_GPU.search(work.called):
+                    cause = Waste.SYNCHRONIZATION
                 if work.label:
                     yield cause, work.whole, name, phases(self.run).path(label), ns
 
@@ -725,10 +729,11 @@ class _Gpu:
 
 
 def _of_name(kernel: str, detail: str, share: float) -> Step | None:
-    """The step of a kernel that its name tells: one that sorts, or a matrix product of CUTLASS's on tensor cores whose
-    rows can be read by one or two elements at a time alone. share: its part of the time."""
-    if SORTS.search(kernel) and share >= NOTICED:
-        return of_program("sort_less", None, Finding("sorts", {}, ""), {})
+    """The step of a kernel that its name tells: one that sorts, or converts, or a matrix product of CUTLASS's on tensor
+    cores whose rows can be read by one or two elements at a time alone. share: its part of the time."""
+    for kind, found in (("sort_less", SORTS.search(kernel)), ("keep_type", CONVERTS.search(detail))):
+        if found and share >= NOTICED:
+            return of_program(kind, None, Finding("named", {}, ""), {})
     if (found := NARROW.match(detail)) is None:
         return None
     words = "its name says that rows allow {elements:element|elements} a load"

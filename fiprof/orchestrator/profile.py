@@ -103,6 +103,8 @@ class Profiling(RunSession):
         """nsys over the program, and its tables. Returns how long the program took, in seconds."""
         with self.run(self.commands.trace()) as (finished, log):
             nsys.check_report(self.path / NSYS_REPORT, log)
+        if lost := nsys.lost_events(log):
+            self.warn(f"nsys could not read some of its own events ({lost}): the trace may lack more than these")
         # As a shell says it, which is how nsys does.
         self.exit_status = finished.exit_status or 0
         ended = {"exit_status": finished.exit_status, "seconds": round(finished.duration_s, 3)}
@@ -232,12 +234,17 @@ def _foretell(choice: Choice, program_s: float, request: ProfileRequest, budget_
 
 def no_kernels(folder: Path, exit_status: int) -> FiprofError:
     """Why a trace has no kernel. exit_status: of the program."""
+    log = read_log(folder / "logs/nsys.log")
+    if not exit_status and (lost := nsys.lost_events(log)):
+        return FiprofError(
+            f"nsys could not read its own events, and kept no kernel: {lost}",
+            "another version of nsys may read them: FIPROF_NSYS names it; all that it said stands in logs/nsys.log",
+        )
     if not exit_status:
         return FiprofError(
             "the program started nothing on the GPU while it was traced",
             "see --delay, --duration and --capture; a driver newer than nsys knows is another cause",
         )
-    log = read_log(folder / "logs/nsys.log")
     return FiprofError(
         f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
         "it may need a terminal or input: fiprof hands on a file or a pipe, never a terminal"
