@@ -168,7 +168,7 @@ def copied(name: str, into: Path) -> Path:
 
 def without_samples(recorded: Path, into: Path) -> Path:
     """A copy for stand-ins to replay: without samples of the GPU's metrics; of ncu's report the first bytes, of its
-    listings the first instructions."""
+    listings the instructions with samples."""
     shutil.copytree(recorded, into)
     trace, report, listings = (
         into / f"{name}.xz" for name in ("nsys/trace.sqlite", "ncu/profile.ncu-rep", "ncu/source.csv")
@@ -178,9 +178,9 @@ def without_samples(recorded: Path, into: Path) -> Path:
         connection.execute("DELETE FROM GPU_METRICS")
         connection.execute("VACUUM")
     report.with_suffix("").write_bytes(lzma.decompress(report.read_bytes())[:4096])
-    each = lzma.decompress(listings.read_bytes()).split(b'"Kernel Name"')
-    first = (b"\n".join(listing.split(b"\n")[:99]) + b"\n" for listing in each[1:])
-    listings.with_suffix("").write_bytes(b"".join(b'"Kernel Name"' + listing for listing in first))
+    lines = lzma.decompress(listings.read_bytes()).split(b"\n")
+    sampled = [line for line in lines if not line.startswith(b'"0x') or line.split(b'","')[4] != b"0"]
+    listings.with_suffix("").write_bytes(b"\n".join(sampled))
     for path in (trace, report, listings):
         path.unlink()
     record_files(into)

@@ -12,7 +12,7 @@ import pytest
 from fiprof.cli.main import cli
 from tests.conftest import Fiprof, python_path, ran
 from tests.nsys_exports import FIVE_KERNELS
-from tests.recorded_runs import RUNS, copied, invoke, parsed, profiled
+from tests.recorded_runs import RUNS, copied, invoke, parsed, profiled, replayed
 from tests.reports_fixture import RAW
 from tests.test_workloads import USERS_OWN
 
@@ -34,9 +34,11 @@ def test_every_command_ends_its_help_with_an_example(name: str) -> None:
 def test_the_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "story":  # is told of programs
         shutil.copytree(profiled("llama").path, tmp_path / "artifacts" / profiled("llama").path.name)
+    elif name in ("pack", "parse"):
+        copied("prefill-decode-rope", tmp_path / "artifacts")
     elif name != "import":
-        run = {"parse": "prefill-decode-rope", "pack": "prefill-decode-rope", "compare": "decode"}.get(name, "all")
-        copied(run, tmp_path / "artifacts")
+        run = replayed("decode" if name == "compare" else "all").path
+        shutil.copytree(run, tmp_path / "artifacts" / run.name)
     (tmp_path / "my_kernels.py").write_text(USERS_OWN)
     shutil.copy(FIVE_KERNELS, tmp_path / "trace.sqlite")
     shutil.copy(RAW, tmp_path / "raw.csv")
