@@ -24,12 +24,14 @@ def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:
         assert [found["answer"][key] for key in ("cause", "name", "share", "bound_pct")] == [
             rows[0][key] for key in ("cause", "name", "share", "bound_pct")
         ], name
+        # Of a kernel of which only ncu can tell, a third of its time.
+        guessed = [100 * row["share"] / 3 if row["step"] and row["bound_pct"] is None else 999 for row in rows]
         sizes = [min(row["bound_pct"] or 999, row["estimate_pct"] or 999) for row in rows]
-        stepped = [size for size in sizes if 2 <= size <= 100]
+        stepped = [size for size in map(min, sizes, guessed) if 2 <= size <= 100]
         assert stepped == sorted(stepped, reverse=True), name
         assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows), name
         kernels = [row for row in rows if row["cause"] == "kernel" and row["step"]]
-        assert all(row["bound_pct"] <= 100.01 * row["share"] for row in kernels), name
+        assert all((row["bound_pct"] or 0.0) <= 100.01 * row["share"] for row in kernels), name
 
 
 def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
