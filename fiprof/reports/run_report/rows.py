@@ -23,6 +23,7 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import kernel_detail, kernel_identity, short_kernel, shorten
 
+OF_NAMES = {"ask_for_another", "keep_type", "pad_rows", "profile_kernel", "sort_less"}  # steps that no launch has
 TOGETHER = {Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS}  # the time of several kernels' rows
 """What kernels take, which have rows of their own."""
 MOST_ROWS = 300  # of a run: those with most time
@@ -323,9 +324,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
     launched = ((group.shown.kernel, group.shown.kernel_full, group) for group in measured.longest)
     groups = by_key((kernel_identity(kernel, full), group) for kernel, full, group in launched)
     named, executions = Counter(name for name, _ in alike), _executions(measured)
-    advice = {
-        row["name"]: _of_all(found, row, window_ns)[1] for row in found.program.rows if row["cause"] is Waste.KERNEL
-    }
+    advice = {row["name"]: _of_all(found, row, window_ns) for row in found.program.rows if row["cause"] is Waste.KERNEL}
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
         shares = [busy_ns.get(each["device"], 0) / (kernel_ns[each["device"]] or 1) for each in items]
@@ -344,12 +343,17 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             ),
             *executions[name][:MOST_SHAPES],
         )
+        # Kernels of one name and detail have a step together, of which this one has its part.
+        ns, step = advice.get(f"{name} ({longest['detail']})" if longest["detail"] else name, (wall_ns, None))
+        if step:
+            sizes = (each and each * min(wall_ns / (ns or 1), 1.0) for each in (step.bound_pct, step.estimate_pct))
+            step = step._replace(**dict(zip(("bound_pct", "estimate_pct"), sizes, strict=True)))
+            about += (worded(words.step(step)),) if step.id in OF_NAMES else ()
         yield Row(
             measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
             short_kernel(longest["detail"]), wall_ns / window_ns, count, time or longest["median_us"], kernel=name,
             group=of_kernel[0] if of_kernel else None, others=tuple(of_kernel[1:]), full=full, about=about,
-            advice=advice.get(f"{name} ({longest['detail']})" if longest["detail"] else name)
-            or _of_kernel(measured, of_kernel[:1], wall_ns / window_ns),
+            advice=step or _of_kernel(measured, of_kernel[:1], wall_ns / window_ns),
         )  # fmt: skip
     # What ran outside the steady part was profiled all the same.
     for first, *others in groups.values():
