@@ -201,7 +201,14 @@ def begun(*words: str, cwd: Path, env: Env, **streams: Any) -> subprocess.Popen[
 def until(there: Callable[[], object], process: subprocess.Popen[str] | None = None, seconds: float = 120) -> None:
     """Wait until something is there. A process that has ended will not bring it about."""
     deadline = time.monotonic() + seconds
-    while not there():
+
+    def is_there() -> object:
+        # A folder may go while it is looked through.
+        with contextlib.suppress(FileNotFoundError):
+            return there()
+        return False
+
+    while not is_there():
         if time.monotonic() > deadline or (process and process.poll() is not None):
             said = process.communicate()[1] if process and process.poll() is not None else ""
             pytest.fail(f"it did not come to that: {said}")
