@@ -521,20 +521,20 @@ class _Gpu:
         small = self.small
         single = (row for row in kernels if row not in layouts and (row not in small or len(small) == 1))
         names = by_key(((row["kernel"], row["detail"]), row) for row in single)
-        for (name, detail), rows in names.items():
+        for (kernel, detail), rows in names.items():
+            name = f"{kernel} ({detail})" if detail else kernel
             ns, count = (sum(row[key] for row in rows) for key in ("total_ns", "count"))
             made, ns = None, ns * scale
-            if COLLECTIVE.search(name):
+            if COLLECTIVE.search(kernel):
                 ns *= max(1 - waits / communicating, 0)
             else:
                 judged = [each for row in rows for each in row["judged"]]
-                library = next((what for what, begins in LIBRARIES if begins.search(f"{name} ({detail})")), None)
-                made = _of_name(name, detail, ns / self.window_ns)
+                library = next((what for what, begins in LIBRARIES if begins.search(name)), None)
+                made = _of_name(kernel, detail, ns / self.window_ns)
                 made = made or self._of_verdicts(judged, scale, OF_CALLERS if library else None)
                 if made is None and ns >= MATTERS * self.window_ns and (library or not judged):
                     kind, values = ("ask_for_another", {"library": library}) if judged else ("profile_kernel", {})
                     made = of_program(kind, None, Finding("unknown", {}, ""), values)
-            name += f" ({detail})" if detail else ""
             self.row(Waste.KERNEL, ns, name, None, self.per_step(count), made)
         if layouts:
             ns, count = (sum(row[key] for row in layouts) for key in ("total_ns", "count"))

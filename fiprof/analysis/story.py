@@ -132,10 +132,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     usual_ns = {group: float(np.median(moments.length[rows])) for group, rows in repeating.items()}
     least_ns = LAYER_NS * moments.on_gpu
     many = {group: rows for group, rows in repeating.items() if len(rows) >= FEW_STEPS}
-    told_ns = [
-        int(moments.length[rows].sum()) for group, rows in of_group.items() if moments.names[group].text != BEFORE
-    ]
-    whole_ns = float(sum(told_ns))
+    before = np.array([name.text == BEFORE for name in moments.names])[moments.group]
+    whole_ns = float(moments.length[~before].sum())
     long = [
         group
         for group, rows in many.items()
@@ -171,7 +169,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         for said in [layer[0].values]
     }
     surprising += [each for _, _, slow_layers in layered.values() for each in slow_layers]
-    happened, every = _happened(moments, of_group), _steps(moments, surprising + first_steps)
+    happened, every = _happened(moments, of_group, max(whole_ns, 1.0)), _steps(moments, surprising + first_steps)
     for group in long:
         if delayed := surprises.late_rank([every[at].late for at in repeating[group].tolist()], usual_ns[group]):
             what = moments.names[group].text
@@ -219,9 +217,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     return Story(rank_of, device, len(devices), tables, {name: tuple(each) for name, each in findings.items()})
 
 
-def _happened(moments: Moments, of_group: Mapping[int, Ints]) -> list[Row]:
-    before = np.array([name.text == BEFORE for name in moments.names])[moments.group]
-    total = max(float(moments.length[~before].sum()), 1.0)
+def _happened(moments: Moments, of_group: Mapping[int, Ints], total: float) -> list[Row]:
+    """Rows of HAPPENED. total: ns from the first range on."""
     memory, of_device, rows = moments.memory, samples.read(moments.run).get(max(moments.device, 0)), list[Row]()
     edges = np.maximum.accumulate(np.append(moments.from_, moments.done[-1]).astype(np.float64))
     unknown = np.full(moments.count, np.nan)

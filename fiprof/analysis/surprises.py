@@ -193,10 +193,8 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         words = "{count} x {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
-            words += (
-                "; {using:of them runs|of them run} kernels for the first time ({new}, {longest} one): a warm-up with "
-            )
-            words += "such steps takes that away"
+            words += "; {using:of them runs|of them run} kernels for the first time ({new}, {longest} one): "
+            words += "a warm-up with such steps takes that away"
         heads = (each.values["number"] if each.values["what"] == of else each.values["what"] for each in several)
         values = {"of": of, "steps": tuple(map(str, heads)), "count": len(several), "cause": several[0].values["cause"]}
         values |= {"from_ms": min(times), "to_ms": max(times), "first_use": first, "new": len(first)}

@@ -150,9 +150,6 @@ class Marks:
         return self.around(chosen, bool)
 
 
-_XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<said>\w+=.*)#"), re.compile(r",?\b\w*_id=\d+")
-
-
 def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
     """Names of ranges, and each one's place in them. Of more than FEWER_RANGES, names that count on far are one each:
     every step with all that is in it would be a path of its own."""
@@ -167,8 +164,11 @@ def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
     return tuple(numbered), place[found.name]
 
 
+_XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<said>\w+=.*)#"), re.compile(r",?\b\w*_id=\d+")
+
+
 def readable(name: str) -> str:
-    """A range's name; of XLA's (JAX's, TensorFlow's) what it is of, without ids: ``XlaModule: jit_step`` of
+    """A range's name; of XLA's (JAX's, TensorFlow's) what it is of, without ids: ``XlaModule jit_step`` of
     ``XlaModule:#hlo_module=jit_step,program_id=159#``."""
     if (found := _XLA.fullmatch(name)) is None:
         return name

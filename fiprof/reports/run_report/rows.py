@@ -21,7 +21,7 @@ from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import NO_CASE, by_key, sums_by_key
 from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
-from fiprof.text import kernel_detail, kernel_identity, short_kernel, shorten
+from fiprof.text import detailed_kernel, kernel_detail, kernel_identity, short_kernel, shorten
 
 OF_NAMES = {"ask_for_another", "keep_type", "pad_rows", "profile_kernel", "sort_less"}  # steps that no launch has
 TOGETHER = {Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS}  # the time of several kernels' rows
@@ -344,10 +344,10 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             *executions[name][:MOST_SHAPES],
         )
         # Kernels of one name and detail have a step together, of which this one has its part.
-        ns, step = advice.get(f"{name} ({longest['detail']})" if longest["detail"] else name, (wall_ns, None))
+        ns, step = advice.get(detailed_kernel(name, full or ""), (wall_ns, None))
         if step:
-            sizes = (each and each * min(wall_ns / (ns or 1), 1.0) for each in (step.bound_pct, step.estimate_pct))
-            step = step._replace(**dict(zip(("bound_pct", "estimate_pct"), sizes, strict=True)))
+            bound, estimate, part = step.bound_pct, step.estimate_pct, min(wall_ns / (ns or 1), 1.0)
+            step = step._replace(bound_pct=bound and bound * part, estimate_pct=estimate and estimate * part)
             about += (worded(words.step(step)),) if step.id in OF_NAMES else ()
         yield Row(
             measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
