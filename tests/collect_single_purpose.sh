@@ -13,7 +13,7 @@ for file in ${FILES:-$all}; do
     workloads=""
     exam=$(basename "$file" _kernels.py)
     names=$(sed -nE "1d;s/^$exam,([a-z0-9_]+),.*/\1/p" tests/kernels/exams.csv)
-    [ -n "$names" ] || names=$(sed -nE 's/^    name = "([a-z0-9_]+)".*/\1/p' "$file")
+    [ -n "$names" ] || names=$(sed -nE 's/^    name, summary = "([a-z0-9_]+)".*/\1/p' "$file")
     for name in $names; do
         workloads="$workloads --workload $file:$name"
     done

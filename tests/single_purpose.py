@@ -6,7 +6,7 @@ collects them all. Nothing but torch is needed: tests/kernels/*.cu are compiled 
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,21 +37,40 @@ def multiprocessors(device: str) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+def parameters(**declared: Any) -> type:
+    """A workload's Params: name -> :func:`param`, all integers."""
+    return make_dataclass("Params", [(name, int, each) for name, each in declared.items()], frozen=True)
+
+
 class CudaWorkload(Workload[Any]):
     """A kernel of kernels/single_purpose.cu that has the workload's name."""
 
     threads: ClassVar[int] = 256
+    blocks_per_sm: ClassVar[int] = 1
 
     def blocks(self, sms: int) -> int:
         """Blocks on a GPU of so many multiprocessors."""
-        raise NotImplementedError
+        return self.blocks_per_sm * sms
+
+    @property
+    def blocks_here(self) -> int:
+        return self.blocks(multiprocessors(self.device))
 
     def arguments(self) -> "list[Any]":
         """The kernel's; the second is its output."""
         raise NotImplementedError
 
+    def random(self, *shape: int) -> "Tensor":
+        """float32 [shape]."""
+        return Random(self.device, self.seed).normal(shape, "fp16").float()
+
+    def zeros(self, count: int, dtype: str = "float32") -> "Tensor":
+        import torch
+
+        return torch.zeros(count, dtype=getattr(torch, dtype), device=self.device)
+
     def setup(self) -> Callable[[], "Sequence[Tensor]"]:
-        arguments, blocks = self.arguments(), self.blocks(multiprocessors(self.device))
+        arguments, blocks = self.arguments(), self.blocks_here
         kernel = compile_kernel((KERNELS / "single_purpose.cu").read_text(), self.name)
 
         def launch() -> "Sequence[Tensor]":
@@ -61,15 +80,9 @@ class CudaWorkload(Workload[Any]):
         return launch
 
 
-@dataclass(frozen=True)
-class MatmulParams:
-    size: int = param(8192, "rows and columns of the square matrices", low=16)
-
-
-class Matmul(Workload[MatmulParams]):
-    name = "matmul"
-    summary = "a large fp16 matrix product"
-    Params = MatmulParams
+class Matmul(Workload[Any]):
+    name, summary = "matmul", "a large fp16 matrix product"
+    Params = parameters(size=param(8192, "rows and columns of the square matrices", low=16))
 
     @functools.cached_property
     def inputs(self) -> "tuple[Tensor, Tensor]":
@@ -82,12 +95,7 @@ class Matmul(Workload[MatmulParams]):
 
         left, right = self.inputs
         out = torch.empty_like(left)
-
-        def launch() -> "Sequence[Tensor]":
-            torch.mm(left, right, out=out)
-            return (out,)
-
-        return launch
+        return lambda: (torch.mm(left, right, out=out),)
 
     def cost(self) -> Cost:
         size = self.params.size
@@ -110,9 +118,7 @@ class Copy(CudaWorkload):
         return Random(self.device, self.seed).normal((self.size_bytes // 2,), "fp16")
 
     def arguments(self) -> "list[Any]":
-        import torch
-
-        return [self.source, torch.empty_like(self.source), self.size_bytes // VECTOR_BYTES]
+        return [self.source, self.source.new_empty(self.source.shape), self.size_bytes // VECTOR_BYTES]
 
     def cost(self) -> Cost:
         return Cost(flops=0, bytes_read=self.size_bytes, bytes_written=self.size_bytes)
@@ -121,15 +127,9 @@ class Copy(CudaWorkload):
         return (self.source.float(),)
 
 
-@dataclass(frozen=True)
-class DeviceCopyParams:
-    mebibytes: int = param(1024, "size of each buffer", low=1, high=16384)
-
-
 class DeviceCopy(Copy):
-    name = "device_copy"
-    summary = "one buffer copied to another by a kernel"
-    Params = DeviceCopyParams
+    name, summary = "device_copy", "one buffer copied to another by a kernel"
+    Params = parameters(mebibytes=param(1024, "size of each buffer", low=1, high=16384))
 
     @property
     def size_bytes(self) -> int:
@@ -139,35 +139,22 @@ class DeviceCopy(Copy):
         return -(-self.size_bytes // VECTOR_BYTES // 1024)
 
 
-@dataclass(frozen=True)
-class L2Params:
-    repeats: int = param(200, "times that the buffer is copied in one launch", low=1)
-
-
 class L2Copy(Copy):
-    name = "l2_copy"
-    summary = "8 MiB copied over and over in one kernel, in L2 after the first time"
-    Params = L2Params
-    threads = 1024
+    name, summary = "l2_copy", "8 MiB copied over and over in one kernel, in L2 after the first time"
+    Params = parameters(repeats=param(200, "times that the buffer is copied in one launch", low=1))
+    threads, blocks_per_sm = 1024, 2
     size_bytes = 8 << 20
-
-    def blocks(self, sms: int) -> int:
-        return 2 * sms
 
     def arguments(self) -> "list[Any]":
         return [*super().arguments(), self.params.repeats]
 
 
 class L2Read(L2Copy):
-    name = "l2_read"
-    summary = "16 MiB read over and over in one kernel, from L2 after the first time"
+    name, summary = "l2_read", "16 MiB read over and over in one kernel, from L2 after the first time"
     size_bytes = 16 << 20
 
     def arguments(self) -> "list[Any]":
-        import torch
-
-        count = self.blocks(multiprocessors(self.device)) * self.threads
-        sums = torch.zeros(count, dtype=torch.int32, device=self.device)
+        sums = self.zeros(self.blocks_here * self.threads, "int32")
         return [self.source, sums, self.size_bytes // VECTOR_BYTES, self.params.repeats]
 
     def cost(self) -> Cost:
@@ -177,16 +164,12 @@ class L2Read(L2Copy):
         """The sums are of no use to anybody."""
 
 
-@dataclass(frozen=True)
-class PointerChaseParams:
-    steps: int = param(1024, "loads of a chain, each waiting for the one before", low=1)
-    warps_per_sm: int = param(4, "chains on each multiprocessor", low=1, high=32)
-
-
 class PointerChase(CudaWorkload):
-    name = "pointer_chase"
-    summary = "chains of dependent loads, a few on every multiprocessor"
-    Params = PointerChaseParams
+    name, summary = "pointer_chase", "chains of dependent loads, a few on every multiprocessor"
+    Params = parameters(
+        steps=param(1024, "loads of a chain, each waiting for the one before", low=1),
+        warps_per_sm=param(4, "chains on each multiprocessor", low=1, high=32),
+    )
     threads = 32
     count = 1 << 26
     """Links of the cycle: 256 MiB, four times the L2 of an H200."""
@@ -200,12 +183,9 @@ class PointerChase(CudaWorkload):
         return Random(self.device, self.seed).permutation(self.count).long()
 
     def arguments(self) -> "list[Any]":
-        import torch
-
-        following = torch.empty(self.count, dtype=torch.int32, device=self.device)
+        following = self.zeros(self.count, "int32")
         following[self.order] = self.order.roll(-1).int()
-        ends = torch.zeros(self.blocks(multiprocessors(self.device)), dtype=torch.int32, device=self.device)
-        return [following, ends, self.count, self.params.steps]
+        return [following, self.zeros(self.blocks_here, "int32"), self.count, self.params.steps]
 
     def cost(self) -> Cost:
         """One 4-byte link a step."""
@@ -215,58 +195,41 @@ class PointerChase(CudaWorkload):
     def reference(self) -> "Sequence[Tensor]":
         import torch
 
-        chains = self.blocks(multiprocessors(self.device))
+        chains = self.blocks_here
         starts = torch.arange(chains, device=self.device) * self.count // chains
         position = torch.empty_like(self.order)
         position[self.order] = torch.arange(self.count, device=self.device)
         return (self.order[(position[starts] + self.params.steps) % self.count].float(),)
 
 
-@dataclass(frozen=True)
-class RoundsParams:
-    rounds: int = param(32768, "times that a thread does its eight multiply-adds", low=64)
-
-
 class FmaChain(CudaWorkload):
     """x -> x * scale + shift ends at shift / (1 - scale), whatever x was."""
 
-    name = "fma_chain"
-    summary = "FP32 fused multiply-adds, eight independent ones a thread"
-    Params = RoundsParams
+    name, summary = "fma_chain", "FP32 fused multiply-adds, eight independent ones a thread"
+    Params = parameters(rounds=param(32768, "times that a thread does its eight multiply-adds", low=64))
+    blocks_per_sm = 8
     scale, shift = 0.5, 0.75
-
-    def blocks(self, sms: int) -> int:
-        return 8 * sms
 
     def rounds(self) -> tuple[int, int]:
         """Of the first block, and of each of the others."""
         return self.params.rounds, self.params.rounds
 
     def arguments(self) -> "list[Any]":
-        import torch
-
-        out = torch.zeros(self.blocks(multiprocessors(self.device)) * self.threads, device=self.device)
-        return [torch.tensor([self.scale, self.shift], device=self.device), out, *self.rounds()]
+        out = self.zeros(self.blocks_here * self.threads)
+        return [out.new_tensor([self.scale, self.shift]), out, *self.rounds()]
 
     def cost(self) -> Cost:
         """Two FLOPs a fused multiply-add."""
         blocks, (first, rest) = self.blocks(MULTIPROCESSORS), self.rounds()
-        return Cost(
-            flops=2 * 8 * self.threads * (first + rest * (blocks - 1)),
-            bytes_read=2 * FLOAT_BYTES,
-            bytes_written=FLOAT_BYTES * self.threads * blocks,
-        )
+        flops = 2 * 8 * self.threads * (first + rest * (blocks - 1))
+        return Cost(flops, bytes_read=2 * FLOAT_BYTES, bytes_written=FLOAT_BYTES * self.threads * blocks)
 
     def reference(self) -> "Sequence[Tensor]":
-        import torch
-
-        count = self.threads * self.blocks(multiprocessors(self.device))
-        return (torch.full((count,), 8 * self.shift / (1 - self.scale), device=self.device),)
+        return (self.zeros(self.threads * self.blocks_here) + 8 * self.shift / (1 - self.scale),)
 
 
 class OneBlock(FmaChain):
-    name = "one_block"
-    summary = "one block that computes for long"
+    name, summary = "one_block", "one block that computes for long"
     threads = 1024
 
     def blocks(self, sms: int) -> int:
@@ -274,28 +237,20 @@ class OneBlock(FmaChain):
 
 
 class UnevenBlocks(FmaChain):
-    name = "uneven_blocks"
-    summary = "blocks for every multiprocessor, the first with 64 times the work"
+    name, summary = "uneven_blocks", "blocks for every multiprocessor, the first with 64 times the work"
 
     def rounds(self) -> tuple[int, int]:
         return self.params.rounds, max(self.params.rounds // 64, 64)
 
 
-@dataclass(frozen=True)
-class TinyLaunchesParams:
-    count: int = param(100, "kernels an iteration", low=2)
-
-
-class TinyLaunches(Workload[TinyLaunchesParams]):
-    name = "tiny_launches"
-    summary = "many kernels of about a microsecond each"
-    Params = TinyLaunchesParams
+class TinyLaunches(CudaWorkload):
+    name, summary = "tiny_launches", "many kernels of about a microsecond each"
+    Params = parameters(count=param(100, "kernels an iteration", low=2))
     elements = 1024
 
     @functools.cached_property
     def values(self) -> "Tensor":
-        """float32 [elements]."""
-        return Random(self.device, self.seed).normal((self.elements,), "fp16").float()
+        return self.random(self.elements)
 
     def setup(self) -> Callable[[], "Sequence[Tensor]"]:
         values = self.values
@@ -315,29 +270,18 @@ class TinyLaunches(Workload[TinyLaunchesParams]):
         return (self.values.clone() if self.params.count % 2 == 0 else -self.values,)
 
 
-@dataclass(frozen=True)
-class BankConflictsParams:
-    repeats: int = param(64, "times that a thread reads its 32 words", low=1)
-
-
 class BankConflicts(CudaWorkload):
-    name = "bank_conflicts"
-    summary = "shared-memory loads with 32-way bank conflicts"
-    Params = BankConflictsParams
-
-    def blocks(self, sms: int) -> int:
-        return 4 * sms
+    name, summary = "bank_conflicts", "shared-memory loads with 32-way bank conflicts"
+    Params = parameters(repeats=param(64, "times that a thread reads its 32 words", low=1))
+    blocks_per_sm = 4
 
     @functools.cached_property
     def values(self) -> "Tensor":
         """float32 [threads, 32]: the words that each thread reads."""
-        return Random(self.device, self.seed).normal((self.threads, 32), "fp16").float()
+        return self.random(self.threads, 32)
 
     def arguments(self) -> "list[Any]":
-        import torch
-
-        out = torch.zeros(self.blocks(multiprocessors(self.device)) * self.threads, device=self.device)
-        return [self.values, out, self.params.repeats]
+        return [self.values, self.zeros(self.blocks_here * self.threads), self.params.repeats]
 
     def cost(self) -> Cost:
         """One addition a word."""
@@ -346,5 +290,4 @@ class BankConflicts(CudaWorkload):
         return Cost(threads * 32 * self.params.repeats, words * FLOAT_BYTES, threads * FLOAT_BYTES)
 
     def reference(self) -> "Sequence[Tensor]":
-        sums = self.values.sum(1) * self.params.repeats
-        return (sums.repeat(self.blocks(multiprocessors(self.device))),)
+        return ((self.values.sum(1) * self.params.repeats).repeat(self.blocks_here),)
