@@ -1,5 +1,6 @@
 """Recorded nsys exports, and copies of them with something changed."""
 
+import contextlib
 import functools
 import shutil
 import sqlite3
@@ -18,6 +19,9 @@ PYTHON_THREADS = DATA / "h100-python-threads.sqlite"
 SCHEMA_3_0 = DATA / "schema-3.0.0-nvtx.sqlite"
 
 NAMES = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "host_samples", "processes", "diagnostics")
+with contextlib.closing(sqlite3.connect(":memory:")) as other:
+    other.execute("CREATE TABLE stage_costs (a INTEGER)")
+    OTHER_PROGRAM = other.serialize()
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 Row = dict[str, Any]
@@ -25,14 +29,15 @@ Row = dict[str, Any]
 
 def altered(folder: Path, *statements: str, source: Path = FIVE_KERNELS) -> Path:
     """A copy of a recorded export after some SQL."""
-    path = folder / "trace.sqlite"
-    shutil.copy(source, path)
-    connection = sqlite3.connect(path)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
-    return path
+    return executed(Path(shutil.copy(source, folder / "trace.sqlite")), *statements)
+
+
+def executed(database: Path, *statements: str) -> Path:
+    """An SQLite database after some SQL."""
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+    return database
 
 
 def parsed(sqlite: Path, out: Path) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
@@ -63,7 +68,5 @@ def changed(
 
 def query(sqlite: Path, sql: str) -> list[tuple[Any, ...]]:
     """What plain SQLite says, to hold the parser against."""
-    connection = sqlite3.connect(f"file:{sqlite}?mode=ro", uri=True)
-    rows = connection.execute(sql).fetchall()
-    connection.close()
-    return rows
+    with contextlib.closing(sqlite3.connect(f"file:{sqlite}?mode=ro", uri=True)) as connection:
+        return connection.execute(sql).fetchall()

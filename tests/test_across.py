@@ -1,10 +1,8 @@
 """Many traces: each becomes a run of its own, and they are asked together. The commands are those of docs/scale.md."""
 
-import contextlib
 import json
 import re
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +13,8 @@ from fiprof.analysis.across import Traces
 from fiprof.model.manifest import DIGEST, FILE_NAME
 from fiprof.orchestrator import many
 from tests.conftest import REPOSITORY, run_fiprof
+from tests.nsys_exports import FIVE_KERNELS, KERNEL, executed
 
-RECORDED = REPOSITORY / "tests/data/nsys/h200-five-kernels.sqlite"
 SECTION = (REPOSITORY / "docs/scale.md").read_text().partition("## Many traces")[2]
 COMMANDS = re.findall(r"^    (fiprof .*)$", SECTION, re.MULTILINE)
 HOSTS, TRACES = 4, 6
@@ -44,13 +42,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(TRACES):
         file = folder / f"traces/host{number % HOSTS}/trace{number}.sqlite"
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(RECORDED, file)
-        with contextlib.closing(sqlite3.connect(file)) as trace, trace:
-            trace.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
-            trace.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', ?)", (f"host{number % HOSTS}",))
-            if number % HOSTS == HOSTS - 1:
-                longer = '"end" = start + CAST(("end" - start) * 1.2 AS INT)'
-                trace.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {longer}")
+        shutil.copy(FIVE_KERNELS, file)
+        executed(
+            file,
+            "CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)",
+            f"INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'host{number % HOSTS}')",
+        )
+        if number % HOSTS == HOSTS - 1:
+            executed(file, f'UPDATE {KERNEL} SET "end" = start + CAST(("end" - start) * 1.2 AS INT)')
     return folder
 
 
@@ -110,7 +109,7 @@ def test_what_was_imported_is_not_imported_again(place: Path, archive: Path) -> 
 @pytest.mark.fault("A trace among many is cut short, another's export hangs", "they are named, the others are whole")
 def test_what_cannot_be_imported_is_named(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "traces/host1", tmp_path / "traces")
-    (tmp_path / "traces/cut.sqlite").write_bytes(RECORDED.read_bytes()[:300_000])
+    (tmp_path / "traces/cut.sqlite").write_bytes(FIVE_KERNELS.read_bytes()[:300_000])
     (tmp_path / "traces/hangs.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report")
     (nsys := tmp_path / "nsys").write_text(HANGS)
     nsys.chmod(0o755)

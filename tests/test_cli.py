@@ -1,8 +1,12 @@
-"""The command line as a whole: help, examples, exit statuses, what it imports."""
+"""The command line as a whole: help, examples, exit statuses, what it imports; and what a newcomer types first, in the words of
+the README and docs/: nothing of it trips."""
 
+import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,10 +14,11 @@ import click
 import pytest
 
 from fiprof.cli.main import cli
-from tests.conftest import Fiprof, python_path, ran
+from tests.conftest import REPOSITORY, Fiprof, python_path, ran
 from tests.nsys_exports import FIVE_KERNELS
-from tests.recorded_runs import RUNS, copied, invoke, parsed, profiled, replayed
+from tests.recorded_runs import ON_H100, RUNS, copied, invoke, parsed, profiled, replayed
 from tests.reports_fixture import RAW
+from tests.test_compare_measure import CASES
 from tests.test_workloads import USERS_OWN
 
 COMMANDS = cli.list_commands(click.Context(cli))
@@ -125,3 +130,118 @@ def test_heavy_packages_are_imported_where_they_are_used(arguments: list[str], a
     done = ran(sys.executable, "-c", code, *words, env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"})
     imported = done.stderr.rpartition("imported:")[2].split(",")
     assert set(filter(None, imported)) <= set(allowed), done.stderr
+
+
+OWN_KERNEL = re.search(r"```python\n(.*?)```", (REPOSITORY / "docs/own-kernel.md").read_text(), re.DOTALL)
+assert OWN_KERNEL
+KERNEL, COST = OWN_KERNEL[1], OWN_KERNEL[1].index("    def cost")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory, recorded: Path, light: Path) -> Path:
+    """A recorded run, and after it a measured comparison, a failed collect, and a run whose manifest is damaged."""
+    from tests.conftest import fake_programs, run_fiprof
+
+    folder = tmp_path_factory.mktemp("trips")
+    shutil.copytree(recorded, folder / "artifacts" / recorded.name)
+    env = fake_programs(folder, light)
+    assert run_fiprof("compare", "--measure", "here", "env:X=1", *CASES, cwd=folder, env=env).returncode == 0
+    assert run_fiprof("collect", "--kernel", "rope", cwd=folder, env={**env, "FAKE_NCU": "no-report"}).returncode == 1
+    (folder / "artifacts/20261124-000000-damaged").mkdir()
+    (folder / "artifacts/20261124-000000-damaged/run.json").write_text("{")
+    return folder / "artifacts"
+
+
+@pytest.mark.fault("a gate, a failed or a damaged run after the last complete one", "`latest` is what a command reads")
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("verdict latest", "note: latest is 20261121-120959-all; 20261124-000000-damaged is no complete run"),
+        ("top latest", "20261121-120959-all: NVIDIA H200"),
+        ("report latest --out out", "out/report.md"),
+        ("tag latest mine", "-compare-decode-rmsnorm: mine"),
+        ("compare latest", "decode"),
+        ("compare latest:batch=32 latest:batch=32", "A: 20261121-120959-all, batch=32"),
+    ],
+)
+def test_latest_is_the_newest_run_that_the_command_reads(words: str, name: str, archive: Path, fiprof: Fiprof) -> None:
+    done = fiprof(*words.split(), "--artifacts", str(archive))
+    assert (done.returncode, name in done.stdout + done.stderr) == (0, True), done.stderr
+
+
+LACKING = """import lacking.nn as nn
+from lacking import Tensor
+
+@nn.no_grad()
+def f(x: Tensor | None) -> None: ...
+
+class Layer(nn.Module): ...
+"""
+
+
+@pytest.mark.fault("a workload's file imports what is lacking here, or has no cost", "it is collected all the same")
+def test_kernels_of_ones_own(faked: Fiprof, tmp_path: Path) -> None:
+    texts = {"whole": KERNEL, "costless": KERNEL[:COST], "lacks": LACKING + KERNEL}
+    texts["imports"] = "import beside\n" + KERNEL
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text.replace('"softmax"', f'"{name}"'))
+    (tmp_path / "beside.py").write_text("import torch.lacking")
+    words = [word for name in texts for word in ("--workload", f"{name}.py")]
+    done = faked("collect", *words, "--rows", "1", "--tool", "ncu", status=0)
+    assert "complete; next: fiprof verdict artifacts/" in done.stderr
+    cases = json.loads((tmp_path / done.stdout.strip() / "run.json").read_text())["cases"]
+    assert [(case["id"], case["workload"], case["flops"]) for case in cases] == [
+        (f"{name}[rows=1]", f"{name}.py:{name}", 0 if name == "costless" else 4 * 4096) for name in texts
+    ]
+    assert faked("roofline", "latest").returncode == faked("report", "latest").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("import lacking\n" + KERNEL, "lacking cannot be imported by "),
+        ("x = 1 / 0\n" + KERNEL, "my_kernels.py cannot be imported: ZeroDivisionError"),
+        (KERNEL + KERNEL[KERNEL.index("class Softmax") :].replace("Softmax", "B").replace('"softmax"', '"b"'),
+         "my_kernels.py defines 2 workloads\n  it defines softmax, b; my_kernels.py:NAME is one"),
+        ("x = 1\n", "my_kernels.py defines 0 workloads"),
+    ],
+)  # fmt: skip
+def test_what_a_file_lacks_is_said_by_whoever_runs_it(text: str, first: str, tmp_path: Path) -> None:
+    (tmp_path / "my_kernels.py").write_text(text)
+    (tmp_path / "torch.py").write_text("")
+    words = [sys.executable, "-m", "fiprof.workloads", "run", "--case", "my_kernels.py"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode and done.stderr.startswith(f"fiprof: error: {first}"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "suggested"),
+    [
+        (f"{RUNS['decode']}:tensor_cores=false", f"{RUNS['decode']}:tensor_cores=true", True),
+        (str(RUNS["troubles"]), str(ON_H100["troubles"]), False),
+    ],
+)
+def test_compare_suggests_what_runs_as_printed(a: str, b: str, suggested: bool, fiprof: Fiprof) -> None:
+    import shlex
+
+    lines = [line.strip() for line in fiprof("compare", a, b).stdout.splitlines() if "fiprof compare --measure" in line]
+    assert len(lines) == suggested
+    for line in lines:
+        fiprof(*shlex.split(line)[1:], "--dry-run", status=0)
+
+
+def test_make_collect_installs_fiprof_alone_and_ends_with_the_verdict(tmp_path: Path) -> None:
+    words = ["make", "--no-print-directory", "--dry-run", "collect", f"VENV={tmp_path}/venv", "HAS_GPU=0"]
+    printed = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert "--editable '.'" in printed and "[dev]" not in printed
+    assert printed.splitlines()[-1] == f"{tmp_path}/venv/bin/fiprof verdict latest"
+
+
+def test_no_text_installs_a_package_called_fiprof() -> None:
+    """It is in no index: whoever registers the name would be installed."""
+    files = [*REPOSITORY.glob("fiprof/**/*.*"), *REPOSITORY.glob("docs/*.*"), REPOSITORY / "README.md"]
+    texts = {
+        path: path.read_text() for path in files if path.suffix in (".py", ".md", ".j2", ".toml", ".csv", ".ipynb")
+    }
+    assert [path for path, text in texts.items() if re.search(r"pip install ['\"]?fiprof", text)] == []

@@ -1,12 +1,9 @@
 """The programs of the execution story (examples/request.py, batching.py, experts.py): what they print of themselves is
 what nsys saw of them, and the scheduler keeps its promises. The recordings: tests/data/story."""
 
-import contextlib
 import importlib.util
 import json
-import lzma
 import re
-import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,6 +15,8 @@ import numpy as np
 import pytest
 
 from tests.conftest import REPOSITORY, ran
+from tests.fakes.recorded import recorded_bytes
+from tests.nsys_exports import query
 from tests.recorded_runs import answer, rows, served
 
 DATA = Path(__file__).parent / "data/story"
@@ -164,11 +163,10 @@ WHERE expert.text LIKE 'expert %' AND step.text LIKE 'step %' GROUP BY expert.ro
 def test_the_time_of_experts_goes_with_their_rows(tmp_path: Path) -> None:
     """Each one's time is that of the kernels launched in its range, and the story's line goes through them."""
     trace = tmp_path / "trace.sqlite"
-    trace.write_bytes(lzma.decompress((DATA / "experts-skewed.sqlite.xz").read_bytes()))
+    trace.write_bytes(recorded_bytes(DATA / "experts-skewed.sqlite"))
     steps: dict[int, list[tuple[int, float]]] = {}
-    with contextlib.closing(sqlite3.connect(trace)) as tables:
-        for step, text, us in tables.execute(BY_EXPERT):
-            steps.setdefault(step, []).append((int(re.findall(r"\d+", text)[1]), us))
+    for step, text, us in query(trace, BY_EXPERT):
+        steps.setdefault(step, []).append((int(re.findall(r"\d+", text)[1]), us))
     found = answer("story", str(served("experts-skewed").path), "--table", "layers")
     layers = [row for row in found["rows"] if row["of"] == "step *"]
     expected = next(each for each in steps.values() if [rows for rows, _ in each] == [row["work"] for row in layers])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
 import io
 import json
-import lzma
 import os
 import re
 import shutil
-import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -36,7 +33,8 @@ from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.conftest import Fiprof, ran
-from tests.nsys_exports import FIVE_KERNELS, KERNEL, RUNTIME, SCHEMA_3_0, altered, recorded
+from tests.fakes.recorded import recorded_bytes
+from tests.nsys_exports import FIVE_KERNELS, KERNEL, OTHER_PROGRAM, RUNTIME, SCHEMA_3_0, altered, executed, recorded
 from tests.recorded_runs import invoke, refusal
 
 NCU = Path(__file__).parent / "data/ncu"
@@ -77,9 +75,8 @@ def sha256(path: Path) -> str:
 
 def unpacked(folder: Path, name: str) -> Path:
     """A recorded file of ncu without its ``.xz``."""
-    path = folder / name
-    path.write_bytes(lzma.decompress((NCU / f"{name}.xz").read_bytes()))
-    return path
+    (folder / name).write_bytes(recorded_bytes(NCU / name))
+    return folder / name
 
 
 def test_a_trace_becomes_a_run_that_says_where_it_is_from_and_claims_nothing_else(tmp_path: Path) -> None:
@@ -192,9 +189,7 @@ def shifted(folder: Path, by_ns: int) -> Path:
 def test_traces_not_on_one_clock(by_ns: int, statements: tuple[str, ...], told: dict[str, Any], tmp_path: Path) -> None:
     export = shifted(tmp_path / "second", by_ns)
     scrub(export)
-    with contextlib.closing(sqlite3.connect(export)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
+    executed(export, *statements)
     run = Run(importing(tmp_path, FIVE_KERNELS, export)[0])
     found = {str(check.check): (round(check.value or 0, 1), check.high, check.unit) for check in failed(run)}
     assert found == told
@@ -208,8 +203,7 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
     """A container beside the first on its GPU, or on another machine."""
     export = shifted(tmp_path / "second", 5_000)
     if other_gpu:
-        with contextlib.closing(sqlite3.connect(export)) as connection, connection:
-            connection.execute("UPDATE TARGET_INFO_GPU SET uuid = 'another'")
+        executed(export, "UPDATE TARGET_INFO_GPU SET uuid = 'another'")
     both, alone = (Run(importing(tmp_path, *files)[0]) for files in ((FIVE_KERNELS, export), (FIVE_KERNELS,)))
     (one,) = ranks_of(alone).all
     ranks = ranks_of(both)
@@ -317,9 +311,6 @@ def test_a_file_is_told_by_its_content(tmp_path: Path) -> None:
     assert (manifest.imported[0].tool, rows(run, "launches")[0]["duration_ns"]) == ("2025.3.1", 312832.0)
 
 
-with contextlib.closing(sqlite3.connect(":memory:")) as other:
-    other.execute("CREATE TABLE stage_costs (a INTEGER)")
-    OTHER_PROGRAM = other.serialize()
 SUMMARY = '"Process ID","Kernel Name","Invocations","Section Name","Metric Name","Metric Unit","Minimum"\n'
 
 
@@ -341,7 +332,7 @@ SUMMARY = '"Process ID","Kernel Name","Invocations","Section Name","Metric Name"
         (b"==42== NVPROF is profiling process 42\n", "is of nvprof"),
         (b"==WARNING== No kernels were profiled.\n", "is of ncu and holds no kernel"),
         (OTHER_PROGRAM, "of another program than nsys: it has no table StringIds, but stage_costs"),
-        (lzma.decompress((NCU / "full.source.csv.xz").read_bytes()), "which does not say what its launches measured"),
+        (recorded_bytes(NCU / "full.source.csv"), "which does not say what its launches measured"),
     ],
 )
 def test_a_file_of_another_tool_gets_one_line(tmp_path: Path, content: bytes, line: str) -> None:
@@ -395,18 +386,14 @@ COLUMNS = "start, end, deviceId, streamId, correlationId, globalPid, demangledNa
     [
         (f"ALTER TABLE {KERNEL} ADD COLUMN took INTEGER AS (end - start)",),
         ("ALTER TABLE StringIds ADD COLUMN upper TEXT AS (upper(value))",),
-        (
-            "CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER, globalTid INTEGER, graphNodeId INTEGER)",
-            "INSERT INTO CUDA_GRAPH_NODE_EVENTS VALUES (1, NULL, 1), (NULL, 1, 1)",
-        ),
+        ("CREATE TABLE CUDA_GRAPH_NODE_EVENTS (start INTEGER, globalTid INTEGER, graphNodeId INTEGER)",
+         "INSERT INTO CUDA_GRAPH_NODE_EVENTS VALUES (1, NULL, 1), (NULL, 1, 1)"),
         (f"CREATE TABLE {KERNEL}_V{'9' * 5000} (start INTEGER)",),
-        (
-            f"ALTER TABLE {KERNEL} RENAME TO moved",
-            f"CREATE TABLE {KERNEL} ({COLUMNS}, PRIMARY KEY (correlationId)) WITHOUT ROWID",
-            f"INSERT INTO {KERNEL} SELECT {COLUMNS} FROM moved",
-        ),
+        (f"ALTER TABLE {KERNEL} RENAME TO moved",
+         f"CREATE TABLE {KERNEL} ({COLUMNS}, PRIMARY KEY (correlationId)) WITHOUT ROWID",
+         f"INSERT INTO {KERNEL} SELECT {COLUMNS} FROM moved"),
     ],
-)
+)  # fmt: skip
 def test_an_odd_export_is_read(statements: tuple[str, ...], tmp_path: Path) -> None:
     run, manifest = importing(tmp_path, altered(tmp_path, *statements))
     assert manifest.status == "complete" and len(rows(run, "kernels")) == 184

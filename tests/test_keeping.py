@@ -29,6 +29,7 @@ from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
 from tests.conftest import Fiprof, begun, python_path, ran, run_fiprof
 from tests.golden import READERS
+from tests.nsys_exports import executed
 from tests.recorded_runs import PROGRAMS, invoke, profiled, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
@@ -111,8 +112,7 @@ def test_verify_says_whether_the_catalogue_agrees(run: Path) -> None:
     invoke("runs", *words)
     invoke("tag", str(run), "release")
     assert invoke("verify", *words)[0] == 0
-    with closing(sqlite3.connect(run.parent / "catalogue.sqlite")) as database, database:
-        database.execute("UPDATE runs SET bytes = 1")
+    executed(run.parent / "catalogue.sqlite", "UPDATE runs SET bytes = 1")
     status, printed = invoke("verify", *words)
     assert (status, json.loads(printed)["warnings"]) == (1, [{"id": "stale", "run": run.name}])
     invoke("index", "--rebuild", "--artifacts", str(run.parent))
@@ -152,8 +152,7 @@ def test_an_export_holds_the_tables(target: str, run: Path, tmp_path: Path, monk
 @pytest.mark.fault("`export --force` onto somebody's file", "it is left as it is, in every format")
 @pytest.mark.parametrize("target", ["parquet", "csv", "json", "sqlite", "perfetto", "zip"])
 def test_force_replaces_only_what_export_made(target: str, run: Path, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "mine.sqlite")) as database, database:
-        database.execute("CREATE TABLE mine (x)")
+    executed(tmp_path / "mine.sqlite", "CREATE TABLE mine (x)")
     (tmp_path / "mine.json").write_text("{}")
     shutil.copytree(run / "tables", tmp_path / "tables")
     (tmp_path / "tables/summary.json").unlink()
@@ -396,16 +395,13 @@ def test_notes_have_a_length(text: str, run: Path, fiprof: Fiprof) -> None:
 @pytest.mark.fault("the catalogue is a later fiprof's, or has a trigger that fails", "`index --rebuild` makes it again")
 @pytest.mark.parametrize(
     "sql",
-    [
-        "UPDATE alembic_version SET version_num = '9999'",
-        "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no'); END",
-    ],
-)
+    ["UPDATE alembic_version SET version_num = '9999'",
+     "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no'); END"],
+)  # fmt: skip
 def test_a_catalogue_that_is_rebuilt(sql: str, run: Path, fiprof: Fiprof) -> None:
     words = ("--artifacts", str(run.parent))
     assert fiprof("index", *words).returncode == 0
-    with closing(sqlite3.connect(run.parent / "catalogue.sqlite")) as database, database:
-        database.execute(sql)
+    executed(run.parent / "catalogue.sqlite", sql)
     invoke("tag", str(run), "new")
     done = fiprof("runs", *words)
     assert done.returncode == 1 and "fiprof index --rebuild" in done.stderr

@@ -7,7 +7,6 @@ FIPROF_SOAK_SEED repeats a failure's moments.
 
 import contextlib
 import json
-import lzma
 import os
 import random
 import shutil
@@ -94,7 +93,7 @@ def plain(folder: Path) -> None:
 def foreign(folder: Path) -> None:
     """Files of nsys and ncu."""
     for name in ("nsys/trace.sqlite", "ncu/raw.csv"):
-        (folder / Path(name).name).write_bytes(lzma.decompress((PROGRAMS["llama"] / f"{name}.xz").read_bytes()))
+        (folder / Path(name).name).write_bytes(recorded_bytes(PROGRAMS["llama"] / name))
 
 
 def study(folder: Path) -> None:

@@ -3,7 +3,6 @@
 import csv
 import functools
 import io
-import lzma
 import re
 import sys
 import tempfile
@@ -21,14 +20,16 @@ from fiprof.model import tables
 from fiprof.model.quantities import Formula
 from fiprof.parsers import ncu
 from fiprof.parsers.names import NO_NAME, printable, short_name
-from tests.recorded_runs import parsed
+from tests.fakes.recorded import recorded_bytes
 
 DATA = Path(__file__).parent / "data" / "ncu"
+IDENTITY = 13
+"""Columns of the raw page before those of metrics."""
 
 
 def unpack(name: str, folder: Path) -> Path:
     path = folder / name
-    path.write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
+    path.write_bytes(recorded_bytes(DATA / name))
     return path
 
 
@@ -61,28 +62,25 @@ def raw_cells() -> tuple[list[str], list[str], list[list[str]]]:
     return header, units, cells
 
 
-def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
+def raw_values() -> Iterator[tuple[int, str, str, str]]:
+    """Launch, metric, unit and cell, of each cell of the raw page that has a value."""
     header, units, cells = raw_cells()
-    expected = {}
     for launch, row in enumerate(cells):
-        for name, unit, cell in list(zip(header, units, row, strict=True))[13:]:
-            if cell in ("", "no data", "nan"):
-                continue
-            digits = cell.replace(",", "")
-            number = float(digits) if re.fullmatch(r"-?\d+(\.\d+)?", digits) else None
-            expected[launch, name] = (unit, number, None if number is not None else cell)
+        for name, unit, cell in list(zip(header, units, row, strict=True))[IDENTITY:]:
+            if cell not in ("", "no data", "nan"):
+                yield launch, name, unit, cell
+
+
+def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
+    expected = {}
+    for launch, name, unit, cell in raw_values():
+        digits = cell.replace(",", "")
+        number = float(digits) if re.fullmatch(r"-?\d+(\.\d+)?", digits) else None
+        expected[launch, name] = (unit, number, None if number is not None else cell)
     found = {(row["launch"], row["metric"]): (row["unit"], row["value"], row["text"]) for row in rows(full, "metrics")}
     assert len(expected) == 13272
     assert found == expected
     assert found[0, "device__attribute_display_name"] == ("", None, "NVIDIA H200")
-
-
-def test_each_launch_has_the_samples_of_its_listing() -> None:
-    """Alike launches in a row have listings of their own, which ncu prints twice."""
-    run, samples = parsed("single-purpose"), Counter[int]()
-    for row in run.table("hotspots").to_pylist():
-        samples[row["launch"]] += row["samples"]
-    assert samples and samples == {row["launch"]: row["stall_samples"] for row in run.table("launches").to_pylist()}
 
 
 def test_what_was_not_collected_is_named(tmp_path: Path) -> None:
@@ -107,25 +105,16 @@ def test_shares_come_from_samples_where_there_are_no_ratios(tmp_path: Path) -> N
 
 def test_the_report_has_the_numbers_of_the_raw_page(from_report: Path) -> None:
     """To the digits that the CSV prints; the report has all of them."""
-    header, _, cells = raw_cells()
     found = {(row["launch"], row["metric"]): row for row in rows(from_report, "metrics")}
-    compared = 0
-    for launch, row in enumerate(cells):
-        for name, cell in list(zip(header, row, strict=True))[13:]:
-            if cell in ("", "no data", "nan"):
-                assert (launch, name) not in found
-                continue
-            compared += 1
-            own = found[launch, name]
-            if own["text"] is not None:
-                assert own["text"] == cell
-            else:
-                printed = float(cell.replace(",", ""))
-                # The page rounds to its digits; doubles above 2**53 have fewer.
-                assert abs(own["value"] - printed) <= 0.5 * 10 ** -len(cell.partition(".")[2]) + 4e-16 * abs(printed), (
-                    name
-                )
-    assert compared == len(found) == 13272
+    for launch, name, _, cell in raw_values():
+        own = found.pop((launch, name))
+        if own["text"] is not None:
+            assert own["text"] == cell
+        else:
+            printed = float(cell.replace(",", ""))
+            # The page rounds to its digits; doubles above 2**53 have fewer.
+            assert abs(own["value"] - printed) <= 0.5 * 10 ** -len(cell.partition(".")[2]) + 4e-16 * abs(printed), name
+    assert found == {}
 
 
 def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -> None:
@@ -138,22 +127,15 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
     for one, other in pairs("launches"):
         assert [one[name] for name in same] == [other[name] for name in same]
         assert other["pid"] is None
-    for one, other in pairs("stalls"):
-        assert one["warps_per_issue"] == pytest.approx(other["warps_per_issue"], abs=0.005)
-        same = ("launch", "reason", "samples", "samples_not_issued")
-        assert [one[name] for name in same] == [other[name] for name in same]
     for one, other in pairs("hotspots"):
         # ncu 2025.3.1 and the package print one operand of HGMMA differently.
         assert one.pop("sass").split()[0] == other.pop("sass").split()[0]
         assert one == other
     same = ("launch", "section", "rule", "kind", "message", "speedup_kind")
-    findings = [
-        Counter(tuple(row[name] for name in same) for row in rows(each, "rules")) for each in (full, from_report)
-    ]
-    assert findings[0] == findings[1]
+    said = [Counter(tuple(row[name] for name in same) for row in rows(each, "rules")) for each in (full, from_report)]
+    assert said[0] == said[1]
 
 
-IDENTITY = 13
 METRICS = (
     "device__attribute_display_name", "dram__bytes.sum.per_second", "dram__bytes_read.sum", "gpu__time_duration.sum",
     "launch__cluster_scheduling_policy", "launch__registers_per_thread",
@@ -167,10 +149,9 @@ Rows = list[list[str]]
 
 def recorded() -> Rows:
     """Header, units and the first three launches of the recorded page, with a few of its metrics."""
-    with (DATA / "full.raw.csv").open(newline="") as file:
-        header, *rest = list(csv.reader(file))[:5]
+    header, units, cells = raw_cells()
     keep = [*range(IDENTITY), *(header.index(name) for name in METRICS)]
-    return [[row[i] for i in keep] for row in (header, *rest)]
+    return [[row[i] for i in keep] for row in (header, units, *cells[:3])]
 
 
 def text(rows: Sequence[Sequence[str]], quoting: Literal[0, 1] = csv.QUOTE_ALL) -> str:
@@ -179,14 +160,13 @@ def text(rows: Sequence[Sequence[str]], quoting: Literal[0, 1] = csv.QUOTE_ALL) 
     return page.getvalue()
 
 
-def parse(content: str | bytes, folder: Path, **pages: str) -> tuple[str, ...]:
-    raw = folder / "raw.csv"
-    raw.write_bytes(content if isinstance(content, bytes) else content.encode())
-    others = {}
-    for name, page in pages.items():
-        others[name] = folder / f"{name}.csv"
-        others[name].write_text(page)
-    return ncu.parse(raw, folder / "tables", details=others.get("details"), source=others.get("source"))
+def parse(raw: str | bytes | None, folder: Path, **pages: str) -> tuple[str, ...]:
+    there = {}
+    for name, page in {"raw": raw, **pages}.items():
+        if page is not None:
+            there[name] = folder / f"{name}.csv"
+            there[name].write_bytes(page if isinstance(page, bytes) else page.encode())
+    return ncu.parse(there.get("raw"), folder / "tables", details=there.get("details"), source=there.get("source"))
 
 
 def read(folder: Path, table: str) -> list[dict[str, Any]]:
@@ -365,8 +345,7 @@ DETAILS_PAGE = [
 
 
 def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
-    (tmp_path / "details.csv").write_text(text(DETAILS_PAGE)[:-1])
-    ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
+    parse(None, tmp_path, details=text(DETAILS_PAGE)[:-1])
     (launch,) = read(tmp_path, "launches")
     found = tuple(launch[name] for name in ("pid", "grid", "block", "cc", "duration_ns", "dram_read_bytes"))
     assert found == (5, "96x1x1", "256x1x1", "8.9", 6750.0, 2_330_000.0)
@@ -385,8 +364,7 @@ def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
     ],
 )
 def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) -> None:
-    (tmp_path / "details.csv").write_bytes(page.encode())
-    ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
+    parse(None, tmp_path, details=page)
     assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
 
 
@@ -402,18 +380,9 @@ def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) ->
     ],
 )
 def test_a_details_page_that_is_none(tmp_path: Path, page: str, problem: str) -> None:
-    (tmp_path / "details.csv").write_text(page)
     with pytest.raises(FiprofError, match=problem):
-        ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
+        parse(None, tmp_path, details=page)
     assert not (tmp_path / "tables").exists()
-
-
-def twice(cells: Sequence[str]) -> Rows:
-    """The recorded rows with the duration a second time."""
-    rows = recorded()
-    place = rows[0].index("gpu__time_duration.sum")
-    extra = [rows[0][place], rows[1][place], *cells]
-    return [[*row, cell] for row, cell in zip(rows, extra, strict=True)]
 
 
 AMONG = " is cut short, or other output stands among its rows: "
@@ -438,7 +407,8 @@ NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profi
         (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
         (text(replaced("ID", "0", "x")), " has no launch ID in row 2: 'x'", RAW_AGAIN),
         (text(replaced("ID", "9" * 20)), " has no launch ID in row 1: '99999999999999999999'", RAW_AGAIN),
-        (text(twice(["1", "2", "3"])), " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
+        (text([[*row, cell] for row, cell in zip(recorded(), ("gpu__time_duration.sum", "nsecond", *"123"), strict=True)]),
+         " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
     ],
 )  # fmt: skip
 def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: str, remedy: str) -> None:
@@ -489,10 +459,6 @@ def whole_page() -> dict[tuple[int, str], dict[str, Any]]:
 DETAILS_HEADER = ["ID", "Kernel Name", "Section Name", "Metric Name", "Rule Name", "Rule Type", "Rule Description"]
 
 
-def details(*rows: Sequence[str]) -> str:
-    return text([DETAILS_HEADER, *rows])
-
-
 SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"]
 
 
@@ -513,7 +479,7 @@ SAMPLED = {
 PREFILL, DECODE, MERGE = (listing(kernel, samples) for kernel, samples in SAMPLED.items())
 SOURCE = text([*PREFILL, *DECODE, *MERGE])
 
-RULE = details(["0", "f", "s", "", "r", "OPT", "m"])
+RULE = text([DETAILS_HEADER, ["0", "f", "s", "", "r", "OPT", "m"]])
 UNPLACED = "{} has an instruction of PrefillWithKVCacheKernel at {!r}, which is no address"
 
 

@@ -23,6 +23,7 @@ from tests.nsys_exports import (
     CUDA_GRAPHS,
     FIVE_KERNELS,
     KERNEL,
+    OTHER_PROGRAM,
     PYTHON_THREADS,
     RUNTIME,
     SCHEMA_3_0,
@@ -156,15 +157,8 @@ def test_samples_and_waits_are_those_of_the_export() -> None:
 def test_what_a_function_was_seen_in_is_where_half_of_its_looks_went(tmp_path: Path) -> None:
     """Not what passes it on: all of a model's work is in a decorator. Python's own library under a package is its."""
     names = [
-        "loop",
-        "wrapper",
-        "attend",
-        "project",
-        "wait",
-        "/x/two.py",
-        "/x/site-packages/p/q.py",
-        "/usr/lib/python3.12/a.py",
-    ]
+        "loop", "wrapper", "attend", "project", "wait", "/x/two.py", "/x/site-packages/p/q.py", "/usr/lib/python3.12/a.py",
+    ]  # fmt: skip
     loop, wrapper, attend, project, wait, own, package, library = range(900_001, 900_009)
     inner = [[(wait, library), (attend, package)]] * 6 + [[(project, package)]] * 4
     rows = [row for (row,) in query(PYTHON_THREADS, "SELECT rowid FROM NVTX_EVENTS WHERE eventType = 34")]
@@ -401,9 +395,6 @@ def failure(sqlite: Path) -> FiprofError:
     return caught.value
 
 
-with contextlib.closing(sqlite3.connect(":memory:")) as cookies:
-    cookies.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
-    OTHER_PROGRAM = cookies.serialize()
 ((ROOT,),) = query(FIVE_KERNELS, f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'")
 OVERWRITTEN = WHOLE[: (ROOT - 1) * 4096] + b"\xff" * 4096 + WHOLE[ROOT * 4096 :]
 

@@ -1,9 +1,9 @@
-"""``fiprof story``: phases and steps in order of time, what surprises, what repeats inside a step."""
+"""``fiprof story``: phases and steps in order of time, what surprises, what repeats inside a step; what a reader of it alone can
+say of a program that serves; and examples/surprises.py, recorded on a GPU: what was planted is named, and nothing else."""
 
 import json
-import lzma
+import math
 import re
-import sqlite3
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -14,14 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.analysis import trace
+from fiprof.analysis.planning import SMALL, plans
 from fiprof.analysis.requests import says
 from fiprof.analysis.story import story
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import phases
 from fiprof.model.run import Run
+from fiprof.reports.report import report
 from fiprof.reports.run_report.pictures import pictures
+from fiprof.workloads.attention import PLANS, plan_times
 from tests import golden
-from tests.recorded_runs import answer, invoke, parsed, profiled, refusal, served, two_ranks
+from tests.fakes.recorded import recorded_bytes
+from tests.nsys_exports import executed
+from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parsed, profiled, refusal, served, two_ranks
 from tests.test_programs import kernel, launch, made_run
 
 told = cache(partial(answer, "story"))
@@ -353,12 +358,12 @@ def test_what_a_token_in_the_kv_cache_costs_beside_its_bytes(tmp_path: Path) -> 
     """Eight layers of 8 heads of 128 numbers, keys and values, 2 bytes each; the H200's DRAM by nsys. A program says it
     in a mark, or the user does."""
     trace = tmp_path / "trace.sqlite"
-    trace.write_bytes(lzma.decompress((DATA / "batching.sqlite.xz").read_bytes()))
-    with sqlite3.connect(trace) as database:
-        database.execute(
-            "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) SELECT start, 34,"
-            " 'KV cache: kv_bytes_per_token 32768', globalTid, domainId FROM NVTX_EVENTS WHERE text LIKE 'r0 arrives%'"
-        )
+    trace.write_bytes(recorded_bytes(DATA / "batching.sqlite"))
+    executed(
+        trace,
+        "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) SELECT start, 34,"
+        " 'KV cache: kv_bytes_per_token 32768', globalTid, domainId FROM NVTX_EVENTS WHERE text LIKE 'r0 arrives%'",
+    )
     assert invoke("import", str(trace), "--artifacts", str(tmp_path / "runs"), "--quiet")[0] == 0
     (run,) = (tmp_path / "runs").glob("*/run.json")
     asked = told(served("batching").path, "--kv-bytes", "32768")["served"]
@@ -394,3 +399,126 @@ def test_one_request_is_what_the_program_says(recorded: str) -> None:
 )  # fmt: skip
 def test_what_a_range_says(text: str, found: dict[str, Any]) -> None:
     assert says(text) == found
+
+
+def test_a_slow_step_is_named_with_its_cause_and_what_to_change_first() -> None:
+    """Held to what the program says itself."""
+    steps = {line["step"]: line["host_us"] / 1e3 for line in own("batching") if "step" in line}
+    story = told(served("batching").path)
+    slow = {each["number"]: each for each in story["surprises"] if each["id"] == "slow_step"}
+    assert slow[18]["length_ms"] == pytest.approx(steps[18], rel=0.02) and 20 not in slow
+    assert slow[18]["usual_ms"] == pytest.approx(median(steps[n] for n in range(11, 26) if n not in slow), rel=0.1)
+    cause = slow[18]["cause"]
+    assert (cause["id"], cause["name"], cause["range"]) == ("function", "forward (paged_llama.py:112)", "layer 0")
+    first = story["summary"][1]
+    assert (first["cause"], first["step"]) == ("launches", "fewer_launches") and 40 < first["bound_pct"] < 50
+
+
+def test_planning_is_that_of_the_raw_tables() -> None:
+    run = served("batching")
+    ranges, copies, api = (run.frame(name) for name in ("ranges", "copies", "api"))
+    steps = ranges[ranges["name"].str.startswith("step ", na=False)]
+    plans = ranges[(ranges["name"] == "plan") & ranges["parent"].isin(steps.index)]
+    called = copies.merge(api[["correlation", "start_ns", "tid"]], on="correlation", suffixes=("", "_call"))
+    inside = [
+        called[called["start_ns_call"].between(begin, end)]
+        for begin, end in zip(plans["start_ns"], plans["end_ns"], strict=True)
+    ]
+    (row,) = [each for each in told(served("batching").path)["plans"] if each["planned"] == "step *"]
+    host_us = median((plans["end_ns"] - plans["start_ns"]) / 1e3)
+    assert (row["count"], row["host_us"]) == (84, pytest.approx(host_us))
+    assert row["copies"] == pytest.approx(sum(map(len, inside)) / 84)
+    assert row["copied_bytes"] == pytest.approx(sum(each["bytes"].sum() for each in inside) / 84)
+    layers = row["layers"]
+    assert (
+        host_us / (host_us + layers * row["layer_us"]) <= SMALL < host_us / (host_us + (layers - 1) * row["layer_us"])
+    )
+
+
+def test_a_case_tells_planning_apart_from_its_run(tmp_path: Path) -> None:
+    run = copied("decode", tmp_path)
+    lines = [json.loads(line) for line in (run / "baseline.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if line["kind"] == "case":
+            line["plan"] = {"host_us": 150.0, "ready_us": 170.0}
+    (run / "baseline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    found = plans(Run(run))
+    assert len(found) == len(lines) - 1
+    for row in found:
+        assert row["host_us"] == 150 and row["layers"] == math.ceil(150 * 19 / row["layer_us"])
+    assert "plan() and run()" in invoke("show", str(run))[1]
+    assert "## Planning" in report([Run(run)]).markdown()
+
+
+def test_planning_is_timed_again_and_again() -> None:
+    done: list[str] = []
+    found = plan_times(lambda: done.append("plan"), lambda: done.append("wait"))
+    assert done == ["wait", "plan", "wait"] * PLANS
+    assert 0 < found["host_us"] <= found["ready_us"]
+
+
+SURPRISES = DATA.with_name("surprises")
+PRINTED = {line["recording"]: line for line in own("../surprises/printed")}
+"""Recording -> what its process printed of itself: step_us of each step, on the host's clock."""
+CLEAN = [name for name in PRINTED if name.startswith("clean")]
+LAYER_0: dict[str, Any] = {"range": "layer 0"}
+FUNCTION: dict[str, Any] = {"id": "function", "range": "decode"}
+SLOW: dict[str, dict[str, Any]] = {
+    "sleep": FUNCTION | {"name": "sleep (surprises.py:42)"},
+    "gc": FUNCTION | {"name": "gc (surprises.py:45)"},
+    "item": LAYER_0 | {"id": "loading", "name": "cuLibraryLoadData"},
+    "allocation": {"id": "allocating", "range": "decode", "name": "cudaMalloc", "count": 4},
+    "compile": {"id": "compiling", "range": "decode"},
+    "kernel": LAYER_0 | {"id": "loading", "name": "cuLibraryLoadData", "count": 3},
+}
+"""What the cause of the planted step says at least. The first ``.item()`` and another kernel load its code."""
+FIRST_USE = {"item": "reduce_kernel", "compile": "scale", "kernel": "radixSortKVInPlace"}
+
+
+def surprises(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = answer("story", imported(SURPRISES / f"{name}.sqlite.xz", name=name).path)[
+        "surprises"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_was_planted_in_a_step_is_named(name: str) -> None:
+    step, *others = surprises(name)
+    assert (step["id"], step["number"]) == ("slow_step", PRINTED[name]["at"])
+    assert step["cause"].items() >= SLOW[name].items()
+    assert 1e3 * step["length_ms"] == pytest.approx(PRINTED[name]["step_us"][step["number"]], rel=0.02, abs=50)
+    assert FIRST_USE.get(name, "") in " ".join(step["first_use"])
+    assert [other["id"] for other in others] == (["kernels_change"] if name == "kernel" else [])
+
+
+def test_a_layer_that_is_slow_in_every_step() -> None:
+    *steps, layer = surprises("slow-layer")
+    assert (layer["id"], layer["which"]) == ("slow_layer", ["layer 5"])
+    assert (layer["kernels"], layer["usual_kernels"]) == (9, 3)
+    times = PRINTED["slow-layer"]["step_us"]
+    assert [step["number"] for step in steps] == [n for n, us in enumerate(times) if us > 1.5 * median(times)] == [31]
+
+
+def test_memory_that_grows_and_is_not_given_back() -> None:
+    (leak,) = surprises("leak")
+    assert (leak["id"], leak["what"]) == ("leak", "step 30")  # the first 64 MB fit into what torch had kept
+    assert leak["more_mb"] / leak["count"] == pytest.approx(67.1, abs=0.1)
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_nothing_surprises_where_nothing_was_planted(name: str) -> None:
+    assert surprises(name) == []
+
+
+def test_steps_that_take_another_time_for_good() -> None:
+    """The first of two requests to a model: its 24 steps take ten times as long as those of the second."""
+    run = on_h100("llama").path
+    lengths = [step["length_ms"] for step in answer("story", run, "--table", "steps")["rows"]]
+    (pace,) = answer("story", run)["surprises"]
+    assert (pace["id"], pace["what"], pace["number"]) == ("pace", "decode", 24)
+    assert pace["before_ms"] == pytest.approx(median(lengths[:24]), rel=0.02)
+    assert pace["after_ms"] == pytest.approx(median(lengths[24:]), rel=0.02)
+    assert pace["reason"]["id"] == "host"
+    folded = [line["said"] for line in answer("story", run, "--table", "told")["rows"]]
+    assert [line["count"] for line in folded if line["id"] == "steps"] == [23, 24]

@@ -1,0 +1,363 @@
+"""fiprof/analysis/checks.py: how sure the numbers of a run are, each check at its limits; ``fiprof expected``; and what the
+instructions that hold most warp samples probably wait for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fiprof.analysis import checks
+from fiprof.analysis.checks import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
+from fiprof.analysis.expected import combined, read_expectations
+from fiprof.analysis.sass import Code, parse
+from fiprof.errors import FiprofError
+from fiprof.model import tables
+from fiprof.model.finding import worded
+from fiprof.model.run import Run
+from tests.recorded_runs import invoke, parsed, refusal, rows
+from tests.reports_fixture import GPU_STATE, add, case, execution, make_run
+
+ID = "mine[rows=8]"
+Made = dict[str, Any]
+
+
+def check(run: Run, name: str) -> Check:
+    (found,) = [each for each in checks.evaluate(run) if each.check == name]
+    return found
+
+
+def traced(*durations_us: float) -> Made:
+    return {"kernels": [execution(0, round(1000 * us), iteration=i) for i, us in enumerate(durations_us)]}
+
+
+def plain(*times_us: float) -> Made:
+    return {"gpu_us": {ID: list(times_us)}}
+
+
+def counted(**values: Any) -> Made:
+    return {"launches": [{"launch": 0, "case": ID, "iteration": 0, "kernel": "K", "duration_ns": 1e5, **values}]}
+
+
+REASONS = {
+    "reasons": [
+        {"launch": 0, "reason": "wait", "warps_per_issue": 9.0, "samples": 10},
+        {"launch": 0, "reason": "selected", "warps_per_issue": 1.0, "samples": 20},
+    ]
+}
+COUNTED = "fadd fmul ffma hadd hmul hfma dadd dmul dfma"
+RATES = {f"{each}_thread_insts_per_cycle": 0.0 for each in COUNTED.split()}
+CYCLE = {**RATES, "sm_cycles": 1.0}
+FLOPS, READS = {"cases": [case(flops=1000)]}, {"cases": [case(bytes_read=1000)]}
+L2 = {"cases": [case(bytes_written=400)], "environment": {"gpu": {"l2_bytes": 100}}}
+KEPT = {"settings": {"cache_control": "none"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "values", "passed"),
+    [
+        ("nsys_vs_plain", lambda us: {**plain(100.0), **traced(us)}, (100.0, 91.0, 109.0), True),
+        ("nsys_vs_plain", lambda us: {**plain(100.0), **traced(us)}, (89.0, 111.0), False),
+        # 3 µs of events and of the launch gap; of each kernel of an iteration.
+        ("nsys_vs_plain", lambda us: {**plain(10.0), **traced(us)}, (7.1,), True),
+        ("nsys_vs_plain", lambda us: {**plain(10.0), **traced(us)}, (6.9,), False),
+        ("stall_sum", lambda n: {**counted(warp_latency_cycles=n), **REASONS}, (10.0, 9.81, 10.19), True),
+        ("stall_sum", lambda n: {**counted(warp_latency_cycles=n), **REASONS}, (9.7, 10.3), False),
+        ("sample_sum", lambda n: {**counted(stall_samples=n), **REASONS}, (30.0,), True),
+        ("sample_sum", lambda n: {**counted(stall_samples=n), **REASONS}, (31.0, 29.0), False),
+        ("dropped_samples", lambda n: counted(stall_dropped_bytes=n), (0.0,), True),
+        ("dropped_samples", lambda n: counted(stall_dropped_bytes=n), (64.0,), False),
+        ("sm_clock", lambda hz: counted(sm_clock_hz=hz), (1980e6, 1590e6), True),
+        ("sm_clock", lambda hz: counted(sm_clock_hz=hz), (1580e6,), False),
+        ("ncu_vs_nsys", lambda ns: {**counted(duration_ns=ns), **traced(100)}, (100e3, 149e3, 81e3), True),
+        ("ncu_vs_nsys", lambda ns: {**counted(duration_ns=ns), **traced(100)}, (151e3, 79e3), False),
+        ("ncu_vs_nsys", lambda ns: {**counted(duration_ns=ns), **traced(2)}, (3900,), True),  # a short launch
+        ("flops", lambda n: {**counted(tensor_ops_fp16=n), **FLOPS}, (1100.0,), True),
+        ("flops", lambda n: {**counted(tensor_ops_fp16=n), **FLOPS}, (890.0, 2600.0), False),
+        # Other pipes count only where the tensor cores did nothing; half additions are conversions, mostly.
+        ("flops", lambda n: {**counted(tensor_ops_fp16=1100.0, **RATES, ffma_thread_insts=n), **FLOPS}, (9e3,), True),
+        ("flops", lambda n: {**counted(tensor_ops_fp16=0.0, **CYCLE, ffma_thread_insts=n), **FLOPS}, (500.0,), True),
+        ("flops", lambda n: {**counted(**CYCLE, ffma_thread_insts=500.0, hadd_thread_insts=n), **FLOPS}, (9e3,), True),
+        ("flops", lambda n: {**counted(**CYCLE, hfma_thread_insts=n), **FLOPS}, (100.0,), False),
+        ("dram_reads", lambda n: {**counted(dram_read_bytes=n), **READS}, (1000.0,), True),
+        ("dram_reads", lambda n: {**counted(dram_read_bytes=n), **READS}, (800.0,), False),
+        ("dram_reads", lambda n: {**counted(dram_read_bytes=n), **READS, **KEPT}, (800.0,), False),
+        # What is written may stay in L2.
+        ("dram_writes", lambda n: {**counted(dram_write_bytes=n), **L2}, (350.0, 261.0), True),
+        ("dram_writes", lambda n: {**counted(dram_write_bytes=n), **L2}, (259.0,), False),
+        ("dram_writes", lambda n: {**counted(dram_write_bytes=n), **L2, "cases": [case(bytes_written=100)]}, (0.0,), None),
+        ("spread", lambda us: traced(100, 100, 105, us), (109,), True),
+        ("spread", lambda us: traced(100, 100, 100, 120, us), (120,), False),
+        ("spread", lambda us: plain(3.0, 3.3, 3.6, us), (3.9,), True),
+        ("spread", lambda us: plain(5.0, us), (5.0,), None),
+    ],
+)  # fmt: skip
+def test_a_check_at_its_limits(name: str, made: Any, values: tuple[float, ...], passed: bool, tmp_path: Path) -> None:
+    for value in values:
+        assert check(make_run(tmp_path / str(value), **made(value)), name).passed is passed, value
+
+
+def test_written_checks_are_read_and_not_made_again(five_kernels: Run, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", **counted(stall_dropped_bytes=8.0))
+    assert [each.check for each in checks.failed(run)] == ["dropped_samples"]
+    tables.write(run.tables_path, "checks", tables.empty("checks"))
+    assert not checks.failed(Run(run.path))
+    assert list(checks.every(five_kernels)) == checks.evaluate(five_kernels)
+
+
+def test_other_processes(tmp_path: Path) -> None:
+    after = {**GPU_STATE, "other_processes": ["4711 (python3)"]}
+    run = make_run(tmp_path / "shared", environment={"gpu_state": {"before": GPU_STATE, "after": after}})
+    assert check(run, "other_processes").passed is False
+    (finding,) = checks.of_run(checks.failed(run))
+    assert "4711 (python3)" in worded(finding)
+
+
+def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "empty", **counted(duration_ns=None), environment={})
+    found = checks.evaluate(run)
+    assert len(found) == len(RUN_CHECKS) + len(CASE_CHECKS) + len(LAUNCH_CHECKS)
+    assert [each.check for each in found if each.passed is not None] == ["profiled"]
+    assert all(each.values["why"] for each in found if each.check != "profiled")
+
+
+def test_every_case_has_its_own(tmp_path: Path) -> None:
+    cases = [case("a[x=1]"), case("a[x=2]")]
+    run = make_run(tmp_path / "run", cases=cases, gpu_us={"a[x=1]": [1.0, 5.0, 9.0], "a[x=2]": [5.0, 5.0, 5.0]})
+    (failed,) = checks.failed(run)
+    assert (failed.case, failed.values["timed"]) == ("a[x=1]", "plain")
+    assert failed.value == pytest.approx(1.28)
+    (failed,) = checks.failed(make_run(tmp_path / "ncu", cases=[case(), case("a[x=1]")], **counted()))
+    assert (failed.check, failed.case, failed.value, failed.low) == ("profiled", "a[x=1]", 0, 1)
+
+
+HOPPER = """
+[source]
+title = "ours"
+gpu = "NVIDIA A100 80 GB SXM"
+compute_capability = "9.0"
+dram_tb_per_s = 2.039
+
+[[family]]
+name = "decode"
+workloads = ["decode"]
+params = { kv_len = 2048 }
+size = "batch"
+stalls = { long_scoreboard = [60, 70], barrier = [15, 25], short_scoreboard = [5, 10] }
+roof = { kind = "dram", shares = { 1 = 35, 32 = 80, 128 = 87 } }
+bandwidth = { least_tb_per_s = 1.6 }
+
+[[family]]
+name = "prefill"
+workloads = ["prefill"]
+size = "batch"
+stalls = { long_scoreboard = [15, 25] }
+roof = { kind = "tensor", shares = { 4 = 70, 8 = 72 } }
+bandwidth = { least_tb_per_s = 1.4 }
+"""
+"""Figures of the packaged kind, as if they were said of the recorded runs' compute capability."""
+
+OWN = """
+[source]
+title = "ours"
+gpu = "NVIDIA H200"
+compute_capability = "9.0"
+[[family]]
+name = "norms"
+workloads = ["rmsnorm"]
+size = "rows"
+[family.stalls]
+long_scoreboard = [20, 30]
+[family.roof]
+kind = "dram"
+shares = { 4096 = 45 }
+[family.bandwidth]
+least_tb_per_s = 2
+"""
+
+
+def expected(tmp_path: Path, run: str, content: str, *words: str) -> list[dict[str, Any]]:
+    (tmp_path / "ours.toml").write_text(content)
+    found = rows("expected", parsed(run).path, "--expectations", tmp_path / "ours.toml", *words)
+    return [row for row in found if row["quantity"]]
+
+
+def test_decode_on_cuda_cores_waits_for_other_things_than_expected(tmp_path: Path) -> None:
+    found = expected(tmp_path, "decode", HOPPER)
+    mine = [row for row in found if row["label"] == "decode batch=32"]
+    assert {row["quantity"]: (round(row["measured"], 2), row["outcome"]) for row in mine} == {
+        "long_scoreboard": (5.42, "below"), "barrier": (15.72, "as expected"), "short_scoreboard": (10.70, "as expected"),
+        "dram_share": (63.36, "below"), "dram_gb_per_s": (3.05, "below"),
+    }  # fmt: skip
+    # 1.6 of the A100's 2.039 TB/s; H200: 1504 bytes a cycle at the DRAM clock that ncu measured.
+    bandwidth = next(row for row in mine if row["unit"] == "TB/s")
+    assert bandwidth["expected_low"] == pytest.approx(1.6 / 2.039 * 4.810, rel=0.001)
+    assert [remark["id"] for remark in bandwidth["remarks"]] == ["same_share", "stated_is_reached"]
+    # Prefill is on the roof of the instructions that it used.
+    prefill = expected(tmp_path, "prefill-decode-rope", HOPPER, "--kernel", "prefill")
+    fa2, fa3 = (row for row in prefill if row["quantity"] == "compute_roof_share")
+    assert [(row["label"][-3:], row["work"], round(row["measured"], 2)) for row in (fa2, fa3)] == [
+        ("fa2", "tensor fp16 mma", 49.88), ("fa3", "tensor fp16", 52.62),
+    ]  # fmt: skip
+    assert [(each["id"], round(each["wgmma_share"], 3)) for each in fa2["remarks"]] == [("mma", 0.333)]
+
+
+@pytest.mark.parametrize(
+    ("run", "old", "new", "family", "remark"),
+    [
+        ("decode", '"9.0"', '"8.0"', "decode", "gpu"),
+        ("decode", "kv_len = 2048", "kv_len = 4096", "decode", "shape"),
+        ("all", "4 = 70", "1 = 70", "prefill", "size"),
+    ],
+)
+def test_another_gpu_shape_or_size(tmp_path: Path, run: str, old: str, new: str, family: str, remark: str) -> None:
+    found = [row for row in expected(tmp_path, run, HOPPER.replace(old, new)) if row["family"] == family]
+    said = {row["remarks"][-1]["id"] for row in found if row["outcome"] == "not compared"}
+    assert remark in said and (remark == "size" or {row["outcome"] for row in found} == {"not compared"})
+
+
+def test_a_file_of_one_s_own_replaces_the_packaged_family(tmp_path: Path) -> None:
+    own = tmp_path / "ours.toml"
+    own.write_text(OWN)
+    families = [family for _, family in combined(read_expectations(own))]
+    assert [family.name for family in families] == ["norms", "prefill", "decode", "rmsnorm", "rope"]
+    assert families[3].workloads == ("fused_add_rmsnorm",)
+    words = ("expected", str(parsed("all").path), "--expectations", str(own))
+    printed = invoke(*words, "--kernel", "RMSNormKernel")[1]
+    for said in ("45 ± 5", "3 of 3 expectations hold", "NVIDIA H200 (compute capability 9.0): ours"):
+        assert said in printed
+    own.write_text(OWN.replace('"rmsnorm"', '"rmsnrom"'))
+    assert refusal(*words).remedy == "did you mean 'rmsnorm'?"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("long_scoreboard", "long_scorebord", "family[0]: unknown stall reason 'long_scorebord'; known are barrier"),
+        ("[20, 30]", "[30, 20]", "long_scoreboard = [30, 20] begins above its end"),
+        ("[20, 30]", "[1, 101]", "family[0].stalls[...][1]: expected float <= 100.0"),
+        ("4096 = 45", "0 = 45", "family[0].roof.shares"),
+        ("least_tb", "least_gb", "family[0].bandwidth: object contains unknown field least_gb_per_s"),
+        ("[family.bandwidth]\nleast_tb_per_s = 2", '[[family]]\nname = "b"\nworkloads = ["rmsnorm"]', "two families claim rmsnorm"),
+        ("[source]", "= 1", "Invalid statement"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "ours.toml"
+    path.write_text(OWN.replace(old, new))
+    with pytest.raises(FiprofError) as raised:
+        read_expectations(path)
+    assert raised.value.message.startswith(str(path)) and message in raised.value.message
+
+
+def test_a_run_without_expectations(tmp_path: Path) -> None:
+    launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0}
+    run = make_run(tmp_path / "run", launches=[launch])
+    assert "nothing is expected of mine" in refusal("expected", run.path).message
+
+
+@pytest.mark.parametrize("samples", [0, None])
+def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -> None:
+    launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0}
+    run = make_run(tmp_path / "run", launches=[launch])
+    add(run, "hotspots", [{"launch": 0, "address": 0, "sass": "EXIT", "samples": samples}])
+    assert rows("hotspots", run.path) == []
+    assert "None of its 1 instructions has a sample" in invoke("hotspots", str(run.path))[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "reads", "writes"),
+    [
+        ("@!P1  LDG.E.64.CONSTANT R8, desc[UR12][R2.64+0x10]", "P1 R2 R3 UR12 UR13", "R8 R9"),
+        ("LDSM.16.M88.4 R120, [R142+UR4+-0x1000]", "R142 UR4", "R120 R121 R122 R123"),
+        ("STG.E.64 desc[UR14][R28.64], R8", "R8 R9 R28 R29 UR14 UR15", ""),
+        ("LDGSTS.E.BYPASS.LTC128B.128 desc[UR14][R10.64], !P3, [R32+0x1800]", "P3 R10 R11 R32 UR14 UR15", ""),
+        ("ATOMG.E.ADD.STRONG.GPU PT, R5, desc[UR4][R2.64], R7", "R2 R3 R7 UR4 UR5", "R5"),
+        ("IADD3 R14, P0, R19, UR4, RZ", "R19 UR4", "R14 P0"),
+        ("SHFL.BFLY PT, R24, R25, 0x4, 0x1f", "R25", "R24"),
+        ("LOP3.LUT P0, RZ, R16, 0x1, RZ, 0xc0, !PT", "R16", "P0"),
+        ("IMAD.WIDE.U32 R12, R9, 0x4, R20", "R9 R20 R21", "R12 R13"),
+        ("HMMA.16816.F32 R112, R128, R132, RZ", "R128 R129 R130 R131 R132 R133", "R112 R113 R114 R115"),
+        ("DMUL R2, R4, UR18", "R4 R5 UR18 UR19", "R2 R3"),
+        ("F2F.F32.F64 R0, R2", "R2 R3", "R0"),
+    ],
+)
+def test_registers(line: str, reads: str, writes: str) -> None:
+    found = parse(line)
+    assert (set(found.reads), set(found.writes)) == (set(reads.split()), set(writes.split()))
+
+
+FRAGMENTS = st.sampled_from(
+    ["LDG", "BRA", "HGMMA", "F2F", "I2F.U32", ".E", ".128", ".64x", "64x999999x16", "R12", "R999", "UR", "P0", "PT", "[", "]",
+     ",", " ", "@!", "0x", "7f", "-", "|", "!", "desc[UR4][R2.64]", "\n", "٣", "R" + "9" * 5000]
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map(" ".join)), min_size=1, max_size=8))
+def test_any_listing_is_read(lines: list[str]) -> None:
+    code = listing(*lines)
+    for place in range(len(lines)):
+        code.shown(place)
+        for reason in ("long_scoreboard", "short_scoreboard", "barrier", "wait", None):
+            cause = code.waits_for(place, reason)
+            assert cause is None or cause < place
+
+
+def listing(*lines: str) -> Code:
+    return Code([16 * i for i in range(len(lines))], lines)
+
+
+LOAD, USE = "LDG.E.128 R12, desc[UR6][R2.64]", "FADD R1, R15, R15"
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        ([], True),
+        (["FADD R30, R31, R32", "NOP"], True),
+        (["@P0   EXIT"], False),
+        (["@P0   BRA 0x100"], True),  # whoever is here fell through
+        (["FADD R30, R12, R32"], False),  # this one waited for the load already
+        (["FADD R14, R31, R32"], False),
+        (["CALL.REL.NOINC 0x100"], False),
+        (["RET.REL.NODEC R20 0x0"], False),
+        (["BRA 0x100"], False),
+        (["something else"], False),
+        (["NOP"] * 300, False),
+        (["LDS R15, [R4]"], False),  # R15 is another load's now, and that is of the other scoreboard
+    ],
+)
+def test_what_a_load_is_waited_for_by(between: list[str], found: bool) -> None:
+    code = listing(LOAD, *between, USE, *["NOP"] * 300, "BRA 0x%x")
+    lines = list(code.lines)
+    lines[-1] = f"BRA {hex(code.offsets[-1])}"
+    place = 1 + len(between)
+    assert Code(code.offsets, lines).waits_for(place, "long_scoreboard") == (0 if found else None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "place", "reason", "found"),
+    [
+        (("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12"), 2, "long_scoreboard", 1),
+        (("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12"), 2, "short_scoreboard", 0),
+        (("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12"), 2, "wait", None),
+        # Across a branch's target nothing is said, nor where targets are unknown.
+        ((LOAD, "NOP", USE, "@P0 BRA 0x7000", "BRA 0x7040", "NOP"), 2, "long_scoreboard", 0),
+        ((LOAD, "NOP", USE, "@P0 BRA 0x7010", "BRA 0x7040", "NOP"), 2, "long_scoreboard", None),
+        ((LOAD, "NOP", USE, "@P0 BRA 0x7020", "BRA 0x7040", "NOP"), 2, "long_scoreboard", None),
+        ((LOAD, USE, "@P0 BRA 0x7010", "EXIT"), 1, "long_scoreboard", None),
+        ((LOAD, USE, "BRX R4 -0x10", "EXIT"), 1, "long_scoreboard", None),
+        # If the last branch leads to itself, the other one leads out of the kernel.
+        ((LOAD, USE, "@P0 BRA 0x9990", "BRA 0x7030"), 1, "long_scoreboard", None),
+        (("BAR.SYNC.DEFER_BLOCKING 0x0", "NOP", "LDS R1, [R2]"), 2, "barrier", 0),
+        (("BAR.ARV 0x1, 0x80", "NOP"), 1, "barrier", None),
+        (("BAR.SYNC 0x0", "WARPGROUP.ARRIVE", "NOP"), 2, "barrier", None),
+        (("BAR.SYNC 0x0", *["NOP"] * 17), 17, "barrier", None),
+        (("DEPBAR.LE SB0, 0x1", "BAR.SYNC 0x0"), 1, "long_scoreboard", 0),
+        ((LOAD, "DEPBAR.LE SB0, 0x1", USE), 2, "long_scoreboard", None),
+    ],
+)
+def test_what_is_waited_for(lines: tuple[str, ...], place: int, reason: str, found: int | None) -> None:
+    assert listing(*lines).waits_for(place, reason) == found
