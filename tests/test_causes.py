@@ -112,9 +112,11 @@ def test_layout_conversions_are_one_row() -> None:
     assert found == ("layouts", "channels_last", 238.0, "10.132 2.01")
 
 
-def test_the_report_begins_with_what_top_says(recorded: Recording, tmp_path: Path) -> None:
-    printed = " ".join(invoke("top", str(recorded.run))[1].split())
-    assert invoke("report", str(recorded.run), "--out", str(tmp_path))[0] == 0
+@pytest.mark.parametrize("program", ["item", "small-kernels", "gil"])
+def test_the_report_begins_with_what_top_says(program: str, tmp_path: Path) -> None:
+    run = str(imported(DATA / f"{program}.sqlite.xz", name=program).path)
+    printed = " ".join(invoke("top", run)[1].split())
+    assert invoke("report", run, "--out", str(tmp_path))[0] == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     text = " ".join(re.sub(r"<[^>]*>", "", unescape(page)).split())
     assert printed[printed.index("GPU is idle") : printed.index(" Steady part")] in text
@@ -137,18 +139,6 @@ def test_the_page_says_what_was_measured() -> None:
     for name, times in TIMES.items():
         each = [f"{median(times[side]) / 40:.2f}" for side in ("with", "without")]
         assert rows[name] == [*each, f"{median(map(saved_pct, times['with'], times['without'])):.0f}%"]
-
-
-def test_counts_and_names_are_printed_as_people_say_them() -> None:
-    """1.51e+03 launches, 5 steps of steps of a kernel, 0.000 GB of a range, and what took 0.0 ms."""
-    small, gil = (str(imported(DATA / f"{each}.sqlite.xz", name=each).path) for each in ("small-kernels", "gil"))
-    assert re.search(r"idle: launching .* 1,509 ", invoke("verdict", small)[1])
-    assert "5 x step of nvjet_sm90_hsh_320x128_64x3_1x2_h_bz_coopB_NNT (6, 14," in invoke("story", gil)[1]
-    story = " ".join(invoke("story", str(profiled("llama").path))[1].split())
-    assert "at 10,810.4 ms: 1.431 GB in load and 0.067 GB in prefill." in story
-    graph, server = (" ".join(invoke("verdict", str(profiled(each).path))[1].split()) for each in ("graph", "server"))
-    assert "The first of the 17 steps before it takes 0.2 ms more than usual." in graph
-    assert "Steady part" in server and "Outside it" not in server
 
 
 @pytest.mark.parametrize(
@@ -176,7 +166,7 @@ def test_a_story_is_of_the_thread_with_the_steps() -> None:
     assert (slow["cause"]["name"], round(slow["cause_ms"], 2), slow["number"]) == ("cuLibraryLoadData", 53.08, 3)
 
 
-def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it() -> None:
     """Kernels of one short name are one row; what the host did before the GPU's first work is none of its time."""
     unfused, lazy = (
         imported(DATA / f"{each}.sqlite.xz", name=Path(each).name).path for each in ("users/unfused", "lazy-loading")
@@ -189,14 +179,7 @@ def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it(monkeyp
         row for row in answer("top", lazy, "--whole")["program"]["rows"] if row["name"] == "lazy_loading (causes.py:92)"
     )
     assert f"{100 * made['share']:.2f} {made['bound_pct']:.2f}" == "5.34 5.34"
-    assert "nothing in it repeats" not in invoke("top", str(lazy), "--whole")[1]
-    assert "rows more" not in invoke("verdict", str(unfused), "--all")[1]
-    monkeypatch.setenv("COLUMNS", "160")
-    named = re.findall(r"vectorized_elementwise_kernel \(Mul, (\w+) \d\) +63", invoke("top", str(unfused))[1])
-    assert named == ["BinaryFunctor", "AUnaryFunctor"]
-    ranks = str(profiled("ranks").path)
-    assert re.search(r"host work +– +step > late +10.110", invoke("top", ranks)[1])
-    assert invoke("story", ranks, "--step", "30")[0] == 1
+    assert invoke("story", str(profiled("ranks").path), "--step", "30")[0] == 1
 
 
 def test_a_program_of_xla_s() -> None:

@@ -22,6 +22,7 @@ from tests.conftest import Fiprof
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
 from tests.recorded_runs import rows as answers
+from tests.reports_fixture import RAW
 from tests.test_programs import kernel, made_run
 from tests.test_strangers import git
 
@@ -64,6 +65,15 @@ def test_a_commit_that_is_not_here_is_not_suggested(fiprof: Fiprof, tmp_path: Pa
         assert suggested or "git:" not in done.stdout
 
 
+@pytest.mark.parametrize("name", ["llama", "tworanks"])
+def test_a_program_against_itself_has_the_same_numbers(name: str) -> None:
+    path = profiled(name).path
+    rows = answered(path, path)
+    assert {row["accounts_us"] or 0.0 for row in rows} == {0.0}
+    assert any(about(rows, "part", item="waiting")) == (name == "tworanks")
+    assert invoke("compare", str(path), str(path))[1].startswith("The same numbers: ")
+
+
 @pytest.mark.parametrize("name", ["all", "decode"])
 def test_a_run_against_itself_has_the_same_numbers(name: str) -> None:
     rows = answered(parsed(name).path, parsed(name).path)
@@ -99,23 +109,6 @@ def test_the_parts_of_a_difference_sum_to_it(data: st.DataObject) -> None:
         assert back == pytest.approx({each.item: -each.us for each in found}, abs=1e-6)
 
 
-NCU_PAGE = Path(__file__).parent / "data/ncu/full.raw.csv"
-
-
-def parts(rows: Rows) -> dict[str, float]:
-    """Kind -> ms, of all GPUs together."""
-    return {row["item"]: row["accounts_us"] / 1e3 for row in about(rows, "part", device=None) if row["accounts_us"]}
-
-
-@pytest.mark.parametrize("name", ["llama", "tworanks"])
-def test_a_program_against_itself_has_the_same_numbers(name: str) -> None:
-    path = profiled(name).path
-    rows = answered(path, path)
-    assert {row["accounts_us"] or 0.0 for row in rows} == {0.0}
-    assert any(about(rows, "part", item="waiting")) == (name == "tworanks")
-    assert invoke("compare", str(path), str(path))[1].startswith("The same numbers: ")
-
-
 def test_traces_of_unlike_length_are_compared_at_equal_work(tmp_path: Path) -> None:
     """Side B has 4 steps for A's 8, each with a copy of twice the length: half the work, and each step longer."""
     runs = []
@@ -134,16 +127,19 @@ def test_traces_of_unlike_length_are_compared_at_equal_work(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.fault("two profiles of ncu without a trace are compared", "the change comes first, then what is not known")
 def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
     half = "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start > (SELECT avg(start) FROM CUPTI_ACTIVITY_KIND_KERNEL)"
     other = altered(tmp_path, half, source=CUDA_GRAPHS)
     assert answered(CUDA_GRAPHS, other)[0]["b"].endswith("-trace")
     assert invoke("compare", str(CUDA_GRAPHS), str(tmp_path / "none.sqlite"))[0] == 2
     # A trace and a profile have no time in common; two profiles have that of their launches.
-    counted = str(NCU_PAGE)
+    counted = str(RAW)
     assert invoke("compare", counted, str(CUDA_GRAPHS))[0] == 1
     status, printed = invoke("compare", counted, counted, "--out", str(tmp_path / "page.html"))
     assert (status, "PrefillWithKVCacheKernel           312.83  312.83   +0.00" in printed) == (0, True)
+    first = printed.splitlines()[0]
+    assert first.startswith("6 kernels under ncu: B took ") and "(+0.00 µs, +0.0%)" in first
 
 
 def case(workload: str, **params: Any) -> CaseEntry:
@@ -201,12 +197,6 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
     titles = ("prefill: where the change is", "what its time is made of", "Warp stalls of both sides")
     assert [re.search(f'data-title="[^"]*{title}"', page) is not None for title in titles] == [True] * 3
     assert page.endswith("</html>")
-
-
-@pytest.mark.fault("two profiles of ncu without a trace are compared", "the change comes first, then what is not known")
-def test_of_two_profiles_the_change_comes_first(fiprof: Fiprof) -> None:
-    said = fiprof("compare", str(NCU_PAGE), str(NCU_PAGE)).stdout
-    assert said.startswith("6 kernels under ncu: B took ") and "(+0.00 µs, +0.0%)" in said.splitlines()[0]
 
 
 # Comparisons measured on an H200, decided anew: how often they are wrong, and what they find. docs/compare.md has these.
@@ -272,13 +262,3 @@ def test_variants(comparisons: dict[str, list[tuple[ComparedCase, ...]]]) -> Non
         "a commit and its tree": [(SAME, 0.1)],
         "programs": [(FASTER, -37.1)],
     }
-
-
-def test_one_request_more_is_more_work() -> None:
-    """Of 88 and 89 requests the time between two was said to be what the second run is slower by."""
-    paths = (str(profiled(name).path) for name in ("server", "server again"))
-    said = " ".join(invoke("compare", *paths)[1].split())
-    assert (
-        "B's trace holds 1% more work in 509.2 ms than A's in 500.5 ms; at equal work B takes 2.9 ms more (+0.6%)."
-        in said
-    )
