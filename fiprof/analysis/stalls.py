@@ -10,7 +10,7 @@ from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
 from fiprof.analysis.trace import weights
 from fiprof.model.finding import Finding, TracedNumber, finding
-from fiprof.model.quantities import metric, stall_provenance
+from fiprof.model.quantities import quantity, stall_provenance
 from fiprof.model.run import Run, StallReason
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.text import csv_rows
@@ -85,7 +85,7 @@ def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
         return finding(kind, words, reason=state(stall.reason), share=launch.traced(stall) or stall.weight)
 
     found, dominant = [], DOMINANT_STALL / 100
-    issued = metric("issue_active_pct").of(launch.row)
+    issued = quantity("issue_active_pct").of(launch.row)
     if issued is not None:
         kind, words = "issued", "The schedulers issue in {issue_active_pct:.0f}% of their active cycles"
         ending = "."

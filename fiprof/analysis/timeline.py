@@ -20,7 +20,7 @@ from fiprof.analysis.trace import marks, thread_keys
 from fiprof.model import tables
 from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding
-from fiprof.model.quantities import metric
+from fiprof.model.quantities import quantity
 from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection, by_key
@@ -28,7 +28,7 @@ from fiprof.model.spans import LONG_AGO, NOTHING, by_thread, covered, split, uni
 
 PHASES = ("measure", "setup", "warmup", "all")
 PIECES = 79  # of a track, where none are asked for
-TENSOR_ACTIVE = metric("tensor_active_pct")
+TENSOR_ACTIVE = quantity("tensor_active_pct")
 KNOWN_PCT = 5.0  # tensor activity below this is too little to compare ncu's with nsys's
 AGREEMENT = (0.75, 1.33)  # nsys's tensor level over ncu's: their windows and clocks differ, but not by more
 FULL_PCT = 75.0

@@ -18,7 +18,6 @@ from fiprof.text import escape_control, escape_lines
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from fiprof.orchestrator.process import Supervisor
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Bench
 
@@ -102,25 +101,18 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def measuring(archive: Archive, *, quiet: bool, wait: bool = True, live: bool = True) -> Iterator[Bench]:
-    """What runs of an archive are measured with for the length of a block; see :func:`supervised`."""
-    from fiprof.orchestrator.run_session import Bench
-
-    with supervised(quiet=quiet, live=live) as (progress, supervisor):
-        yield Bench(archive, progress, supervisor, wait)
-
-
-@contextmanager
-def supervised(*, quiet: bool, live: bool = True) -> Iterator[tuple[TerminalProgress, Supervisor]]:
-    """The progress line for the length of a block, and who ends its processes at Ctrl-C.
+    """What runs of an archive are measured with for the length of a block: a progress line, and who ends its processes
+    at Ctrl-C.
 
     live: False where the terminal is another program's too.
     """
     from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.run_session import Bench
 
     progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
     interrupts.ask_first(supervisor.stop)
     try:
         with progress.shown() if live else contextlib.nullcontext():
-            yield progress, supervisor
+            yield Bench(archive, progress, supervisor, wait)
     finally:
         interrupts.interrupt()

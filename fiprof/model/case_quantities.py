@@ -3,8 +3,6 @@
 Each is a function of a run and a case id that gives a traced number, or None where the run does not have it.
 """
 
-import csv
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +21,8 @@ from fiprof.model.quantities import (
     STALL_SHARE,
     Formula,
     Key,
-    metric,
     number,
+    quantity,
     table,
     unit_text,
 )
@@ -34,7 +32,9 @@ from fiprof.model.selection import by_key
 from fiprof.model.spans import side_by_side, split, union_by, within
 from fiprof.model.times import Times, measured, summarize
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
+from fiprof.text import csv_rows
 
+Part = Callable[[Run, str], TracedNumber | None]  # a number of a case id; None where the run does not have it
 DEVICE_BITS, STREAM_BITS = 8, 24  # of the number that names a stream of a GPU of a process, which has 31
 
 
@@ -103,19 +103,12 @@ class CaseQuantity(Key):
     """A number of a case, with a row of ``quantities.csv`` that says its unit, format and meaning."""
 
     spec: str  # format for people
-    trace: Callable[[Run, str], TracedNumber | None]
-    """The number of a case id, in any format; None where the run does not have it."""
+    trace: Part  # the number, in any format
 
     def traced(self, run: Run, case: str | None) -> TracedNumber | None:
         """The number with its provenance; None without it. case: its id."""
-        if case is None:
-            return None
         # Every launch of a case asks for it, and it is made of all of them.
-        known = run.once(_traced)
-        if (self, case) not in known:
-            found = self.trace(run, case)
-            known[self, case] = None if found is None else found.as_(self.spec, unit_text(self.unit))
-        return known[self, case]
+        return None if case is None else run.once(_as_written, self, case)
 
     def of(self, run: Run, case: str | None) -> float | None:
         """The number in its unit."""
@@ -123,12 +116,12 @@ class CaseQuantity(Key):
         return None if found is None else found.value
 
 
-def _traced(_: Run) -> dict[tuple[CaseQuantity, str], TracedNumber | None]:
-    """What was asked of a run so far."""
-    return {}
+def _as_written(run: Run, quantity: CaseQuantity, case: str) -> TracedNumber | None:
+    found = quantity.trace(run, case)
+    return found and found.as_(quantity.spec, unit_text(quantity.unit))
 
 
-def _quantity(key: str, trace: Callable[[Run, str], TracedNumber | None]) -> CaseQuantity:
+def _quantity(key: str, trace: Part) -> CaseQuantity:
     """The quantity with a row in ``quantities.csv``."""
     row = table()[key]
     return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace, title=row["title"])
@@ -142,62 +135,61 @@ def _calculated(formula: str, *parts: TracedNumber | None) -> TracedNumber | Non
     return None if value is None else TracedNumber(value, Provenance("facts", formula, parts=sources))
 
 
-def _together(formula: str, of: Callable[[list[float]], float], numbers: Sequence[TracedNumber]) -> TracedNumber | None:
-    """Several numbers as one, written as the first; None for none."""
-    if len(numbers) < 2:
-        return numbers[0] if numbers else None
-    source = Provenance("facts", formula, parts=tuple(number.source for number in numbers))
-    return TracedNumber(of([number.value for number in numbers]), source, numbers[0].spec, numbers[0].unit)
+def _ratio(key: str, formula: str, part: Part, whole: Part) -> CaseQuantity:
+    """The quantity that is a formula over two numbers of the case, a and b; None where a is 0."""
+
+    def trace(run: Run, case: str) -> TracedNumber | None:
+        amount = part(run, case)
+        return _calculated(formula, amount, whole(run, case)) if amount and amount.value else None
+
+    return _quantity(key, trace)
 
 
 # What an iteration took
 
 
-def _median(times: Times | None, of: Provenance) -> TracedNumber | None:
+def _timed(times: Times | None, of: Provenance) -> tuple[TracedNumber | None, TracedNumber | None]:
+    """Median, µs, and spread, (p90 - p10) / median, of durations."""
     if times is None:
-        return None
+        return None, None
     in_us = "" if of.origin == "plain" else " / 1000"
-    return TracedNumber(times.median_us, of.of(f"median({of.formula}){in_us}"), ",.2f", " µs")
+    return (
+        TracedNumber(times.median_us, of.of(f"median({of.formula}){in_us}"), ",.2f", " µs"),
+        TracedNumber(times.spread, of.of(f"spread({of.formula})"), ".1%"),
+    )
 
 
-def _spread(times: Times | None, of: Provenance) -> TracedNumber | None:
-    return None if times is None else TracedNumber(times.spread, of.of(f"spread({of.formula})"), ".1%")
+def _plain(run: Run, case: str) -> tuple[TracedNumber | None, TracedNumber | None]:
+    return _timed(run.plain.get(case), Provenance("plain", "gpu_us", case=case))
 
 
-def _plain(run: Run, case: str) -> tuple[Times | None, Provenance]:
-    return run.plain.get(case), Provenance("plain", "gpu_us", case=case)
-
-
-def _iteration(run: Run, case: str) -> tuple[Times | None, Provenance]:
+def _iteration(run: Run, case: str) -> tuple[TracedNumber | None, TracedNumber | None]:
     """Under nsys."""
     found = run.trace.cases.get(case)
-    return found.iteration if found else None, Provenance("nsys", "iteration_ns", case=case)
+    return _timed(found and found.iteration, Provenance("nsys", "iteration_ns", case=case))
 
 
-def _kernel(run: Run, case: str | None, kernel: str) -> tuple[Times | None, Provenance]:
+def kernel_times(run: Run, case: str | None, kernel: str) -> tuple[TracedNumber | None, TracedNumber | None]:
+    """The same of a kernel's executions in a case under nsys."""
     source = Provenance("nsys", "duration_ns", case=case, kernel=kernel)
-    return run.trace.kernels.get((case or "", kernel)), source
-
-
-def kernel_median(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
-    """Median of a kernel's executions in a case under nsys, µs."""
-    return _median(*_kernel(run, case, kernel))
-
-
-def kernel_spread(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
-    """(p90 - p10) / median of the same."""
-    return _spread(*_kernel(run, case, kernel))
+    return _timed(run.trace.kernels.get((case or "", kernel)), source)
 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
-    seen: dict[int | None, list[TracedNumber]] = defaultdict(list)
-    for launch in run.launches_of(case):
-        duration = launch.traced(DURATION)
-        if duration is None:
-            return None
-        seen[launch.iteration].append(duration)
-    iterations = [_together(SUM, sum, each) for each in seen.values()]
-    return _together("median(parts)", median, [each for each in iterations if each is not None])
+    durations = [(launch.iteration, launch.traced(DURATION)) for launch in run.launches_of(case)]
+    seen = by_key((iteration, us) for iteration, us in durations if us is not None)
+    if not durations or None in (us for _, us in durations):
+        return None
+    totals = [_together(SUM, sum, each) for each in seen.values()]
+    return _together("median(parts)", median, totals)
+
+
+def _together(formula: str, of: Callable[[list[float]], float], numbers: Sequence[TracedNumber]) -> TracedNumber:
+    """Several numbers as one, written as the first."""
+    if len(numbers) == 1:
+        return numbers[0]
+    source = Provenance("facts", formula, parts=tuple(number.source for number in numbers))
+    return TracedNumber(of([number.value for number in numbers]), source, numbers[0].spec, numbers[0].unit)
 
 
 def _wall(run: Run, case: str) -> TracedNumber | None:
@@ -205,27 +197,21 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
     return TracedNumber(wall_us, Provenance("plain", "wall_us", case=case)) if wall_us == wall_us else None
 
 
-def _not_in(part: CaseQuantity, whole: CaseQuantity) -> Callable[[Run, str], TracedNumber | None]:
-    """Percent of a whole time that is not in a part of it."""
-    formula = "max(100 * (1 - a / b), 0)"
-    return lambda run, case: _calculated(formula, part.traced(run, case), whole.traced(run, case))
+def _busy(run: Run, case: str) -> TracedNumber | None:
+    return _timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))[0]
 
 
-PLAIN = _quantity("case_plain_us", lambda run, case: _median(*_plain(run, case)))
-PLAIN_SPREAD = _quantity("case_plain_spread", lambda run, case: _spread(*_plain(run, case)))
+NOT_IN = "max(100 * (1 - a / b), 0)"  # percent of a whole time that is not in a part of it
+PLAIN = _quantity("case_plain_us", lambda run, case: _plain(run, case)[0])
+PLAIN_SPREAD = _quantity("case_plain_spread", lambda run, case: _plain(run, case)[1])
 WALL = _quantity("case_wall_us", _wall)
-NSYS = _quantity("case_nsys_us", lambda run, case: _median(*_iteration(run, case)))
-NSYS_SPREAD = _quantity("case_nsys_spread", lambda run, case: _spread(*_iteration(run, case)))
+NSYS = _quantity("case_nsys_us", lambda run, case: _iteration(run, case)[0])
+NSYS_SPREAD = _quantity("case_nsys_spread", lambda run, case: _iteration(run, case)[1])
 NCU = _quantity("case_ncu_us", _under_ncu)
 KERNEL_TIME = _quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
-BUSY = _quantity(
-    "case_busy_us",
-    lambda run, case: (
-        _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case)) or NCU.traced(run, case)
-    ),
-)
-COPYING = _quantity("case_copying_pct", _not_in(NSYS, BUSY))
-WAITING = _quantity("case_waiting_pct", _not_in(BUSY, WALL))
+BUSY = _quantity("case_busy_us", lambda run, case: _busy(run, case) or NCU.traced(run, case))
+COPYING = _ratio("case_copying_pct", NOT_IN, NSYS.traced, BUSY.traced)
+WAITING = _ratio("case_waiting_pct", NOT_IN, BUSY.traced, WALL.traced)
 
 
 def kernels(run: Run, case: str) -> int | None:
@@ -239,22 +225,12 @@ def kernels(run: Run, case: str) -> int | None:
 # What a case needs at the least, by its workload's cost model
 
 
-def _least(*names: str) -> Callable[[Run, str], TracedNumber | None]:
+def _least(*names: str) -> Part:
     """The sum of some of a case's numbers in run.json."""
 
     def trace(run: Run, case: str) -> TracedNumber | None:
         entry, source = run.case(case), Provenance("run.json", " + ".join(names), case=case)
         return TracedNumber(sum(getattr(entry, name) for name in names), source) if entry else None
-
-    return trace
-
-
-def _rate(amount: CaseQuantity, scale: str) -> Callable[[Run, str], TracedNumber | None]:
-    """An amount over the case's kernel time; None for none of it."""
-
-    def trace(run: Run, case: str) -> TracedNumber | None:
-        time = NCU.traced(run, case) or NSYS.traced(run, case)
-        return _calculated(f"a / b / {scale}", amount.traced(run, case), time) if amount.of(run, case) else None
 
     return trace
 
@@ -272,30 +248,28 @@ def _peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
     return TracedNumber(most, Provenance("ncu", launch.written(of), launch=launch.launch))
 
 
-def _of_compute_roof(run: Run, case: str) -> TracedNumber | None:
+def _compute_peak(run: Run, case: str) -> TracedNumber | None:
     longest = _longest(run, case)
     work = None if longest is None else main_work(longest)
-    roof = _peak(longest, None if work is None else peak_of(work))
-    return _calculated("a * 1e12 / b", MODEL_TFLOPS.traced(run, case), roof)
+    return _peak(longest, None if work is None else peak_of(work))
 
 
-def _of_dram_roof(run: Run, case: str) -> TracedNumber | None:
-    roof = _peak(_longest(run, case), Formula("dram_peak"))
-    return _calculated("a * 1e9 / b", MODEL_GB_PER_S.traced(run, case), roof)
-
-
-def _intensity(run: Run, case: str) -> TracedNumber | None:
-    known = MODEL_FLOPS.of(run, case)
-    return _calculated("a / b", MODEL_FLOPS.traced(run, case), MODEL_BYTES.traced(run, case)) if known else None
+def _time(run: Run, case: str) -> TracedNumber | None:
+    return NCU.traced(run, case) or NSYS.traced(run, case)
 
 
 MODEL_FLOPS = _quantity("case_model_flops", _least("flops"))
 MODEL_BYTES = _quantity("case_model_bytes", _least("bytes_read", "bytes_written"))
-MODEL_TFLOPS = _quantity("case_model_tflops", _rate(MODEL_FLOPS, "1e6"))
-MODEL_TFLOPS_SHARE = _quantity("case_model_tflops_roof_share", _of_compute_roof)
-MODEL_GB_PER_S = _quantity("case_model_gb_per_s", _rate(MODEL_BYTES, "1e3"))
-MODEL_GB_PER_S_SHARE = _quantity("case_model_gb_per_s_roof_share", _of_dram_roof)
-MODEL_INTENSITY = _quantity("model_flop_per_byte", _intensity)
+MODEL_TFLOPS = _ratio("case_model_tflops", "a / b / 1e6", MODEL_FLOPS.traced, _time)
+MODEL_TFLOPS_SHARE = _ratio("case_model_tflops_roof_share", "a * 1e12 / b", MODEL_TFLOPS.traced, _compute_peak)
+MODEL_GB_PER_S = _ratio("case_model_gb_per_s", "a / b / 1e3", MODEL_BYTES.traced, _time)
+MODEL_GB_PER_S_SHARE = _ratio(
+    "case_model_gb_per_s_roof_share",
+    "a * 1e9 / b",
+    MODEL_GB_PER_S.traced,
+    lambda run, case: _peak(_longest(run, case), Formula("dram_peak")),
+)
+MODEL_INTENSITY = _ratio("model_flop_per_byte", "a / b", MODEL_FLOPS.traced, MODEL_BYTES.traced)
 
 
 def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
@@ -360,11 +334,11 @@ def dram_use(run: Run, launch: Launch) -> DramUse | None:
 
     The floor is left out where the bytes may stay in L2, and for a kernel that is not the case's main one.
     """
-    by_ncu = launch.traced(metric("dram_throughput_pct"))
+    by_ncu = launch.traced(quantity("dram_throughput_pct"))
     by_floor = DRAM_FLOOR.traced(run, launch.case) if is_main(run, launch) else None
     if by_floor is not None and (by_ncu is None or by_floor.value > by_ncu.value):
         return DramUse(DRAM_FLOOR, by_floor, by_ncu)
-    return None if by_ncu is None else DramUse(metric("dram_throughput_pct"), by_ncu, by_ncu)
+    return None if by_ncu is None else DramUse(quantity("dram_throughput_pct"), by_ncu, by_ncu)
 
 
 class Floor(NamedTuple):
@@ -430,15 +404,11 @@ def is_main(run: Run, launch: Launch) -> bool:
 @once
 def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float]]:
     """Case and iteration -> how many launches ncu has of it, and their time, µs."""
-    found: dict[tuple[str | None, int | None], tuple[int, float]] = {}
-    for launch in run.launches:
-        count, together_us = found.get((launch.case, launch.iteration), (0, 0.0))
-        found[launch.case, launch.iteration] = (count + 1, together_us + (launch.duration_us or 0.0))
-    return found
+    of = by_key(((launch.case, launch.iteration), launch.duration_us or 0.0) for launch in run.launches)
+    return {key: (len(times_us), sum(times_us)) for key, times_us in of.items()}
 
 
-with (Path(__file__).parent / "keys.csv").open(encoding="utf-8", newline="") as _file:
-    _OTHERS = [Key(**row) for row in csv.DictReader(_file)]
+_OTHERS = [Key(**row) for row in csv_rows(Path(__file__).with_name("keys.csv")).values()]
 _OF_CASES = [found for found in list(vars().values()) if isinstance(found, CaseQuantity)]
 KEYS: dict[str, Key] = {key.key: key for key in (*_OTHERS, STALL_SHARE, BESIDE, *QUANTITIES.values(), *_OF_CASES)}
 """Every key of the JSON output, with its unit and meaning: one key a quantity, the same in every command.

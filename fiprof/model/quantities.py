@@ -17,7 +17,7 @@ import csv
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,15 +61,11 @@ class Formula(str):
     @functools.cached_property
     def value(self) -> Value:
         """A launch's number, in the formula's own unit."""
-        return _compiled(_parsed(str(self)))
+        return _compiled(_parsed(str(self)))[0]
 
     def written(self, row: Row, names: Names) -> str:
         """The arithmetic in the tools' names, of the way that gives this launch's value."""
-        return self._text(row, names)[0]
-
-    @functools.cached_property
-    def _text(self) -> Text:
-        return _writer(_parsed(str(self)))
+        return _compiled(_parsed(str(self)))[1](row, names)[0]
 
 
 @functools.cache
@@ -84,10 +80,10 @@ def _parsed(text: str) -> ast.expr:
 
 
 @functools.cache
-def _compiled(node: ast.expr) -> Value:
+def _compiled(node: ast.expr) -> tuple[Value, Text]:
     match node:
         case ast.Constant(value=float() | int() as constant):
-            return lambda _: constant
+            return (lambda _: constant), (lambda *_: (f"{constant:g}", ATOM))
         case ast.Name(id=name) if name in table():
             return _compiled(_parsed(table()[name]["formula"]))
         case ast.Name(id=name):
@@ -96,36 +92,42 @@ def _compiled(node: ast.expr) -> Value:
                 value = row.get(name)
                 return None if value is None or value != value else float(value)
 
-            return column
+            return column, lambda _, names: (names(name), ATOM)
         case ast.BinOp():
-            left, right, operate = _compiled(node.left), _compiled(node.right), OPERATORS[type(node.op)][1]
+            sign, operate = OPERATORS[type(node.op)]
+            (left, left_text), (right, right_text) = _compiled(node.left), _compiled(node.right)
+            binds = SUM if sign in "+-" else PRODUCT
 
             def operation(row: Row) -> float | None:
                 one = left(row)
                 other = None if one is None else right(row)
                 return None if one is None or other is None else operate(one, other)
 
-            return operation
+            def written(row: Row, names: Names) -> tuple[str, int]:
+                (one, of_one), (other, of_other) = left_text(row, names), right_text(row, names)
+                one = f"({one})" if of_one < binds else one
+                other = f"({other})" if of_other < binds or (of_other == binds and sign in "-/") else other
+                return f"{one} {sign} {other}", binds
+
+            return operation, written
         case ast.IfExp():
-            return lambda row: _compiled(_branch(node, row))(row)
+            return (
+                lambda row: _compiled(_branch(node, row))[0](row),
+                lambda row, names: _compiled(_branch(node, row))[1](row, names),
+            )
         case ast.Call(func=ast.Name(id=name), args=args):
-            return _called(name, tuple(map(_compiled, args)))
+            parts = tuple(map(_compiled, args))
+            return _called(name, [value for value, _ in parts]), functools.partial(_call, name, parts)
     raise ValueError(ast.unparse(node))
 
 
-def _called(name: str, parts: tuple[Value, ...]) -> Value:
+def _called(name: str, parts: Sequence[Value]) -> Value:
     def collected(row: Row) -> list[float]:
         return [value for part in parts if (value := part(row)) is not None]
 
-    def first(row: Row) -> float | None:
-        for part in parts:
-            if (value := part(row)) is not None:
-                return value
-        return None
-
     match name:
         case "first":
-            return first
+            return lambda row: next((value for part in parts if (value := part(row)) is not None), None)
         case "largest":
             return lambda row: max(collected(row), default=None)
         case "total":
@@ -143,36 +145,8 @@ def _called(name: str, parts: tuple[Value, ...]) -> Value:
 def _branch(node: ast.IfExp, row: Row) -> ast.expr:
     """What ``a if b > c else d`` stands for in a launch; d where b or c was not collected."""
     assert isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Gt)
-    low, high = _compiled(node.test.comparators[0])(row), _compiled(node.test.left)(row)
+    low, high = (_compiled(each)[0](row) for each in (node.test.comparators[0], node.test.left))
     return node.body if low is not None and high is not None and high > low else node.orelse
-
-
-@functools.cache
-def _writer(node: ast.expr) -> Text:
-    match node:
-        case ast.Constant(value=float() | int() as constant):
-            said = f"{constant:g}", ATOM
-            return lambda *_: said
-        case ast.Name(id=name) if name in table():
-            return _writer(_parsed(table()[name]["formula"]))
-        case ast.Name(id=name):
-            return lambda _, names: (names(name), ATOM)
-        case ast.BinOp():
-            left, right, sign = _writer(node.left), _writer(node.right), OPERATORS[type(node.op)][0]
-            binds = SUM if sign in "+-" else PRODUCT
-
-            def operation(row: Row, names: Names) -> tuple[str, int]:
-                (one, of_one), (other, of_other) = left(row, names), right(row, names)
-                one = f"({one})" if of_one < binds else one
-                other = f"({other})" if of_other < binds or (of_other == binds and sign in "-/") else other
-                return f"{one} {sign} {other}", binds
-
-            return operation
-        case ast.IfExp():
-            return lambda row, names: _writer(_branch(node, row))(row, names)
-        case ast.Call(func=ast.Name(id=function), args=args):
-            return functools.partial(_call, function, tuple((_compiled(each), _writer(each)) for each in args))
-    raise ValueError(ast.unparse(node))
 
 
 def _call(function: str, parts: tuple[tuple[Value, Text], ...], row: Row, names: Names) -> tuple[str, int]:
@@ -260,34 +234,20 @@ class Quantity(Key):
         return TracedNumber(value, source, spec or self.spec, unit_text(self.unit if unit is None else unit))
 
 
-_METRIC_UNITS = ("%", "cycles", "bytes")
+_METRIC_UNITS = ("%", "cycles", "bytes")  # others are of counts and ratios
 
 QUANTITIES: dict[str, Quantity] = {
-    each.name: Quantity(
-        each.name,
-        each.unit if each.unit in _METRIC_UNITS else "",
-        each.meaning,
-        Formula(each.name),
-        each.shown,
-        title=each.title,
-    )
-    for each in METRICS
-    if each.shown
+    name: Quantity(name, unit if unit in _METRIC_UNITS else "", meaning, Formula(name), shown, title=title)
+    for name, _, unit, _, _, shown, meaning, title in METRICS
+    if shown
 } | {
     key: Quantity(key, row["unit"], row["meaning"], Formula(row["formula"]), row["format"], title=row["title"])
     for key, row in table().items()
     if row["formula"] and row["format"]
 }
-"""Every quantity of a launch by its key."""
+"""Every quantity of a launch by its key, e.g. ``dram_share``, or by its metric's column."""
 
-
-def quantity(key: str) -> Quantity:
-    """The quantity with a key, e.g. ``dram_share``, or of a metric's column."""
-    return QUANTITIES[key]
-
-
-metric = quantity
-
+quantity = QUANTITIES.__getitem__
 DURATION = quantity("duration_us")
 DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE = map(quantity, ("dram_gb_per_s", "dram_roof_gb_per_s", "dram_share"))
 L2_USE = quantity("l2_use_pct")

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Shape = tuple[str, str, str]  # kernel, grid and block
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
@@ -150,7 +151,7 @@ class Run:
     leaving: bool = field(default=False, repr=False)
     """Whether it is written elsewhere: manifest and tables of before secrets were masked are read without them."""
     _tables: dict[str, tables.Reader] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _made: dict[Callable[[Run], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, path: Path, at: Path) -> Self:
@@ -218,11 +219,12 @@ class Run:
         """What a function makes of each launch's rows of a table; empty where the run has no such table."""
         return ByLaunch(make, self.table(table, ["launch", *columns])) if self.has(table) else {}
 
-    def once(self, make: Callable[[Run], T]) -> T:
+    def once(self, make: Callable[Concatenate[Run, P], T], *of: P.args, **named: P.kwargs) -> T:
         """What a function of a module makes of this run, made when it is first asked for."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        found: T = self._made[make]
+        key = (make, *of, *named.items())
+        if key not in self._made:
+            self._made[key] = make(self, *of, **named)
+        found: T = self._made[key]
         return found
 
     # Cases

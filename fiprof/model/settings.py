@@ -213,11 +213,6 @@ def from_manifest(values: Mapping[str, Any]) -> CollectSettings:
     return CollectSettings(**known)
 
 
-def shared(settings: Settings) -> dict[str, Any]:
-    """Name -> value of what a collect and a study have in common."""
-    return {field.name: getattr(settings, field.name) for field in dataclasses.fields(Settings)}
-
-
 def tool_words(settings: Declaring, tool: ToolName) -> tuple[str, ...]:
     """The words of a tool's command line that come from declarations alone."""
     return tuple(

@@ -20,7 +20,6 @@ from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
 """In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
@@ -79,57 +78,29 @@ def table_path(folder: Path, name: str) -> Path:
 
 def write(folder: Path, name: str, table: pa.Table) -> None:
     """Write a table whole or not at all. Raises ValueError for columns that are not declared."""
-    typed, table = schema(name), _with_file(name, table)
-    missing = [column for column in typed.names if column not in table.column_names]
-    extra = [column for column in table.column_names if column not in typed.names]
+    declared = frozenset(schema(name).names)
+    missing = declared - {*table.column_names, FILE}
+    extra = [field for field in table.schema if field.name not in declared]
     if missing or (extra and name != OPEN_ENDED):
-        raise ValueError(f"table {name}: missing columns {missing}, undeclared columns {extra}")
-    ordered = table.select([*typed.names, *extra])
-    for column in extra:
-        typed = typed.append(ordered.schema.field(column))
-    with _parquet(folder, name, typed) as file:
-        file.write_table(ordered.cast(typed))
+        raise ValueError(f"table {name}: missing columns {sorted(missing)}, undeclared columns {extra}")
+    with writer(folder, name, extra) as write_piece:
+        write_piece(table)
 
 
 @contextlib.contextmanager
-def writer(folder: Path, name: str) -> Iterator[Callable[[pa.Table], None]]:
-    """Write a table piece by piece: a function that takes the next rows, with exactly the declared columns.
+def writer(folder: Path, name: str, extra: Sequence[pa.Field] = ()) -> Iterator[Callable[[pa.Table], None]]:
+    """Write a table piece by piece: a function that takes the next rows, with exactly the declared columns, those of
+    ``extra`` behind them. FILE is null where they lack it.
 
     The file appears when the block ends, whole; after an exception in the block there is none.
     The function raises ValueError or pyarrow.ArrowInvalid for columns that do not fit.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    declared = schema(name)
-    with _parquet(folder, name, declared) as file, ThreadPoolExecutor(1) as writing:
-        written = writing.submit(lambda: None)
-
-        def write(piece: pa.Table) -> None:
-            nonlocal written
-            fitting = _with_file(name, piece).select(declared.names).cast(declared)
-            # Encoded while the next piece is made; no more than one waits.
-            written.result()
-            written = writing.submit(file.write_table, fitting)
-
-        yield write
-        written.result()
-
-
-def _with_file(name: str, table: pa.Table) -> pa.Table:
-    """The table with the column FILE where its kind has one."""
-    import pyarrow as pa
-
-    if FILE not in schema(name).names or FILE in table.column_names:
-        return table
-    return table.append_column(FILE, pa.nulls(table.num_rows, pa.int32()))
-
-
-@contextlib.contextmanager
-def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWriter]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = TABLES[name].columns
+    columns, typed = TABLES[name].columns, pa.schema([*schema(name), *extra])
     with (
         files.atomic_write(table_path(folder, name)) as partial,
         # Given a path, Parquet takes one with a colon for a URI, and refuses what is not UTF-8.
@@ -147,8 +118,21 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
             write_statistics=False,  # a third of the time, and no reader here skips rows by them
             write_page_checksum=True,
         ) as file,
+        ThreadPoolExecutor(1) as writing,
     ):
-        yield file
+        written = writing.submit(lambda: None)
+
+        def write_piece(piece: pa.Table) -> None:
+            nonlocal written
+            if FILE in typed.names and FILE not in piece.column_names:
+                piece = piece.append_column(FILE, pa.nulls(piece.num_rows, pa.int32()))
+            fitting = piece.select(typed.names).cast(typed)
+            # Encoded while the next piece is made; no more than one waits.
+            written.result()
+            written = writing.submit(file.write_table, fitting)
+
+        yield write_piece
+        written.result()
 
 
 class Reader:

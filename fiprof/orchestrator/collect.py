@@ -200,25 +200,22 @@ class Collection(RunSession):
     def _trace(self, let_through: Callable[[], None]) -> None:
         """nsys; once more without the GPU metrics where they are refused. Then ncu is let through."""
         hz = self._commands.request.gpu_metrics_hz
-        try:
-            self._run_nsys(hz, let_through)
-        except Interrupted:
-            raise
-        except FiprofError:
-            log = read_log(self.path / "logs/nsys.log")
-            if not hz or not nsys.gpu_metrics_refused(log):
-                raise
-            self.folder.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
-            self._run_nsys(0, let_through)
-
-    def _run_nsys(self, hz: int, let_through: Callable[[], None]) -> None:
-        with self.run(self._commands.trace(hz), self._watch("nsys")) as (finished, log):
-            # A run that was handed on may lack the report, which is private.
-            if self.folder.manifest.replayed_from is None:
-                nsys.check_report(self.path / NSYS_REPORT, log)
-            require_success("the workload under nsys", finished, log)
-            # While the report's checksum is made, ncu begins.
-            let_through()
+        for last in (False, True) if hz else (True,):
+            try:
+                with self.run(self._commands.trace(hz), self._watch("nsys")) as (finished, log):
+                    # A run that was handed on may lack the report, which is private.
+                    if self.folder.manifest.replayed_from is None:
+                        nsys.check_report(self.path / NSYS_REPORT, log)
+                    require_success("the workload under nsys", finished, log)
+                    # While the report's checksum is made, ncu begins.
+                    let_through()
+                return
+            except FiprofError as error:
+                log = read_log(self.path / "logs/nsys.log")
+                if last or isinstance(error, Interrupted) or not nsys.METRICS_REFUSED.search(log):
+                    raise
+                self.folder.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
+                hz = 0
 
     def _trace_tables(self) -> int:
         summary = self.trace_tables(self._commands.trace_export(payloads=False))

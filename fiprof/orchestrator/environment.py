@@ -103,28 +103,21 @@ def git_commit(folder: Path) -> str | None:
 
     Its configuration may be a stranger's: no program that it names is run.
     """
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        commit = _git(folder, "describe", "--always", "--abbrev=12", "--exclude=*").strip()
-        # A submodule is asked under a configuration of its own.
-        changes = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-        dirty = commit and _git(folder, *changes)
-        return f"{commit}{DIRTY}" if dirty else commit or None
-    return None
+    commit = (_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
+    # A submodule is asked under a configuration of its own.
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+    return None if not commit or changes is None else f"{commit}{DIRTY}" if changes else commit
 
 
 def full_commit(folder: Path, ref: str) -> str | None:
     """The whole name of a commit of the checkout around a folder; None where git does not know it."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        return _git(folder, *words).strip() or None
-    return None
+    found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    return (found or "").strip() or None
 
 
 def is_tracked(path: Path) -> bool:
     """Whether git tracks a file in the checkout around this folder."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return bool(_git(Path.cwd(), "ls-files", "--error-unmatch", "--", str(path)))
-    return False
+    return bool(_git(Path.cwd(), "ls-files", "--error-unmatch", "--", str(path)))
 
 
 def run_git(
@@ -155,8 +148,10 @@ def run_git(
     return git(words, {**empty, **(env or {})})
 
 
-def _git(folder: Path, *words: str) -> str:
-    """What git prints; empty where it fails. Raises as ``run_git`` does."""
-    # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.
-    done = run_git(folder, *words, env={"GIT_ALLOW_PROTOCOL": ""})
-    return done.stdout if done.returncode == 0 else ""
+def _git(folder: Path, *words: str) -> str | None:
+    """What git prints, empty where it fails; None where it is not there or takes too long."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.
+        done = run_git(folder, *words, env={"GIT_ALLOW_PROTOCOL": ""})
+        return done.stdout if done.returncode == 0 else ""
+    return None

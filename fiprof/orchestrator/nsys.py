@@ -18,6 +18,9 @@ NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
 MODULES = "--pytorch=functions-trace"  # ranges around the forward of PyTorch's modules; 2022.4 knows no such option
 CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
 
+METRICS_REFUSED = re.compile(r"gpu-metrics|GPU Metrics.*(?:permission|denied|not supported|in use)", re.IGNORECASE)
+"""In the log of an nsys that gave up because of the GPU metrics."""
+
 # The Python package nvtx from 0.2.13 on sends payloads that nsys understands from 2024.4 on.
 NVTX_REMEDY = "pip install nvtx==0.2.11 in the workload's interpreter, or use nsys 2025.1 or later"
 
@@ -90,11 +93,6 @@ def export_argv(nsys: Path, report: Path, sqlite: Path, version: tuple[int, ...]
     return (*fixed, *payloads, f"--output={sqlite}", str(report))
 
 
-def gpu_metrics_refused(log: str) -> bool:
-    """Whether nsys gave up because of the GPU metrics: not permitted, not supported, or in use."""
-    return bool(re.search(r"gpu-metrics|GPU Metrics.*(?:permission|denied|not supported|in use)", log, re.IGNORECASE))
-
-
 def check_report(report: Path, log: str) -> None:
     """Raise FiprofError when nsys ended without a report, whatever its exit status was."""
     if report.exists() and report.stat().st_size:
@@ -141,11 +139,6 @@ class ProgramOutput:
         held = last if piece and own and len(last) < LONGEST_OWN_LINE else b""
         self._held[of_stderr] = held
         self._pass_on(text[: len(text) - len(held)], of_stderr)
-
-
-def last_own_line(log: str) -> str:
-    """The last line of the program's own."""
-    return last_line(OWN_LINES.sub(b"", log.encode()).decode())
 
 
 def last_line(log: str) -> str:

@@ -245,8 +245,9 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
             "the program started nothing on the GPU while it was traced",
             "see --delay, --duration and --capture; a driver newer than nsys knows is another cause",
         )
+    own = nsys.OWN_LINES.sub(b"", log.encode()).decode()
     return FiprofError(
-        f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
+        f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(own)}",
         "it may need a terminal or input: fiprof hands on a file or a pipe, never a terminal"
         if re.search(NEEDS_TERMINAL, log)
         else "its output stands in logs/nsys.log",

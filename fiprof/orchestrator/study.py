@@ -28,7 +28,7 @@ from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import FILE_NAME, STUDY_FILE, CaseEntry, Manifest, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
-from fiprof.model.settings import StudySettings, settings_of, shared
+from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator import batches, collect, executors
 from fiprof.orchestrator.batches import Job, Outcome, set_aside
 from fiprof.orchestrator.commands import CollectRequest
@@ -285,11 +285,6 @@ class StudyFolder:
             if name not in complete:
                 set_aside(self.path, name)
 
-    def begin(self) -> None:
-        """Begin a session in a tidy folder."""
-        self.tidy()
-        self.update(sessions=[*self.manifest.sessions, Session(clock.now_text("seconds"))], fiprof=fiprof.__version__)
-
 
 def open_folder(path: Path, definition: Definition) -> StudyFolder:
     """The study's folder, made where there is none.
@@ -336,7 +331,11 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
     Raises FiprofError for a cost model that fails, a run whose tables cannot be read, or files that cannot be written.
     """
     manifest, runs, costs = folder.manifest, folder.pooled(), entries(definition)
-    boards = {name: _board(run.environment) for name, run in runs.items()}
+    opened = {name: Run(folder.path / name) for name in runs}
+    boards = {
+        name: str(run.environment("gpu", "uuid") or run.environment("gpu_state", "before", "uuid") or "")
+        for name, run in opened.items()
+    }
     anchors: dict[str, dict[str, list[float]]] = {}
     why = {**manifest.skipped, **{case: f"failed: {text}" for case, text in manifest.failed.items()}}
     cases = {case: unmeasured(costs[case], text) for case, text in why.items() if case in costs}
@@ -344,7 +343,7 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
         if not whole(folder.path / name):
             parse_all(folder.path / name)
         beside = {case.id for case in runs[name].cases if case.anchor}
-        found = [case for case in case_results(Run(folder.path / name)) if case.id in costs]
+        found = [case for case in case_results(opened[name]) if case.id in costs]
         cases |= {case.id: case for case in found if case.id not in beside}
         for each in found:
             if each.plain:
@@ -388,12 +387,6 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
             results.write(folder.path / RESULTS / f"{workload}.json", content)
         results.write(folder.path / RESULTS / ENVIRONMENT, info)
     return info
-
-
-def _board(environment: Mapping[str, Any]) -> str:
-    """The GPU's UUID; empty where nothing says it."""
-    gpu, state = environment.get("gpu") or {}, (environment.get("gpu_state") or {}).get("before") or {}
-    return str(gpu.get("uuid") or state.get("uuid") or "")
 
 
 def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -454,14 +447,17 @@ def run_study(
     is kept, and its results are written.
     """
     cases, path = definition.only(only), bench.archive.root
-    request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **shared(definition.settings))
+    common = {each.name: getattr(definition.settings, each.name) for each in dataclasses.fields(Settings)}
+    request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **common)
     asked = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
     if cases and on is None:
         collect.require_tools(request)
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):
         folder = open_folder(path, definition)
-        folder.begin()
+        folder.tidy()
+        sessions = [*folder.manifest.sessions, Session(clock.now_text("seconds"))]
+        folder.update(sessions=sessions, fiprof=fiprof.__version__)
         try:
             here, whole = True, True
             if cases:

@@ -52,14 +52,33 @@ def render(
     """
     document = what if isinstance(what, Document) else Document(programs=what, shown=(what,))
     if format == "json":
-        return _json(document, about)
+        found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
+        content = {
+            "schema": about.get("schema", ""),
+            "fiprof": fiprof.__version__,
+            "run": about.get("run"),
+            "gpu": about.get("gpu"),
+            "warnings": [each.fields() for each in found if isinstance(each, Finding)],
+            "rows": document.data.records(),
+            **document.further,
+        }
+        return json.dumps(_json_value(content), indent=1, allow_nan=False)
     if format == "csv":
-        return _csv(document.data)
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([column.key for column in document.data.columns])
+        writer.writerows([_csv_value(value) for value in row] for row in document.data.rows)
+        return out.getvalue().removesuffix("\n")
     if format == "md":
         return _markdown(document)
-    pen = _Pen(max(width, NARROWEST), colour, bars)
+    pen = _Pen(max(width, NARROWEST), colour)
     blocks = [pen.said(document.warnings, "yellow", "! ")]
-    blocks += [_view(view, pen) for view in document.shown]
+    for view in document.shown:
+        lines = [pen.style(line, "bold") for line in wrap(shorten(escape_control(view.title), LONGEST_CELL), pen.width)]
+        lines += [*pen.said(view.warnings, "yellow", "! "), *pen.said(view.summary)]
+        if view.rows and (columns := shown_columns(view, bars=bars)):
+            lines += [line for table in _tables(columns, pen) for line in table]
+        blocks.append(lines + pen.said(view.notes))
     blocks.append(pen.said(document.notes))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -72,7 +91,6 @@ class _Pen(NamedTuple):
 
     width: int
     colour: bool = False
-    bars: bool = True
 
     def style(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colour and text else text
@@ -80,15 +98,6 @@ class _Pen(NamedTuple):
     def said(self, texts: Iterable[Sayable], style: str = "", before: str = "") -> list[str]:
         lines = [line for said in texts for line in wrap(escape_control(before + worded(said)), self.width)]
         return [self.style(line, style) for line in lines] if style else lines
-
-
-def _view(view: View, pen: _Pen) -> list[str]:
-    title = shorten(escape_control(view.title), LONGEST_CELL)
-    lines = [pen.style(line, "bold") for line in wrap(title, pen.width)]
-    lines += [*pen.said(view.warnings, "yellow", "! "), *pen.said(view.summary)]
-    if view.rows and (shown := shown_columns(view, bars=pen.bars)):
-        lines += [line for table in _tables(shown, pen) for line in table]
-    return lines + pen.said(view.notes)
 
 
 @dataclass
@@ -283,21 +292,6 @@ def templates() -> jinja2.Environment:
 # For programs
 
 
-def _json(document: Document, about: Mapping[str, str | None]) -> str:
-    """One object: what the rows are, of which run and GPU, what makes them doubtful, and the rows."""
-    found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
-    content = {
-        "schema": about.get("schema", ""),
-        "fiprof": fiprof.__version__,
-        "run": about.get("run"),
-        "gpu": about.get("gpu"),
-        "warnings": [each.fields() for each in found if isinstance(each, Finding)],
-        "rows": document.data.records(),
-        **document.further,
-    }
-    return json.dumps(_json_value(content), indent=1, allow_nan=False)
-
-
 def _json_value(value: Any) -> Any:
     """Without what JSON does not have: findings as their fields, enums as their values, no infinities."""
     if isinstance(value, dict):
@@ -305,14 +299,6 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_json_value(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else plain(value)
-
-
-def _csv(view: View) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.key for column in view.columns])
-    writer.writerows([_csv_value(value) for value in row] for row in view.rows)
-    return out.getvalue().removesuffix("\n")
 
 
 def _csv_value(value: Value) -> str:

@@ -132,15 +132,11 @@ class Rope(Workload[RopeParams]):
         return torch.cat([angles.cos(), angles.sin()], dim=-1)
 
     def reference(self) -> Sequence[Tensor]:
+        import torch
+
         query, key, positions = self.inputs
         angles = (positions.double()[:, None] * self.frequencies().double()).float()[:, None]
-        return tuple(_rotate(x.float(), angles) for x in (query, key))
-
-
-def _rotate(heads: Tensor, angles: Tensor) -> Tensor:
-    """Rotate the first against the second half of each head. heads: [tokens, heads, head_dim]."""
-    import torch
-
-    first, second = heads.chunk(2, dim=-1)
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        cos, sin = angles.cos(), angles.sin()
+        # The first half of each head against the second.
+        halves = (heads.float().chunk(2, dim=-1) for heads in (query, key))
+        return tuple(torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1) for one, two in halves)

@@ -6,6 +6,7 @@ Under a profiler the NVTX ranges say what is what: ``setup``, ``warmup`` and ``m
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -121,7 +122,8 @@ class _Session:
         if request.check and request.rounds > 1:
             # The largest first: what follows fits into the memory that it leaves.
             for number, case in enumerate(sorted(request.cases, key=_least_bytes, reverse=True), 1):
-                self._try(case, f"{number}/{len(request.cases)} {case.id}", self._check)
+                with self._trying(case):
+                    self._set_up(case, case.build(seed=request.seed), f"{number}/{len(request.cases)} {case.id}")
         repeats = 0
         if request.timing and request.rounds > 1:
             repeats = math.ceil(REPEATED_SHARE * request.rounds * len(request.cases))
@@ -140,8 +142,10 @@ class _Session:
     def _round(self, turn: int, cases: Sequence[Case]) -> Iterator[Case]:
         """A turn of each case, in order; gives each after it."""
         for number, case in enumerate(cases, 1):
-            where = f"{number}/{len(cases)} {case.id}" + (f" round {turn + 1}" if self.request.rounds > 1 else "")
-            self._try(case, where, self._turn)
+            if case.id not in self.failed:
+                where = f"{number}/{len(cases)} {case.id}" + (f" round {turn + 1}" if self.request.rounds > 1 else "")
+                with self._trying(case):
+                    self._turn(case, where)
             yield case
 
     def _spoiled(self, case: Case) -> bool:
@@ -149,20 +153,22 @@ class _Session:
         return case.id not in self.failed and sum(map(has_clock, self.turns[case.id])) < self.request.rounds
 
     def _emit(self, case: Case) -> None:
+        """As many turns as there are rounds, in the order of time: those without the clock only where others lack."""
         if case.id not in self.failed:
-            self.emit(merged(chosen(self.turns[case.id], self.request.rounds)))
+            turns = self.turns[case.id]
+            best = sorted(range(len(turns)), key=lambda index: not has_clock(turns[index]))[: self.request.rounds]
+            self.emit(merged([turns[index] for index in sorted(best)]))
 
-    def _try(self, case: Case, where: str, work: Callable[[Case, Callable[[str], None]], None]) -> None:
-        """Do something with a case; one that fails is emitted as an error, once.
+    @contextlib.contextmanager
+    def _trying(self, case: Case) -> Iterator[None]:
+        """A block about a case: what fails in it is emitted as the case's error.
 
         Raises FiprofError where CUDA is unusable after it.
         """
-        if case.id in self.failed:
-            return
         import torch
 
         try:
-            work(case, lambda step: self.say(f"{step} {where}"))
+            yield
         except Exception as error:
             self.failed[case.id] = one_line(error)
             self.emit({"kind": "error", "case": case.id, "error": self.failed[case.id]})
@@ -173,27 +179,23 @@ class _Session:
         if not self.request.keep_memory:
             torch.cuda.empty_cache()
 
-    def _check(self, case: Case, say: Callable[[str], None]) -> None:
-        """Set a case up and hold a launch against its reference, where it has one. Raises as :func:`compare`."""
-        self._set_up(case, case.build(seed=self.request.seed), say, check=True)
-
     def _set_up(
-        self, case: Case, workload: Workload[Any], say: Callable[[str], None], *, check: bool
+        self, case: Case, workload: Workload[Any], where: str, *, check: bool = True
     ) -> Callable[[], Sequence[Tensor]]:
-        """What launches a case; compared with the reference, where that is asked for."""
+        """What launches a case; compared with its reference, where it has one. Raises as :func:`compare`."""
         import torch
 
-        say("setup")
+        self.say(f"setup {where}")
         with ranges(SETUP, case.id):
             launch = workload.setup()
             torch.cuda.synchronize()
         if check:
-            say("check")
+            self.say(f"check {where}")
             if (expected := workload.reference()) is not None:
                 self.checked[case.id] = compare(launch(), expected, workload.tolerance)
         return launch
 
-    def _turn(self, case: Case, say: Callable[[str], None]) -> None:
+    def _turn(self, case: Case, where: str) -> None:
         """One turn; each of a case has as many iterations as the first."""
         import torch
 
@@ -208,18 +210,25 @@ class _Session:
             "seed": request.seed,
             "cost": asdict(workload.cost()),
         }
-        launch = self._set_up(case, workload, say, check=request.check and request.rounds == 1)
+        launch = self._set_up(case, workload, where, check=request.check and request.rounds == 1)
         with ranges(SETUP, case.id):
             plan = dict(workload.facts())
         if plan:
             record["plan"] = plan
         if case.id in self.checked:
             record["reference"] = self.checked[case.id]
-        say("warmup")
+        self.say(f"warmup {where}")
+        iterations = before[0]["iterations"] if before else request.iterations
         with ranges(WARMUP, case.id):
             host_s = host_seconds(launch, request.warmup)
             torch.cuda.synchronize()
-            iterations = before[0]["iterations"] if before else _iterations(launch, request)
+            if not before and request.budget_ms is not None:
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                launch()
+                end.record()
+                torch.cuda.synchronize()
+                iterations = request.fitting(1e3 * begin.elapsed_time(end))
         if self.clock is not None:
             # The GPU cleans what was given back, and the clock is to be what it was.
             given_back = int(torch.cuda.memory_stats().get("reserved_bytes.all.freed", 0))
@@ -227,7 +236,7 @@ class _Session:
             self.given_back = given_back
             mhz, recovered = self.clock.recover()
             record["sm_clock_mhz"], record["clock_recovered"] = [mhz], [recovered]
-        say("measure")
+        self.say(f"measure {where}")
         record["iterations"] = iterations
         if request.timing:
             record |= measure(launch, iterations, host_s)
@@ -267,12 +276,6 @@ def has_clock(turn: Record) -> bool:
     return all(turn.get("clock_recovered", ()))
 
 
-def chosen(turns: Sequence[Record], rounds: int) -> list[Record]:
-    """As many turns as there are rounds, in the order of time: those without the clock only where others lack."""
-    best = sorted(range(len(turns)), key=lambda index: not has_clock(turns[index]))[:rounds]
-    return [turns[index] for index in sorted(best)]
-
-
 def merged(turns: Sequence[Record]) -> Record:
     """A case's turns as one record: the first one's, with the times of all in their order."""
     record = {**turns[0], "peak_memory_bytes": max(turn["peak_memory_bytes"] for turn in turns)}
@@ -284,20 +287,6 @@ def merged(turns: Sequence[Record]) -> Record:
             record["wall_rounds_us"] = [turn["wall_us"] for turn in turns]
             record["wall_us"] = statistics.median(record["wall_rounds_us"])
     return record
-
-
-def _iterations(launch: Callable[[], object], request: RunnerRequest) -> int:
-    """How many launches fit into the request's time, by one launch timed; between LEAST_ITERATIONS and its number."""
-    if request.budget_ms is None:
-        return request.iterations
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    launch()
-    end.record()
-    torch.cuda.synchronize()
-    return request.fitting(1e3 * begin.elapsed_time(end))
 
 
 def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> Record:
@@ -413,12 +402,18 @@ class _Warm:
     def __init__(
         self, request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None], imports_from: str
     ) -> None:
+        import torch
+
         self.request = request
         self.emit = emit
         self.say = say
         self.launches: dict[int, Callable[[], Sequence[Tensor]]] = {}
         for place in range(len(request.cases)):
-            self._try(place, "setup", self._set_up)
+            with self._trying(place, "setup"):
+                self.launches[place] = request.cases[place].build(seed=request.seed).setup()
+                for _ in range(request.warmup + 1):
+                    self.launches[place]()
+                torch.cuda.synchronize()
         files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
         if imports_from and not any(file.startswith(imports_from + "/") for file in files):
             raise FiprofError(
@@ -434,58 +429,48 @@ class _Warm:
         self.emit({"kind": "clock", "idle_mhz": self._clock.idle_mhz})
 
     def plan(self, cases: Sequence[int]) -> None:
+        request = self.request
         for place in cases:
-            self._try(place, "plan", self._plan)
+            with self._trying(place, "plan"):
+                host_s = self._warm_up(place)
+                typical_us = statistics.median(gpu_times(self.launches[place], LEAST_ITERATIONS, host_s))
+                if typical_us <= 0:
+                    raise FiprofError("its launch takes no GPU time")
+                group = group_of(typical_us)
+                iterations = request.fitting(typical_us * group)
+                self.emit({"kind": "plan", "place": place, "iterations": iterations, "launches_per_time": group})
 
     def measure(self, round: int, cases: Sequence[tuple[int, int, int]]) -> None:
         for place, iterations, group in cases:
-            self._try(place, f"round {round + 1}", self._measure, round, iterations, group)
+            with self._trying(place, f"round {round + 1}"):
+                host_s = self._warm_up(place)
+                mhz, recovered = self._clock.recover()
+                times = gpu_times(self.launches[place], iterations, host_s, group)
+                record = {"kind": "round", "round": round, "place": place, "gpu_us": times, "launches_per_time": group}
+                self.emit({**record, "sm_clock_mhz": mhz, "clock_recovered": recovered})
 
     def check(self, cases: Sequence[int]) -> None:
         for place in cases:
-            self._try(place, "check", self._check)
-
-    def _try(self, place: int, step: str, work: Callable[..., None], *more: int) -> None:
-        """Do something with a case; tell the error where it fails. Raises FiprofError where CUDA is unusable then."""
-        case = self.request.cases[place]
-        self.say(f"{step} {place + 1}/{len(self.request.cases)} {case.id}")
-        try:
-            work(place, *more)
-        except Exception as error:
-            self.emit({"kind": "error", "case": case.id, "place": place, "error": one_line(error)})
-            if not cuda_works():
-                raise FiprofError(f"{case.id}: {one_line(error)}", "CUDA is unusable after it") from error
-
-    def _set_up(self, place: int) -> None:
-        import torch
-
-        self.launches[place] = self.request.cases[place].build(seed=self.request.seed).setup()
-        for _ in range(self.request.warmup + 1):
-            self.launches[place]()
-        torch.cuda.synchronize()
-
-    def _plan(self, place: int) -> None:
-        request, launch = self.request, self.launches[place]
-        host_s = self._warm_up(place)
-        typical_us = statistics.median(gpu_times(launch, LEAST_ITERATIONS, host_s))
-        if typical_us <= 0:
-            raise FiprofError("its launch takes no GPU time")
-        group = group_of(typical_us)
-        iterations = request.fitting(typical_us * group)
-        self.emit({"kind": "plan", "place": place, "iterations": iterations, "launches_per_time": group})
-
-    def _measure(self, place: int, round: int, iterations: int, group: int) -> None:
-        host_s = self._warm_up(place)
-        mhz, recovered = self._clock.recover()
-        times = gpu_times(self.launches[place], iterations, host_s, group)
-        record = {"kind": "round", "round": round, "place": place, "gpu_us": times, "launches_per_time": group}
-        self.emit({**record, "sm_clock_mhz": mhz, "clock_recovered": recovered})
+            with self._trying(place, "check"):
+                self._check(place)
 
     def _check(self, place: int) -> None:
         workload = self.request.cases[place].build(seed=self.request.seed)
         launch = workload.setup()
         if (expected := workload.reference()) is not None:
             self.emit({"kind": "check", "place": place, **compare(launch(), expected, workload.tolerance)})
+
+    @contextlib.contextmanager
+    def _trying(self, place: int, step: str) -> Iterator[None]:
+        """A block about a case: an error in it is told. Raises FiprofError where CUDA is unusable then."""
+        case = self.request.cases[place]
+        self.say(f"{step} {place + 1}/{len(self.request.cases)} {case.id}")
+        try:
+            yield
+        except Exception as error:
+            self.emit({"kind": "error", "case": case.id, "place": place, "error": one_line(error)})
+            if not cuda_works():
+                raise FiprofError(f"{case.id}: {one_line(error)}", "CUDA is unusable after it") from error
 
     def _warm_up(self, place: int) -> float:
         """Launch a few times. Returns the host's seconds for one."""

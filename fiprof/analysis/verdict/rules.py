@@ -35,7 +35,7 @@ from fiprof.analysis.verdict.model import Bottleneck, Cause, CauseId, Comparison
 from fiprof.model import quantities
 from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
 from fiprof.model.finding import Finding, finding
-from fiprof.model.quantities import METRICS, Formula, Names, Quantity, Row, metric, number
+from fiprof.model.quantities import METRICS, Formula, Names, Quantity, Row, number, quantity
 from fiprof.text import csv_rows
 
 _USED = (Kind.COMPUTE, Kind.MEMORY)
@@ -87,7 +87,7 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
                 part = Part.SHARED_MEMORY_OR_L1
             elif shared >= everything / 2:
                 part = Part.SHARED_MEMORY
-        uses = {value: metric(each) for each in resource.columns[::-1] if (value := number(row, each)) is not None}
+        uses = {value: quantity(each) for each in resource.columns[::-1] if (value := number(row, each)) is not None}
         use = None
         if part is Part.DRAM and dram is not None:
             use = Comparison(dram.quantity, dram.number, of=part)
@@ -291,7 +291,7 @@ def judge(
         limits=binds,
         evidence=(
             *_deciding(found, runner_up, resources, row, names),
-            *([Comparison(metric("dram_throughput_pct"), by_ncu, of=Part.DRAM)] if by_ncu else []),
+            *([Comparison(quantity("dram_throughput_pct"), by_ncu, of=Part.DRAM)] if by_ncu else []),
             *(stalls[:1] if found and found.kind is Kind.LATENCY and not shown else ()),
             *([imbalance] if imbalance and not imbalance.reached else []),
             *([waiting] if waiting and not waiting.reached else []),
@@ -352,14 +352,14 @@ def _deciding(
     if found and found.kind in _USED:
         return against(found, runner_up if runner_up and runner_up.kind in _USED else None)
     shown = [found.comparison] if found and found.comparison else []
-    blocks, multiprocessors = metric("blocks").traced(row, names), number(row, "multiprocessors")
+    blocks, multiprocessors = quantity("blocks").traced(row, names), number(row, "multiprocessors")
     if found and found.kind is Kind.IMBALANCE and blocks and multiprocessors and blocks.value < multiprocessors:
         limit = Threshold(multiprocessors, "", ThresholdOrigin.MULTIPROCESSORS)
-        shown.append(Comparison(metric("blocks"), blocks, limit))
+        shown.append(Comparison(quantity("blocks"), blocks, limit))
     shown += against(*resources[:1])
-    issued = metric("issue_active_pct").traced(row, names)
+    issued = quantity("issue_active_pct").traced(row, names)
     if found and found.kind is Kind.LATENCY and issued:
-        shown.append(Comparison(metric("issue_active_pct"), issued))
+        shown.append(Comparison(quantity("issue_active_pct"), issued))
     return shown
 
 
@@ -371,7 +371,7 @@ def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> t
     that part out: what it is cannot be told from the report, so it is no evidence. It is there whenever much crosses
     from one half of L2 to the other (``lts__t_sectors_srcunit_ltcfabric``), which DRAM traffic does by itself.
     """
-    whole = metric("l2_throughput_pct").traced(row, names)
+    whole = quantity("l2_throughput_pct").traced(row, names)
     shown = next((item.comparison.number for item in resources if item.part is Part.L2 and item.comparison), None)
     memory = number(row, "memory_throughput_pct") or 0.0
     if not whole or not shown or whole.value < BUSY or whole.value <= max(shown.value, memory) * ELSEWHERE:
@@ -431,7 +431,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.ATOMICS, share, of_time=False)
     elif traffic:
         share = held(quantities.ATOMIC_SHARE, MOSTLY)
-        slice_use = metric("l2_atomic_unit_max_pct")
+        slice_use = quantity("l2_atomic_unit_max_pct")
         uneven = thresholds.CONTENDED_BUSY if reached(slice_use, thresholds.BUSY) else thresholds.CONTENDED
         contended = reached(quantities.ATOMIC_CONTENTION, uneven)
         if contended and reached(slice_use, thresholds.CONTENDED_UNIT):
@@ -460,7 +460,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.CONSTANT_CACHE, top)
 
     if traffic and (share := reached(quantities.LOCAL_SHARE, thresholds.LOCAL_TRAFFIC)):
-        because(CauseId.LOCAL_MEMORY, share, *beside(quantities.LOCAL_BYTES, metric("spill_requests")))
+        because(CauseId.LOCAL_MEMORY, share, *beside(quantities.LOCAL_BYTES, quantity("spill_requests")))
 
     # More sectors than the bytes need; where only requests were counted, more than the widest request has. And they
     # queue somewhere: a resource binds, or one is used enough for that.
@@ -476,13 +476,13 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
 
     # Instructions that few threads of a warp take part in.
-    lanes = held(metric("threads_per_instruction"), thresholds.FEW_LANES)
-    block = held(metric("threads_per_block"), thresholds.WARP)
+    lanes = held(quantity("threads_per_instruction"), thresholds.FEW_LANES)
+    block = held(quantity("threads_per_block"), thresholds.WARP)
     if lanes and not lanes.reached and found.kind is not Kind.MEMORY:
         if block and not block.reached:
             because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
         else:
-            because(CauseId.DIVERGENCE, lanes, *beside(metric("uniform_branches_pct")), of_time=False)
+            because(CauseId.DIVERGENCE, lanes, *beside(quantity("uniform_branches_pct")), of_time=False)
     fixed = reached(quantities.FIXED, MOSTLY)
     if fixed and not why and found.kind not in _USED:
         because(CauseId.TOO_LITTLE_WORK, fixed)

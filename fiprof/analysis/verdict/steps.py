@@ -28,7 +28,7 @@ from fiprof.analysis.verdict.rules import PASSES, RESOURCES, queued
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, finding, plain
-from fiprof.model.quantities import Formula, Names, Quantity, Row, metric, number
+from fiprof.model.quantities import Formula, Names, Quantity, Row, number, quantity
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 from fiprof.text import csv_rows
 
@@ -656,7 +656,7 @@ def _in_floats(s: LaunchContext) -> bool:
 
 def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """Tensor cores for arithmetic that may be a product of matrices: it reads operands while it multiplies."""
-    used, fma = s.number("tensor_active_pct"), s.traced(metric("fma_pct"))
+    used, fma = s.number("tensor_active_pct"), s.traced(quantity("fma_pct"))
     if part not in (Part.ISSUE_SLOTS, Part.FMA_PIPE) or used is None or fma is None or used >= thresholds.UNUSED:
         return
     arithmetic = fma.value >= thresholds.FMA_OF_ISSUE / 100 * s.use(Part.ISSUE_SLOTS) and _in_floats(s)
@@ -805,7 +805,7 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             cost = s.cost(cause, 1 - 1 / factor if factor and factor > 1 else None)
             yield s.step("neighbouring_access", _sectors(s), estimate=cost, rules=rules)
         case CauseId.DIVERGENCE | CauseId.PARTIAL_WARPS:
-            threads, block = s.traced(metric("threads_per_instruction")), s.traced(metric("threads_per_block"))
+            threads, block = s.traced(quantity("threads_per_instruction")), s.traced(quantity("threads_per_block"))
             still = s.use(*PIPES) * threads.value / WARP_THREADS if threads else None
             if cause is CauseId.PARTIAL_WARPS:
                 words = "a block has {threads} threads, a warp 32"
@@ -839,7 +839,7 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
 
 def _local_memory(s: LaunchContext) -> Iterator[Step]:
     """Spilled registers, arrays that a thread indexes by what the compiler does not know, or both."""
-    requests, spilled = s.traced(quantities.LOCAL_REQUESTS), s.traced(metric("spill_requests"))
+    requests, spilled = s.traced(quantities.LOCAL_REQUESTS), s.traced(quantity("spill_requests"))
     code, of_spills = s.in_code(Family.LOCAL), spilled.value if spilled else None
     cost = s.cost(CauseId.LOCAL_MEMORY, (quantities.LOCAL_SHARE.of(s.row) or 0.0) / 100)
     if of_spills is None or of_spills > 0:

@@ -213,7 +213,7 @@ def import_command(
     not those that are in the archive already. What cannot be read, hangs or takes too much memory is named.
     """
     if on or to or any("://" in each or (glob.has_magic(each) and not Path(each).exists()) for each in files):
-        import_many(files, to or str(archive.root.absolute()), on or "local", timeout_s=timeout_s, **read)
+        import_many(archive, files, to or str(archive.root.absolute()), on or "local", timeout_s=timeout_s, **read)
         return
     from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.importing import import_files
@@ -226,17 +226,17 @@ def import_command(
     conclude(result, [command for tool, command in readers.items() if tool in tools])
 
 
-def import_many(patterns: Sequence[str], root: str, on: str, **wishes: Any) -> None:
+def import_many(archive: Archive, patterns: Sequence[str], root: str, on: str, **wishes: Any) -> None:
     """Make a run of each file. wishes: further fields of each job."""
-    from fiprof.cli.progress import supervised
     from fiprof.orchestrator import many
 
     there, found, failed = many.imported(root), many.sources(patterns), []
     jobs = [many.Trace(source, root, **wishes) for source in found if source not in there]
     if len(jobs) < len(found):
         output.message(f"{len(found) - len(jobs):,} of {len(found):,} are imported already")
-    with supervised(quiet=False) as (progress, supervisor):
-        for number, outcome in enumerate(many.import_each(jobs, on, supervisor.stopping) if jobs else (), 1):
+    with measuring(archive, quiet=False) as bench:
+        progress, stopping = bench.progress, bench.executor.stopping
+        for number, outcome in enumerate(many.import_each(jobs, on, stopping) if jobs else (), 1):
             progress.detail("import", f"{number:,} of {len(jobs):,}")
             if outcome.problem:
                 failed.append(outcome.source)

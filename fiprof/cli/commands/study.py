@@ -4,7 +4,7 @@ import click
 
 from fiprof.cli import output
 from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
-from fiprof.cli.progress import supervised
+from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model.manifest import STUDY_FILE
 from fiprof.orchestrator.run_folder import Archive
@@ -54,7 +54,6 @@ def command(
 
     from fiprof.orchestrator import batches, study
     from fiprof.orchestrator.locks import folder_lock
-    from fiprof.orchestrator.run_session import Bench
     from fiprof.orchestrator.tools import gpu_state, visible_gpu
 
     found = study.load(name, quick=quick)
@@ -87,8 +86,7 @@ def command(
             study.write_results(study.load(name, quick=manifest.quick), study.StudyFolder(folder, manifest))
     else:
         try:
-            with supervised(quiet=quiet) as (progress, supervisor):
-                bench = Bench(Archive(folder), progress, supervisor, wait)
+            with measuring(Archive(folder), quiet=quiet, wait=wait) as bench:
                 study.run_study(found, bench, python=python, gpu=gpu, only=split(only), on=on)
         except Interrupted as error:
             remedy = f"the same command goes on where it was: {folder}"

@@ -73,10 +73,11 @@ def command(
         return
     if out is not None and not out.resolve().parent.is_dir():
         raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)
-    from fiprof.cli.progress import supervised
+    from fiprof.cli.progress import measuring
+    from fiprof.orchestrator.run_folder import Archive
 
-    with supervised(quiet=quiet) as (progress, supervisor):
-        found = jit.measure(request, progress, supervisor, wait=wait)
+    with measuring(Archive(request.cache_dir), quiet=quiet, wait=wait) as bench:
+        found = jit.measure(request, bench)
     if out is not None:
         try:
             results.write(out, found)

@@ -29,9 +29,8 @@ from fiprof.model.finding import say
 from fiprof.model.manifest import read_jsonl
 from fiprof.model.redaction import mask_file
 from fiprof.model.selection import Labels
-from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished
-from fiprof.orchestrator.run_session import Executor, Progress, read_log
+from fiprof.orchestrator.run_session import Bench, Progress, read_log
 from fiprof.orchestrator.study import Extra, PackRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
 from fiprof.reports.view import Column, Document, View, view_of
@@ -127,12 +126,10 @@ def commands(request: JitRequest, scratch: Path) -> list[Command]:
     return made
 
 
-def measure(
-    request: JitRequest, progress: Progress, supervisor: Executor, *, wait: bool = True, study: str = ""
-) -> JitResults:
+def measure(request: JitRequest, bench: Bench, *, study: str = "") -> JitResults:
     """Measure every case's first calls, one at a time.
 
-    wait: wait while another fiprof uses the GPU. study: name of the study that this belongs to.
+    study: name of the study that this belongs to.
     Raises FiprofError when nothing could be measured, a process ran out of time, or somebody stopped it; a case that
     fails alone stands in the results with its error.
     """
@@ -144,15 +141,14 @@ def measure(
     warnings, remedy = [], ""
     if load > BUSY_LOAD * cores:
         warnings.append(f"the machine was busy before the first cold call: load {load:.1f} on {cores} cores")
-    lock = gpu_lock(visible_gpu(request.gpu), wait=wait, waiting=progress.say, stopping=supervisor.stopping)
-    with lock, _scratch(request, progress) as scratch:
+    with bench.holding(visible_gpu(request.gpu)), _scratch(request, bench.progress) as scratch:
         steps = iter(commands(request, scratch))
         for number, (case, cold, disk) in enumerate(zip(request.cases, steps, steps, strict=True), 1):
             base, where = scratch / f"cache-{number}", f"{number}/{len(request.cases)} {case.id}"
             try:
-                first = _probe(cold, f"{where}: {COLD}", progress, supervisor, environment)
+                first = _probe(cold, f"{where}: {COLD}", bench, environment)
             except _CaseError as error:
-                progress.say(f"{case.id}: {error.message}")
+                bench.progress.say(f"{case.id}: {error.message}")
                 remedy = remedy or error.remedy
                 calls.append(JitCall(case.id, None, None, None, [], error=error.message))
                 continue
@@ -164,7 +160,7 @@ def measure(
                 warnings.append(f"{case.id}: its first call made no module: {brought}nothing was compiled by ninja")
             disk_s = None
             try:
-                disk_s = _probe(disk, f"{where}: {DISK}", progress, supervisor, environment)["first_s"]
+                disk_s = _probe(disk, f"{where}: {DISK}", bench, environment)["first_s"]
                 if read_modules(base) != own:
                     warnings.append(f"{case.id}: the new process compiled again though the cache was full")
             except _CaseError as error:
@@ -198,22 +194,19 @@ def measure_jit(request: PackRequest) -> None:
     """Measure the compilation of a study's cases, unless the study has it already."""
     file = request.results / JIT
     if not file.exists():
-        bench = request.bench
         wanted = JitRequest(cases=request.cases, python=request.python, gpu=request.gpu)
-        found = measure(wanted, bench.progress, bench.executor, wait=bench.wait, study=request.study)
+        found = measure(wanted, request.bench, study=request.study)
         file.parent.mkdir(exist_ok=True)
         results.write(file, found)
 
 
-def _probe(
-    command: Command, name: str, progress: Progress, supervisor: Executor, environment: dict[str, Any]
-) -> dict[str, Any]:
+def _probe(command: Command, name: str, bench: Bench, environment: dict[str, Any]) -> dict[str, Any]:
     """The probe's record of a call; fills an empty environment.
 
     Raises _CaseError where the case failed, FiprofError where no case can work.
     """
-    with progress.step(name):
-        finished = supervisor.start(command).wait(lambda log: progress.detail(name, under_way(log)))
+    with bench.progress.step(name):
+        finished = bench.executor.start(command).wait(lambda log: bench.progress.detail(name, under_way(log)))
     (out,) = command.makes
     if out.exists():
         mask_file(out.parent, out.name)

@@ -60,7 +60,7 @@ class Summary:
 def summarize(run: Run) -> Summary:
     """The key quantities of a run, of what it has. Raises FiprofError where a table cannot be read."""
     # Only here: NumPy and Arrow take longer to import than a catalogue to be asked.
-    from fiprof.model.case_quantities import KEYS, CaseQuantity, kernel_median, kernel_spread
+    from fiprof.model.case_quantities import KEYS, CaseQuantity, kernel_times
     from fiprof.model.quantities import QUANTITIES
 
     def result(case: str | None, kernel: str | None, values: Iterable[tuple[str, float | None]]) -> Result:
@@ -77,7 +77,7 @@ def summarize(run: Run) -> Summary:
         alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)
         shown = alike[(len(alike) - 1) // 2] if alike else None
         counted = ((key, QUANTITIES[key].of(shown) if shown else None) for key in OF_LAUNCHES)
-        traced = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel))
+        traced = kernel_times(run, case, kernel)
         values = (*(number and number.value for number in traced), *program.get(kernel, ()))
         found.append(result(case, kernel, [*counted, *zip(TRACED, values, strict=False)]))
     return Summary(found)

@@ -23,7 +23,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.arrays import Columns, Kinds, coded, floats, numbers
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.finding import Finding, join, say, worded
-from fiprof.model.quantities import QUANTITIES, metric
+from fiprof.model.quantities import QUANTITIES, quantity
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key
 from fiprof.model.spans import split
@@ -78,8 +78,8 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
         launch = group.shown
         ink.section = f"launch-{launch.launch}"
         verdict, counters = measured.judged.get(launch.launch), []
-        for place, quantity in enumerate(QUANTITIES.values()):
-            if (number := launch.traced(quantity)) is not None:
+        for place, each in enumerate(QUANTITIES.values()):
+            if (number := launch.traced(each)) is not None:
                 # The page puts «ncu, launch N» before the formula.
                 ink.numbers.append((ink.section, text := str(number), number))
                 counters.append([place, significant(number.value), text, number.source.formula])
@@ -174,8 +174,8 @@ def _roof(item: LaunchRoofline, group: Group) -> dict[str, Any]:
 
 
 def _occupancy(group: Group) -> dict[str, Any] | None:
-    achieved = group.shown.traced(metric("achieved_occupancy_pct"), spec=".0f")
-    possible = group.shown.traced(metric("theoretical_occupancy_pct"), spec=".0f")
+    achieved = group.shown.traced(quantity("achieved_occupancy_pct"), spec=".0f")
+    possible = group.shown.traced(quantity("theoretical_occupancy_pct"), spec=".0f")
     if achieved is None:
         return None
     found = occupancy(group.shown)

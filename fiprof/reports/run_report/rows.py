@@ -14,7 +14,7 @@ from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.case_quantities import DRAM_FLOOR, kernel_median, kernel_spread
+from fiprof.model.case_quantities import DRAM_FLOOR, kernel_times
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
@@ -241,7 +241,8 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
         if (case, kernel) not in groups:
             whole = run.trace.cases.get(case)
             count = max(times.count // whole.iteration.count, 1) if whole else times.count
-            time, spread = rounded(kernel_median(run, case, kernel)), kernel_spread(run, case, kernel)
+            median, spread = kernel_times(run, case, kernel)
+            time = rounded(median)
             yield row(case, kernel, time.value * count if time else 0.0, count, time, spread=spread, full=kernel)
     if not groups and not run.trace.kernels:
         for span, time, spread in _spans(measured):
@@ -332,7 +333,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
         total_ns, count = sum(each["total_ns"] for each in items), sum(each["count"] for each in items)
         of_kernel = groups.pop(kernel_identity(name, full), [])
         longest = max(items, key=lambda each: float(each["total_ns"]))
-        time = rounded(kernel_median(measured.run, "", name)) if named[name] == 1 and len(items) == 1 else None
+        time = rounded(kernel_times(measured.run, "", name)[0]) if named[name] == 1 and len(items) == 1 else None
         about = (
             f"{count:,} runs, {total_ns / 1e6:,.3f} ms together; median {longest['median_us']:,.2f} µs, "
             f"p90 {longest['p90_us']:,.2f} µs, {longest['shapes']} launch shape{'s' * (longest['shapes'] > 1)}.",
@@ -376,7 +377,8 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
     found: dict[str, list[TracedText]] = defaultdict(list)
     run = measured.run
     for case, kernel in run.trace.kernels:
-        time, spread = rounded(kernel_median(run, case, kernel)), kernel_spread(run, case, kernel)
+        median, spread = kernel_times(run, case, kernel)
+        time = rounded(median)
         if time is not None and spread is not None:
             said = say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
             found[kernel].append(said)
