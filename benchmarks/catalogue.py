@@ -143,8 +143,8 @@ def fill(index: Index, templates: list[Entry], count: int) -> float:
 
 
 def ask(index: Index, words: dict[str, Any]) -> int:
-    with index.catalogue.reading() as connection:
-        answer = queries.ask(connection, index.archive, queries.question(**words))
+    with index.catalogue.reading():
+        answer = queries.ask(index.catalogue, index.archive, queries.question(**words))
         return len(answer.rows)
 
 

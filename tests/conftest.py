@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 from fiprof import clock
+from fiprof.model.catalogue.store import Catalogue
 from fiprof.model.run import Run
 from tests import postgres
 from tests.browser import Show, launched, showing
@@ -105,13 +106,8 @@ def postgresql_server() -> Iterator[str]:
 @pytest.fixture
 def postgresql_url(postgresql_server: str) -> str:
     """A new database of it."""
-    import sqlalchemy as sa
-
     name = f"catalogue_{uuid.uuid4().hex}"
-    engine = sa.create_engine(f"{postgresql_server}/postgres", isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    engine.dispose()
+    Catalogue(f"{postgresql_server}/postgres").execute(f"CREATE DATABASE {name}")
     return f"{postgresql_server}/{name}"
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 120
-IMPORTED = "numpy pyarrow.parquet sqlalchemy.dialects.sqlite jinja2 rich.console ctypes msgspec"
+IMPORTED = "numpy pyarrow.parquet sqlite3 jinja2 rich.console ctypes msgspec"
 ERROR = re.compile(r"^(?:fiprof: .*\n(?:  \S.*\n)?|Usage: (?:.+\n)+\nError: .*\n)", re.M)
 """An error as it is printed: a line, and below it at most one of what to do."""
 REMARK = re.compile(r"fiprof: .* (?:is left|is not|is damaged|cannot be read)")

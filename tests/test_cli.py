@@ -109,7 +109,7 @@ def test_the_shell_completes_commands_options_and_runs(words: str, offered: list
     assert sorted(line.removeprefix("plain,") for line in done.stdout.splitlines()) == sorted(offered)
 
 
-HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "rich", "jinja2")
+HEAVY = ("pandas", "pyarrow", "numpy", "torch", "flashinfer", "rich", "jinja2")
 
 
 @pytest.mark.parametrize(

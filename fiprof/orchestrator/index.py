@@ -99,6 +99,7 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
     if anew and file is not None:
         for suffix in SUFFIXES:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
+        catalogue = Catalogue(f"sqlite:///{file}", archive.tell)
         catalogue.migrate()
     # A copy of an archive brings a catalogue of other folders along.
     key = f"inode {root.stat().st_ino}" if file else "none"
@@ -124,8 +125,8 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
             raise
         found = opened(archive, "sqlite://")
         found.refresh()
-    with found.catalogue.reading() as connection:
-        return queries.ask(connection, found.archive, question)
+    with found.catalogue.reading():
+        return queries.ask(found.catalogue, found.archive, question)
 
 
 def trend(archive: Archive, question: Question, url: str | None = None) -> list[Line]:

@@ -75,7 +75,6 @@ def numbers(folder: Path, name: str) -> list[int]:
 def load_libraries() -> None:
     """Import what tables are made with, which takes half a second: while something else is waited for."""
     import pyarrow.compute as pc
-    import sqlalchemy.engine  # noqa: F401
 
     pc.sum([0])  # loads pandas
 

@@ -1,66 +1,49 @@
 """Questions to the catalogue in words (``batch>=64``, ``30d``, ``-dram_share``), answered by the database: only what is
 shown leaves it."""
 
+import contextlib
 import json
-import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
-
 from fiprof import clock
 from fiprof.errors import FiprofError
-from fiprof.model.catalogue.store import (
-    EPOCH,
-    MOST_IDS,
-    Row,
-    archives,
-    descriptions,
-    environments,
-    measured,
-    parameters,
-    runs,
-    subjects,
-    tags,
-)
+from fiprof.model.catalogue.store import EPOCH, MOST_IDS, Catalogue, Row, listed
 from fiprof.model.catalogue.summary import OF_CASES, VALUES
 from fiprof.model.selection import matching
 from fiprof.text import escape_control
 
 FACTS = ("git", "user", "host", "fiprof", "command", "driver", "cuda", "uuid")
 """What ``--where`` takes besides parameters, quantities and packages."""
-MOST_LISTED = 5000  # numbers in a statement
 LARGEST = 2**62  # more rows than any database has; its integers end at 2**63
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt,
-    "<": operator.lt,
-}  # fmt: skip
 
 
 class Condition(NamedTuple):
     """``NAME OPERATOR VALUE``: of a parameter, a quantity, a package or a fact of the run."""
 
     name: str
-    operator: str  # one of OPERATORS
+    operator: str  # as SQL has it
     text: str
 
-    def on(self, number: Any = None, text: Any = None) -> Any:
-        """The condition on a number, or on a text: on SQL columns an expression.
+    def on(self, number: str = "", text: str = "") -> tuple[str, float | str]:
+        """What SQL compares, of a column of numbers and one of texts: the column, and the value.
 
         Raises FiprofError for an order of texts.
         """
-        try:
-            if number is not None:
-                return OPERATORS[self.operator](number, float(self.text))
-        except ValueError:
-            pass
-        if text is None or self.operator not in ("=", "==", "!="):
+        if number:
+            with contextlib.suppress(ValueError):
+                return number, float(self.text)
+        if not text or self.operator not in ("=", "!="):
             what = f"{self.name}{self.operator}{self.text} compares no numbers"
             raise FiprofError(what, "texts are compared with = and !=", exit_code=2)
-        return OPERATORS[self.operator](text, self.text)
+        return text, self.text
+
+    def fits(self, text: str) -> bool:
+        """Whether a text does. Raises FiprofError for an order of texts."""
+        return (text == self.on(text="it")[1]) == (self.operator == "=")
 
 
 @dataclass(frozen=True)
@@ -106,7 +89,7 @@ def question(
             raise FiprofError(
                 f"--where {text} is not a condition", "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2
             )
-        conditions.append(Condition(found[1], found[2], found[3]))
+        conditions.append(Condition(found[1], "=" if found[2] == "==" else found[2], found[3]))
     keys = tuple(dict.fromkeys(map(_metric, metrics)))
     order, descending = sort.removeprefix("-") or "started", sort.startswith("-")
     if order not in ("started", "name", "duration_s", "bytes"):
@@ -159,192 +142,208 @@ class Answer(NamedTuple):
     more: bool = False  # whether there are rows beyond the question's limit
 
 
-def ask(connection: sa.Connection, archive: int, question: Question) -> Answer:
-    """The answer. archive: whose runs are meant. Raises FiprofError for a name that no run has."""
-    finder = _Finder(connection, archive, question)
+def ask(catalogue: Catalogue, archive: int, question: Question) -> Answer:
+    """The answer, within a transaction. archive: whose runs are meant.
+
+    Raises FiprofError for a name that no run has.
+    """
+    finder = _Finder(catalogue, archive, question)
     return finder.results() if question.metrics else finder.runs()
 
 
 class _Finder:
     """A question on its way to a statement."""
 
-    def __init__(self, connection: sa.Connection, archive: int, question: Question) -> None:
-        self.connection = connection
+    def __init__(self, catalogue: Catalogue, archive: int, question: Question) -> None:
+        self.catalogue = catalogue
         self.question = question
         self.archive = archive
+        self.values: dict[str, Any] = {}
+        """Parameters of statements, by their names."""
         self.environments = {
-            row.id: {**row._mapping, "packages": json.loads(row.packages)}
-            for row in connection.execute(sa.select(environments))
+            row["id"]: {**row, "packages": json.loads(row["packages"])}
+            for row in catalogue.rows("SELECT * FROM environments")
         }
         quantities = [each for each in question.where if each.name in VALUES]
         asked = {*question.metrics, *(each.name for each in quantities)}
         # Rows are of kernels, or of cases as a whole; where both are asked for, the case's stands beside its kernels'.
         of_kernels = bool(asked.difference(OF_CASES))
-        self.whole: sa.FromClause | None = None
-        self.source: sa.FromClause = measured
-        if of_kernels and asked.intersection(OF_CASES):
-            whole = self.whole = measured.alias("whole")
-            of_case = sa.select(subjects.c.whole).where(subjects.c.id == measured.c.subject).scalar_subquery()
-            same = sa.and_(whole.c.run == measured.c.run, whole.c.subject == of_case)
-            self.source = measured.join(whole, same, isouter=True)
-        self.of_runs: list[sa.ColumnElement[bool]] = [
-            runs.c.id.in_(sa.select(tags.c.run).where(tags.c.tag == tag)) for tag in question.tags
-        ]
+        self.both = of_kernels and bool(asked.intersection(OF_CASES))
+        self.source = "measured"
+        if self.both:
+            of_case = "SELECT subjects.whole FROM subjects WHERE subjects.id = measured.subject"
+            self.source += f" LEFT JOIN measured AS whole ON whole.run = measured.run AND whole.subject = ({of_case})"
+        self.of_runs = [f"runs.id IN (SELECT run FROM tags WHERE tag = {self._value(tag)})" for tag in question.tags]
         if question.status:
-            self.of_runs.append(runs.c.status == question.status)
+            self.of_runs.append(f"runs.status = {self._value(question.status)}")
         of_subjects = [self._kernel(question.kernel)] if question.kernel else []
         for each in question.where:
             if each.name not in VALUES:
                 self._add(each, of_subjects)
-        self.of_measured = [each.on(self._value(each.name)) for each in quantities]
+        self.of_measured = [self._compared(each, self._column(each.name)) for each in quantities]
         self.by_subject = bool(of_subjects)
         if of_subjects:
             # The rows of the other level have nothing of what is asked.
-            kernel = subjects.c.kernel
-            level = [kernel.is_not(None) if of_kernels else kernel.is_(None)] if asked else []
-            wanted = sa.select(subjects.c.id).where(*level, *of_subjects)
+            level = [f"kernel IS {'NOT ' * of_kernels}NULL"] if asked else []
+            wanted = f"SELECT id FROM subjects WHERE {_all([*level, *of_subjects])}"
             # As numbers, by which a database plans better, where there are few.
-            numbers = connection.scalars(wanted.limit(MOST_LISTED + 1)).all()
-            few = len(numbers) <= MOST_LISTED
-            self.of_measured.append(measured.c.subject.in_(_listed(numbers) if few else wanted))
+            numbers = [row[0] for row in self._execute(f"{wanted} LIMIT {MOST_IDS + 1}")]
+            few = len(numbers) <= MOST_IDS
+            self.of_measured.append(f"measured.subject IN ({_numbers(numbers) if few else wanted})")
+
+    def _value(self, value: Any) -> str:
+        """A parameter for a value, as it stands in a statement."""
+        self.values[name := f"value{len(self.values)}"] = value
+        return f":{name}"
+
+    def _execute(self, statement: str) -> Any:
+        return self.catalogue.execute(statement, self.values)
 
     # Conditions
 
-    def _add(self, wanted: Condition, of_subjects: list[sa.ColumnElement[bool]]) -> None:
+    def _compared(self, wanted: Condition, number: str = "", text: str = "") -> str:
+        """A condition on a column of numbers or of texts."""
+        column, value = wanted.on(number, text)
+        return f"{column} {wanted.operator} {self._value(value)}"
+
+    def _add(self, wanted: Condition, of_subjects: list[str]) -> None:
         """Add a condition on a fact of the run, a parameter or a package."""
-        name = wanted.name
+        name, named = wanted.name, self._value(wanted.name)
         if name in ("driver", "cuda", "uuid"):
-            fits = self._in_environments(runs, lambda each: wanted.on(text=each[name] or "") and each[name])
-            self.of_runs.append(fits)
+            found = [each for each in self.environments.values() if wanted.fits(each[name] or "") and each[name]]
+            self.of_runs.append(_in("runs", found))
         elif name == "git" and wanted.operator != "!=":
-            wanted.on(text="")
-            self.of_runs.append(runs.c.git.like(f"{_escaped(wanted.text)}%", escape="\\"))
+            like = self._value(f"{_escaped(str(wanted.on(text=name)[1]))}%")
+            self.of_runs.append(f"runs.git LIKE {like} ESCAPE '\\'")
         elif name == "command":
-            fits = wanted.on(text=descriptions.c.shown["command"].as_string())
-            self.of_runs.append(runs.c.id.in_(sa.select(descriptions.c.run).where(fits)))
+            text = "json_extract(shown, '$.command')" if self.catalogue.is_sqlite else "shown ->> 'command'"
+            fits = self._compared(wanted, text=text)
+            self.of_runs.append(f"runs.id IN (SELECT run FROM descriptions WHERE {fits})")
         elif name in FACTS:
-            self.of_runs.append(wanted.on(text=runs.c[name]))
-        elif self.connection.execute(sa.select(1).where(parameters.c.name == name).limit(1)).first():
-            fits = sa.and_(parameters.c.name == name, wanted.on(parameters.c.number, parameters.c.text))
-            of_subjects.append(subjects.c.whole.in_(sa.select(parameters.c.subject).where(fits)))
-        elif any(name in each["packages"] for each in self.environments.values()):
-            wanted.on(text="")
-            with_package = [each for each in self.environments.values() if name in each["packages"]]
-            fitting = [each["id"] for each in with_package if wanted.on(text=each["packages"][name])]
-            self.of_runs.append(runs.c.environment.in_(_listed(fitting)))
+            self.of_runs.append(self._compared(wanted, text=f'runs."{name}"'))
+        elif self._execute(f"SELECT 1 FROM parameters WHERE name = {named} LIMIT 1").fetchone():
+            fits = self._compared(wanted, "number", "text")
+            of_subjects.append(f"subjects.whole IN (SELECT subject FROM parameters WHERE name = {named} AND {fits})")
+        elif having := [each for each in self.environments.values() if name in each["packages"]]:
+            self.of_runs.append(_in("runs", [each for each in having if wanted.fits(each["packages"][name])]))
         else:
-            names = self.connection.scalars(sa.select(parameters.c.name).distinct().order_by(parameters.c.name)).all()
+            names = [row[0] for row in self._execute("SELECT DISTINCT name FROM parameters ORDER BY name")]
             remedy = f"--where takes {', '.join([*names, *FACTS])}, a metric, or a package with = or !="
             raise FiprofError(f"no run has a parameter {name}", remedy, exit_code=2)
 
-    def _in_environments(self, table: sa.Table, fits: Callable[[Row], object]) -> sa.ColumnElement[bool]:
-        return table.c.environment.in_(_listed([number for number, each in self.environments.items() if fits(each)]))
-
-    def _kernel(self, words: str) -> sa.ColumnElement[bool]:
+    def _kernel(self, words: str) -> str:
         """Subjects that ``--kernel`` means, as other commands take it, and the cases that they are of."""
-        fitting = subjects.alias()
-        part = f"%{_escaped(words)}%"
-        like = sa.or_(fitting.c.kernel.ilike(part, escape="\\"), fitting.c.case.ilike(part, escape="\\"))
-        if "=" in words or not self.connection.execute(sa.select(fitting.c.id).where(like).limit(1)).first():
-            found = self.connection.execute(sa.select(subjects.c.id, subjects.c.kernel, subjects.c.case))
+        # SQLite's LIKE is PostgreSQL's ILIKE.
+        like = f"{'LIKE' if self.catalogue.is_sqlite else 'ILIKE'} {self._value(f'%{_escaped(words)}%')} ESCAPE '\\'"
+        fits = f'(kernel {like} OR "case" {like})'
+        if "=" in words or not self._execute(f"SELECT id FROM subjects WHERE {fits} LIMIT 1").fetchone():
+            found = self._execute('SELECT id, kernel, "case" FROM subjects')
             names = {number: (kernel or "", "", case or "", "") for number, kernel, case in found}
             meant = matching(words, names.values())
-            like = fitting.c.id.in_(_listed([number for number, name in names.items() if name in meant]))
-        whole = subjects.c.id.in_(sa.select(fitting.c.whole).where(like))
-        return sa.or_(subjects.c.id.in_(sa.select(fitting.c.id).where(like)), whole)
+            fits = f"id IN ({_numbers([number for number, name in names.items() if name in meant])})"
+        return " OR ".join(f"subjects.id IN (SELECT {of} FROM subjects WHERE {fits})" for of in ("id", "whole"))
 
-    def _shared(self, table: sa.Table) -> list[sa.ColumnElement[bool]]:
+    def _shared(self, table: str) -> list[str]:
         """Conditions on what both ``runs`` and ``measured`` have."""
         asked, part = self.question, self.question.gpu.lower()
-        found = [] if asked.everywhere else [table.c.archive == self.archive]
+        found = [] if asked.everywhere else [f"{table}.archive = {self.archive}"]
         if asked.since:
-            found.append(table.c.started_us >= (asked.since - EPOCH) // timedelta(microseconds=1))
+            found.append(f"{table}.started_us >= {(asked.since - EPOCH) // timedelta(microseconds=1)}")
         if part:
-            found.append(self._in_environments(table, lambda each: part in f"{each['gpu']}\n{each['uuid']}".lower()))
+            environments = self.environments.values()
+            named = [each for each in environments if part in f"{each['gpu']}\n{each['uuid']}".lower()]
+            found.append(_in(table, named))
         return found
 
     # Rows
 
-    def _value(self, key: str) -> sa.ColumnElement[Any]:
-        return (self.whole if self.whole is not None and key in OF_CASES else measured).c[key]
+    def _column(self, key: str) -> str:
+        return f"{'whole' if self.both and key in OF_CASES else 'measured'}.{key}"
 
     def runs(self) -> Answer:
         """Runs that have what was asked for, each once."""
-        conditions = [*self._shared(runs), *self.of_runs]
-        found = sa.select(measured.c.run).select_from(self.source)
+        conditions = [*self._shared("runs"), *self.of_runs]
         if self.by_subject and not self.question.tags:
-            conditions.append(runs.c.id.in_(found.where(*self._shared(measured), *self.of_measured)))
+            found = _all([*self._shared("measured"), *self.of_measured])
+            conditions.append(f"runs.id IN (SELECT measured.run FROM {self.source} WHERE {found})")
         elif self.of_measured:
             # Without a subject every row would be read, and few runs have a tag: these are looked through.
-            conditions.append(found.where(measured.c.run == runs.c.id, *self.of_measured).exists())
+            found = _all(["measured.run = runs.id", *self.of_measured])
+            conditions.append(f"EXISTS (SELECT 1 FROM {self.source} WHERE {found})")
         order = self.question.sort.removeprefix("-")
-        column = runs.c["started_us" if order == "started" else order]
-        rows, more = self._first(sa.select(runs.c.id).where(*conditions), column, runs.c.name)
-        facts = self._facts([row.id for row in rows])
-        shown = self._by_id(descriptions, [row.id for row in rows])
-        answered = tuple({**shown[row.id].shown, **facts[row.id]} for row in rows)
+        column = f"runs.{'started_us' if order == 'started' else order}"
+        rows, more = self._first(f"SELECT runs.id FROM runs WHERE {_all(conditions)}", column, "runs.name")
+        facts = self._facts([row["id"] for row in rows])
+        shown = self._by_id("run", "run, CAST(shown AS TEXT) AS shown FROM descriptions", [*facts])
+        answered = tuple({**json.loads(shown[row["id"]]["shown"]), **facts[row["id"]]} for row in rows)
         return Answer(answered, more)
 
     def results(self) -> Answer:
         """Kernels with the metrics; cases where all metrics are of those."""
-        metrics = self.question.metrics
-        conditions = [*self._shared(measured), *self.of_measured]
-        conditions.append(sa.or_(*(self._value(key).is_not(None) for key in metrics)))
+        columns = {key: self._column(key) for key in self.question.metrics}
+        conditions = [*self._shared("measured"), *self.of_measured]
+        conditions.append(" OR ".join(f"{column} IS NOT NULL" for column in columns.values()))
         if self.of_runs:
-            conditions.append(measured.c.run.in_(sa.select(runs.c.id).where(*self._shared(runs), *self.of_runs)))
-        columns = (self._value(key).label(key) for key in metrics)
-        wanted = sa.select(measured.c.run, measured.c.subject, *columns).select_from(self.source)
-        order = self.question.sort.removeprefix("-")
-        column: sa.ColumnElement[Any] = measured.c.started_us
+            of_runs = _all([*self._shared("runs"), *self.of_runs])
+            conditions.append(f"measured.run IN (SELECT runs.id FROM runs WHERE {of_runs})")
+        source, order = self.source, self.question.sort.removeprefix("-")
+        column = "measured.started_us"
         if order in VALUES:
-            column = self._value(order)
+            column = self._column(order)
         elif order != "started":
-            wanted, column = wanted.join(runs, runs.c.id == measured.c.run), runs.c[order]
-        found, more = self._first(wanted.where(*conditions), column, measured.c.run, measured.c.place)
-        facts, names = self._facts([row.run for row in found]), self._by_id(subjects, [row.subject for row in found])
+            source, column = f"{source} JOIN runs ON runs.id = measured.run", f"runs.{order}"
+        wanted = f"measured.run, measured.subject, {', '.join(f'{of} AS {key}' for key, of in columns.items())}"
+        statement = f"SELECT {wanted} FROM {source} WHERE {_all(conditions)}"
+        found, more = self._first(statement, column, "measured.run", "measured.place")
+        facts = self._facts([row["run"] for row in found])
+        names = self._by_id("id", "* FROM subjects", [row["subject"] for row in found])
         keys = ("name", "path", "started", "gpu", "uuid", "driver", "git", "conditions", "packages", "tags")
         rows = []
         for row in found:
-            subject = {"case": names[row.subject].case, "kernel": names[row.subject].kernel}
-            values = {key: getattr(row, key) for key in metrics}
-            rows.append({key: facts[row.run][key] for key in keys} | subject | values)
+            subject = {key: names[row["subject"]][key] for key in ("case", "kernel")}
+            values = {key: row[key] for key in columns}
+            rows.append({key: facts[row["run"]][key] for key in keys} | subject | values)
         return Answer(tuple(rows), more)
 
-    def _first(
-        self, wanted: sa.Select[Any], column: sa.ColumnElement[Any], *then: sa.ColumnElement[Any]
-    ) -> tuple[list[Any], bool]:
+    def _first(self, wanted: str, column: str, *then: str) -> tuple[list[Row], bool]:
         """The rows in their order, and whether there are more than the limit: of times the newest are kept."""
         newest = self.question.sort == "started"
-        order = column.desc() if newest or self.question.sort.startswith("-") else column.asc()
+        order = [f"{column} {'DESC' if newest or self.question.sort.startswith('-') else 'ASC'}"]
+        order += [f"{each} {'DESC' if newest else 'ASC'}" for each in then]
         limit = self.question.limit
-        ordered = wanted.order_by(order, *((each.desc() if newest else each) for each in then))
-        if limit is not None:
-            ordered = ordered.limit(min(limit, LARGEST) + 1)
-        found = list(self.connection.execute(ordered).all())
+        most = "" if limit is None else f" LIMIT {min(limit, LARGEST) + 1}"
+        found = self.catalogue.rows(f"{wanted} ORDER BY {', '.join(order)}{most}", self.values)
         kept = found[:limit]
         return (kept[::-1] if newest else kept), len(kept) < len(found)
 
-    def _by_id(self, table: sa.Table, numbers: Sequence[int]) -> dict[int, Any]:
-        """Rows of a table by their first column."""
-        key, found, wanted = next(iter(table.columns)), {}, list({*numbers})
-        for start in range(0, len(wanted), MOST_IDS):
-            some = sa.select(table).where(key.in_(wanted[start : start + MOST_IDS]))
-            found.update({row[0]: row for row in self.connection.execute(some)})
-        return found
+    def _by_id(self, key: str, wanted: str, numbers: Sequence[int]) -> dict[int, Row]:
+        """Rows of a table by a column that tells them apart."""
+        found = (self.catalogue.rows(f"SELECT {wanted} WHERE {key} IN ({some})") for some in listed([*{*numbers}]))
+        return {row[key]: row for rows in found for row in rows}
 
     def _facts(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Facts of runs, with those of their environments."""
-        roots = {row.id: row.path for row in self.connection.execute(sa.select(archives))}
+        roots = dict(self.catalogue.execute("SELECT id, path FROM archives").fetchall())
         found = {}
-        for number, row in self._by_id(runs, numbers).items():
-            own = {"tags": tuple(json.loads(row.tags)), "path": f"{roots[row.archive]}/{row.name}"}
-            found[number] = {**self.environments[row.environment], **row._mapping, **own}
+        for number, row in self._by_id("id", "* FROM runs", numbers).items():
+            own = {"tags": tuple(json.loads(row["tags"])), "path": f"{roots[row['archive']]}/{row['name']}"}
+            found[number] = {**self.environments[row["environment"]], **row, **own}
         return found
 
 
-def _listed(numbers: Sequence[int]) -> sa.BindParameter[Any]:
-    """Numbers that stand in the statement, for databases limit its parameters."""
-    return sa.bindparam(None, numbers, expanding=True, literal_execute=True)
+def _all(conditions: Sequence[str]) -> str:
+    """All of some conditions; true of none."""
+    return " AND ".join(f"({each})" for each in conditions) or "1 = 1"
+
+
+def _in(table: str, environments: Sequence[Row]) -> str:
+    """Rows of a table that are of some environments."""
+    return f"{table}.environment IN ({_numbers([each['id'] for each in environments])})"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Numbers as a condition lists them; what nothing equals where there are none."""
+    return ", ".join(map(str, numbers)) or "NULL"
 
 
 def _escaped(text: str) -> str:

@@ -12,11 +12,10 @@ falls below 420 runs a second at 12,000 runs and keeps falling.) Any other chang
 import contextlib
 import functools
 import hashlib
-import importlib
 import json
 import math
-import operator
 import os
+import re
 import shlex
 import sqlite3
 import threading
@@ -26,9 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from fiprof.errors import FiprofError
 from fiprof.files import Unwritable
@@ -48,109 +44,53 @@ ADVISORY_LOCK = 0x66_6970_726F66  # PostgreSQL's lock of whoever writes: a numbe
 BUSY_S = 60  # longest wait for another writer of an SQLite file
 TELL_S = 0.5  # after which it is said
 UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
-MOST_IDS = 500  # values in one condition
+MOST_IDS = 5000  # numbers in a statement
 LONGEST_TEXT = 4000  # characters of a command or a reason
 OWN = "fiprof index --rebuild makes an archive's own again"
 ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 Row = dict[str, Any]
-Rows = dict[tuple[Any, ...], dict[Any, tuple[Any, ...]]]  # a table and the columns that are given -> key -> row
-METADATA = sa.MetaData()
+Rows = dict[tuple[str, ...], dict[Any, tuple[Any, ...]]]  # a table and the columns that are given -> key -> row
 
-
-def _id(name: str = "id") -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, primary_key=True, autoincrement=False)
-
-
-archives = sa.Table("archives", METADATA, _id(), sa.Column("path", sa.Text, nullable=False))
-"""An archive; a database of a team may hold several."""
-
-environments = sa.Table(
-    "environments",
-    METADATA,
-    _id(),
-    *(sa.Column(name, sa.Text) for name in ("gpu", "uuid", "driver", "cuda")),
-    # A JSON object: name -> version.
-    sa.Column("packages", sa.Text, nullable=False),
-)
-"""A GPU with its driver and the packages, each combination once: hundreds of rows."""
-
-runs = sa.Table(
-    "runs",
-    METADATA,
-    _id(),
-    sa.Column("archive", sa.BigInteger, nullable=False),
-    sa.Column("name", sa.String(255), nullable=False),
-    # Of the folder and its manifest when they were read: with another one the run is read again.
-    sa.Column("stamp", sa.String(80), nullable=False),
-    sa.Column("status", sa.String(20), nullable=False),
-    sa.Column("started_us", sa.BigInteger, nullable=False),
-    sa.Column("started", sa.Text),
-    sa.Column("duration_s", sa.Float),
-    sa.Column("environment", sa.BigInteger, nullable=False),
-    *(sa.Column(name, sa.Text) for name in ("fiprof", "git", "user", "host", "conditions")),
-    sa.Column("bytes", sa.BigInteger, nullable=False),
-    # A JSON list.
-    sa.Column("tags", sa.Text, nullable=False),
-    sa.Index("run_started", "archive", "started_us", "name"),
-    sa.Index("run_user", "archive", "user"),
-    sa.Index("run_git", "archive", "git"),
-)
-"""What runs are searched by: short rows, of which many are read."""
-
-descriptions = sa.Table("descriptions", METADATA, _id("run"), sa.Column("shown", sa.JSON, nullable=False))
-"""What is only shown of a run."""
-
-tags = sa.Table(
-    "tags",
-    METADATA,
-    sa.Column("tag", sa.String(LONGEST_NAME), primary_key=True),
-    sa.Column("run", sa.BigInteger, primary_key=True, index=True),
-)
-
-subjects = sa.Table(
-    "subjects",
-    METADATA,
-    _id(),
-    sa.Column("case", sa.Text),
-    sa.Column("kernel", sa.Text),
-    # The subject of the case as a whole; its own id for such a subject, null outside of cases.
-    sa.Column("whole", sa.BigInteger),
-)
-"""What numbers are of: a case as a whole (without a kernel), a kernel of a case, a kernel outside of cases."""
-
-parameters = sa.Table(
-    "parameters",
-    METADATA,
-    _id("subject"),
-    sa.Column("name", sa.String(LONGEST_NAME), primary_key=True),
-    sa.Column("text", sa.String(LONGEST_NAME), nullable=False),
-    sa.Column("number", sa.Float),
-    sa.Index("parameter_number", "name", "number", "subject"),
-    sa.Index("parameter_text", "name", "text", "subject"),
-)
-"""Parameters of cases, by the subject of the case as a whole."""
-
-measured = sa.Table(
-    "measured",
-    METADATA,
-    _id("subject"),
-    # Of the run, so that one index decides.
-    sa.Column("started_us", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("run", sa.BigInteger, primary_key=True, autoincrement=False, index=True),
-    sa.Column("archive", sa.BigInteger, nullable=False),
-    sa.Column("environment", sa.BigInteger, nullable=False),
-    # Its number among the run's results.
-    sa.Column("place", sa.Integer, nullable=False),
-    *(sa.Column(key, sa.Float) for key in VALUES),
-    # What is asked for together lies together.
-    sqlite_with_rowid=False,
-)
-"""The key quantities; null where they were not collected."""
-
-version = sa.Table("alembic_version", METADATA, sa.Column("version_num", sa.String(32), primary_key=True))
-"""Of the tables: HEAD when they were made. Its name is that of before."""
+TABLES = {
+    # An archive; a database of a team may hold several.
+    "archives": "id BIGINT NOT NULL PRIMARY KEY, path TEXT NOT NULL",
+    # A GPU with its driver and the packages (a JSON object: name -> version), each combination once: hundreds of rows.
+    "environments": """id BIGINT NOT NULL PRIMARY KEY, gpu TEXT, uuid TEXT, driver TEXT, cuda TEXT,
+        packages TEXT NOT NULL""",
+    # What runs are searched by: short rows, of which many are read. stamp: of the folder and its manifest when they
+    # were read: with another one the run is read again. tags: a JSON list.
+    "runs": """id BIGINT NOT NULL PRIMARY KEY, archive BIGINT NOT NULL, name VARCHAR(255) NOT NULL,
+        stamp VARCHAR(80) NOT NULL, status VARCHAR(20) NOT NULL, started_us BIGINT NOT NULL, started TEXT,
+        duration_s FLOAT, environment BIGINT NOT NULL, fiprof TEXT, git TEXT, "user" TEXT, host TEXT, conditions TEXT,
+        bytes BIGINT NOT NULL, tags TEXT NOT NULL""",
+    # What is only shown of a run.
+    "descriptions": "run BIGINT NOT NULL PRIMARY KEY, shown JSON NOT NULL",
+    "tags": f"tag VARCHAR({LONGEST_NAME}) NOT NULL, run BIGINT NOT NULL, PRIMARY KEY (tag, run)",
+    # What numbers are of: a case as a whole (without a kernel), a kernel of a case, a kernel outside of cases. whole:
+    # the subject of the case as a whole; its own id for such a subject, null outside of cases.
+    "subjects": 'id BIGINT NOT NULL PRIMARY KEY, "case" TEXT, kernel TEXT, whole BIGINT',
+    # Parameters of cases, by the subject of the case as a whole.
+    "parameters": f"""subject BIGINT NOT NULL, name VARCHAR({LONGEST_NAME}) NOT NULL,
+        text VARCHAR({LONGEST_NAME}) NOT NULL, number FLOAT, PRIMARY KEY (subject, name)""",
+    # The key quantities; null where they were not collected. started_us: of the run, so that one index decides. place:
+    # its number among the run's results.
+    "measured": f"""subject BIGINT NOT NULL, started_us BIGINT NOT NULL, run BIGINT NOT NULL, archive BIGINT NOT NULL,
+        environment BIGINT NOT NULL, place INTEGER NOT NULL, {" FLOAT, ".join(VALUES)} FLOAT,
+        PRIMARY KEY (subject, started_us, run)""",
+    # HEAD when the tables were made. Its name is that of before.
+    "alembic_version": "version_num VARCHAR(32) NOT NULL PRIMARY KEY",
+}
+INDEXES = {
+    "run_started": "runs (archive, started_us, name)",
+    "run_user": 'runs (archive, "user")',
+    "run_git": "runs (archive, git)",
+    "ix_tags_run": "tags (run)",
+    "parameter_number": "parameters (name, number, subject)",
+    "parameter_text": "parameters (name, text, subject)",
+    "ix_measured_run": "measured (run)",
+}
 
 
 # A run folder as rows of these tables
@@ -319,61 +259,88 @@ class Catalogue:
     """A database of runs. Every method raises FiprofError where the database refuses."""
 
     def __init__(self, url: str, tell: Callable[[str], None] = lambda _: None) -> None:
-        """url: as SQLAlchemy takes it, e.g. ``sqlite:///FILE`` or ``postgresql+psycopg://HOST/NAME``.
+        """url: ``sqlite:///FILE``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/NAME``.
 
         tell: is told what has to be waited for.
         """
         self.tell = tell
+        kind, _, self._where = url.partition("://")
+        self.is_sqlite, known = kind == "sqlite", kind.partition("+")[0] in ("sqlite", "postgresql")
+        self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
         try:
-            self.url = sa.make_url(url)
-            self.is_sqlite = self.url.get_backend_name() == "sqlite"
-            if self.url.get_backend_name() not in ("sqlite", "postgresql"):
-                raise ArgumentError("it is neither SQLite nor PostgreSQL")
-            self.engine = sa.create_engine(self.url, connect_args={"timeout": BUSY_S} if self.is_sqlite else {})
-        except (ArgumentError, NoSuchModuleError, ImportError) as error:
-            why = next(iter(str(error).splitlines()), "")
+            if not known or (self.is_sqlite and self._where[:1] not in "/"):
+                raise ValueError("it is neither SQLite nor PostgreSQL")
+            if not self.is_sqlite:
+                import psycopg
+
+                self._errors = (psycopg.Error,)
+        except (ValueError, ImportError) as error:
             remedy = (
                 "a catalogue is sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"
             )
-            raise FiprofError(f"the catalogue {url} cannot be opened: {why}", remedy, exit_code=2) from error
-        sa.event.listen(self.engine, "connect", _prepare_sqlite if self.is_sqlite else _prepare_postgresql)
+            raise FiprofError(f"the catalogue {url} cannot be opened: {error}", remedy, exit_code=2) from error
+        # What people know it by: its file, or its URL without the password.
+        self.name = self._where[1:] or ":memory:" if self.is_sqlite else re.sub("(//[^:@/]*):.*@", r"\1:***@", url)
+
+    @functools.cached_property
+    def _connection(self) -> Any:
+        """The driver's. Transactions begin and end as they are told to."""
         if self.is_sqlite:
-            sa.event.listen(self.engine, "begin", _begin_sqlite)
+            return _prepare_sqlite(sqlite3.connect(self.name, timeout=BUSY_S, isolation_level=None))
+        import psycopg
 
-    @property
-    def name(self) -> str:
-        """What people know it by: its file, or its URL without the password."""
-        return self.url.database or "" if self.is_sqlite else self.url.render_as_string()
+        connection = psycopg.connect(f"postgresql://{self._where}", autocommit=True)
+        # Tables fit into memory: random reads cost what sequential ones do, and compiling a query more than it.
+        for setting in ("random_page_cost = 1.1", "effective_cache_size = '16GB'", "jit = off"):
+            connection.execute(f"SET {setting}")
+        return connection
 
-    def reading(self) -> contextlib.AbstractContextManager[sa.Connection]:
+    def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> Any:
+        """A cursor over what a statement answers. values: of its parameters, each ``:NAME``."""
+        return self._connection.execute(
+            statement if self.is_sqlite else re.sub(r":(\w+)", r"%(\1)s", statement.replace("%", "%%")),
+            values or {},
+        )
+
+    def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+        """The rows of a statement's answer by the names of its columns."""
+        cursor = self.execute(statement, values)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
         """A transaction that only reads."""
-        return self._transaction(writes=False)
+        return self._transaction("BEGIN")
 
-    def writing(self) -> contextlib.AbstractContextManager[sa.Connection]:
+    def writing(self) -> contextlib.AbstractContextManager[None]:
         """A transaction of the only writer."""
-        return self._transaction(writes=True)
+        if self.is_sqlite:
+            return self._transaction("BEGIN IMMEDIATE")
+        return self._transaction("BEGIN", f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
     @contextlib.contextmanager
-    def _transaction(self, *, writes: bool) -> Iterator[sa.Connection]:
+    def _transaction(self, *begin: str) -> Iterator[None]:
         try:
             telling = threading.Timer(TELL_S, self._tell)
             telling.daemon = True
-            with contextlib.ExitStack() as held:
-                held.callback(telling.cancel)
-                telling.start()
-                connection = held.enter_context(self.engine.connect().execution_options(writes=writes))
-                held.enter_context(connection.begin())
-                if writes and not self.is_sqlite:
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+            telling.start()
+            try:
+                for statement in begin:
+                    self.execute(statement)
                 telling.cancel()
-                yield connection
-        except (SQLAlchemyError, sqlite3.Error) as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            reason = str(cause)
-            if getattr(cause, "sqlite_errorname", "").startswith(UNWRITABLE):
+                yield
+                self.execute("COMMIT")
+            except BaseException:
+                telling.cancel()
+                with contextlib.suppress(*self._errors):
+                    self.execute("ROLLBACK")
+                raise
+        except self._errors as error:
+            reason = str(error)
+            if getattr(error, "sqlite_errorname", "").startswith(UNWRITABLE):
                 raise Unwritable(f"the catalogue {self.name}: {reason}", f"free some space; {ANOTHER}") from error
             # SQLite's own words for a file that it cannot read; what it merely cannot do is an OperationalError.
-            kind = Damaged if type(error) is DatabaseError else FiprofError
+            kind = Damaged if type(error) is sqlite3.DatabaseError else FiprofError
             raise kind(
                 f"the catalogue {self.name}: {next(iter(reason.splitlines()), 'it failed')}",
                 f"{OWN}; {ANOTHER}" if self.is_sqlite else ANOTHER,
@@ -393,28 +360,42 @@ class Catalogue:
 
     def migrate(self) -> None:
         """Make the tables, or bring an older fiprof's to this one's."""
-        with self.reading() as connection:
-            if _version(connection) == HEAD and not _missing_columns(connection):
+        with self.reading():
+            if self._version() == HEAD and not self._missing_columns():
                 return
-        with self.writing() as connection:
-            found = _version(connection)
+        with self.writing():
+            found = self._version()
             if found is None or found in REMADE:
-                older = sa.MetaData()
-                names = {*METADATA.tables, "cases", "packages"} if found else ()
-                older.reflect(connection, only=lambda name, _: name in names)
-                older.drop_all(connection)
-                METADATA.create_all(connection, checkfirst=False)
-                connection.execute(version.insert().values(version_num=HEAD))
+                for name in (*TABLES, "cases", "packages") if found else ():
+                    self.execute(f"DROP TABLE IF EXISTS {name}{'' if self.is_sqlite else ' CASCADE'}")
+                for name, columns in TABLES.items():
+                    # What is asked for together lies together.
+                    clustered = " WITHOUT ROWID" if self.is_sqlite and name == "measured" else ""
+                    self.execute(f"CREATE TABLE {name} ({columns}){clustered}")
+                for name, of in INDEXES.items():
+                    self.execute(f"CREATE INDEX {name} ON {of}")
+                self.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
             elif found != HEAD:
                 raise FiprofError(
                     f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
                     f"{OWN if self.is_sqlite else 'update fiprof, if a later one made it'}; {ANOTHER}",
                 )
-            missing = _missing_columns(connection)
-            for key in missing:
-                connection.exec_driver_sql(f'ALTER TABLE measured ADD COLUMN "{key}" FLOAT')
-            if missing:
-                connection.execute(runs.update().values(stamp=""))
+            if missing := self._missing_columns():
+                for key in missing:
+                    self.execute(f"ALTER TABLE measured ADD COLUMN {key} FLOAT")
+                self.execute("UPDATE runs SET stamp = ''")
+
+    def _version(self) -> str | None:
+        """HEAD of whoever made the tables; None where there are none."""
+        tables = "sqlite_master WHERE name" if self.is_sqlite else "pg_class WHERE pg_table_is_visible(oid) AND relname"
+        if not self.execute(f"SELECT 1 FROM {tables} = 'alembic_version'").fetchone():
+            return None
+        return next((str(row[0]) for row in self.execute("SELECT version_num FROM alembic_version")), None)
+
+    def _missing_columns(self) -> list[str]:
+        """Quantities for which an older fiprof made no column."""
+        there = {column[0] for column in self.execute("SELECT * FROM measured LIMIT 0").description}
+        return [key for key in VALUES if key not in there]
 
     def archive(self, key: str, path: str, *, alone: bool) -> int:
         """The id of an archive. alone: the only one; what the catalogue has of others is no longer true.
@@ -422,59 +403,59 @@ class Catalogue:
         key: what tells it from other archives. path: where it lies.
         """
         number = row_id(key)
-        with self.reading() as connection:
-            there = {row.id: row.path for row in connection.execute(sa.select(archives))}
+        with self.reading():
+            there = dict(self.execute("SELECT id, path FROM archives").fetchall())
         if there.get(number) != path or (alone and len(there) > 1):
-            with self.writing() as connection:
+            with self.writing():
                 if alone:
-                    _delete(connection, sa.select(runs.c.id).where(runs.c.archive != number))
-                connection.execute(archives.delete().where(sa.true() if alone else archives.c.id == number))
-                connection.execute(archives.insert().values(id=number, path=path))
+                    self._delete([f"SELECT id FROM runs WHERE archive != {number}"])
+                self.execute("DELETE FROM archives" + ("" if alone else f" WHERE id = {number}"))
+                self.execute("INSERT INTO archives VALUES (:id, :path)", {"id": number, "path": path})
         return number
 
     def stamps(self, archive: int) -> dict[str, str]:
         """Name -> stamp of an archive's runs."""
-        with self.reading() as connection:
-            found = connection.execute(sa.select(runs.c.name, runs.c.stamp).where(runs.c.archive == archive))
-            return dict(found.all())
+        with self.reading():
+            return dict(self.execute(f"SELECT name, stamp FROM runs WHERE archive = {archive}").fetchall())
 
     def remove(self, archive: int, names: Iterable[str] | None = None) -> None:
         """Remove runs of an archive; all of them without names."""
-        every = sa.select(runs.c.id).where(runs.c.archive == archive)
-        with self.writing() as connection:
-            _delete(connection, every if names is None else [row_id(archive, name) for name in names])
+        every = [f"SELECT id FROM runs WHERE archive = {archive}"]
+        with self.writing():
+            self._delete(every if names is None else listed([row_id(archive, name) for name in names]))
 
     def add(self, archive: int, entries: Sequence[Entry]) -> int:
         """Write runs in place of those of the same names, except where they are there already. Returns how many."""
-        with self.writing() as connection:
+        with self.writing():
             by_id = {row_id(archive, entry.run["name"]): entry for entry in entries}
-            for some in _pieces(list(by_id)):
-                for row in connection.execute(sa.select(runs.c.id, runs.c.stamp).where(runs.c.id.in_(some))):
-                    if by_id[row.id].run["stamp"] == row.stamp:
-                        del by_id[row.id]
-            _delete(connection, list(by_id))
+            for some in listed([*by_id]):
+                for run, stamped in self.execute(f"SELECT id, stamp FROM runs WHERE id IN ({some})").fetchall():
+                    if by_id[run].run["stamp"] == stamped:
+                        del by_id[run]
+            self._delete(listed([*by_id]))
             rows: Rows = defaultdict(dict)
             for run, entry in by_id.items():
                 _add_rows(rows, archive, run, entry)
-            # PostgreSQL's takes a tenth of the time of `fiprof runs` to import.
-            dialect = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-            for (table, *names), found in filter(operator.itemgetter(1), rows.items()):
-                # Through the driver itself, which halves the time for 40 columns; in order, as B-trees like it.
-                insert = dialect.insert(table).on_conflict_do_nothing()
-                statement = insert.compile(dialect=connection.dialect, column_keys=names)
-                cells: Any = [found[key] for key in sorted(found)]
-                if order := statement.positiontup:
-                    cells = list(map(operator.itemgetter(*map(names.index, order)), cells))
-                else:
-                    cells = [dict(zip(names, row, strict=True)) for row in cells]
-                connection.exec_driver_sql(str(statement), cells)
+            for (table, *names), found in rows.items():
+                cells = ", ".join(["?" if self.is_sqlite else "%s"] * len(names))
+                columns = ", ".join(f'"{name}"' for name in names)
+                statement = f"INSERT INTO {table} ({columns}) VALUES ({cells}) ON CONFLICT DO NOTHING"
+                # In order, as B-trees like it.
+                self._connection.cursor().executemany(statement, [found[key] for key in sorted(found)])
         return len(by_id)
+
+    def _delete(self, which: Iterable[str]) -> None:
+        """Delete runs, whose ids are listed or selected; the rows that runs share stay."""
+        for some in which:
+            for table in ("measured", "tags", "descriptions"):
+                self.execute(f"DELETE FROM {table} WHERE run IN ({some})")
+            self.execute(f"DELETE FROM runs WHERE id IN ({some})")
 
     def analyze(self) -> None:
         """Have PostgreSQL look at the tables now, after many new runs: it plans by what it saw last."""
         if not self.is_sqlite:
-            with self.writing() as connection:
-                connection.exec_driver_sql("ANALYZE")
+            with self.writing():
+                self.execute("ANALYZE")
 
 
 @functools.lru_cache(10_000)
@@ -486,16 +467,16 @@ def row_id(*what: str | int | None) -> int:
 def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     """Add a run's rows, each once by its key."""
 
-    def add(table: sa.Table, key: Any, **row: Any) -> None:
+    def add(table: str, key: Any, **row: Any) -> None:
         rows[table, *row].setdefault(key, tuple(row.values()))
 
     environment, started_us = row_id(*entry.environment.values()), entry.run["started_us"]
-    add(environments, environment, id=environment, **entry.environment)
-    add(runs, run, id=run, archive=archive, environment=environment, **entry.run)
-    add(descriptions, run, run=run, shown=json.dumps(entry.description))
+    add("environments", environment, id=environment, **entry.environment)
+    add("runs", run, id=run, archive=archive, environment=environment, **entry.run)
+    add("descriptions", run, run=run, shown=json.dumps(entry.description))
     for tag in json.loads(entry.run["tags"]):
-        add(tags, (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
-    known = rows[subjects, "id", "case", "kernel", "whole"]
+        add("tags", (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
+    known = rows["subjects", "id", "case", "kernel", "whole"]
     for number, each in enumerate(entry.results):
         subject, whole = row_id(each.case, each.kernel), row_id(each.case, None) if each.case else None
         for key, kernel in {whole: None, subject: each.kernel}.items():
@@ -503,9 +484,9 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
                 known.setdefault(key, (key, each.case, kernel, whole))
         # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
         keys, place = _quantities(tuple(each.values)), (subject, started_us, run)
-        names = (measured, "subject", "started_us", "run", "archive", "environment", "place", *keys)
+        names = ("measured", "subject", "started_us", "run", "archive", "environment", "place", *keys)
         rows[names][place] = (*place, archive, environment, number, *map(each.values.get, keys))
-    known = rows[parameters, "subject", "name", "text", "number"]
+    known = rows["parameters", "subject", "name", "text", "number"]
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
         for name, value in named.items():
@@ -524,33 +505,14 @@ def _quantities(keys: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(key for key in VALUES if key in keys)
 
 
-def _version(connection: sa.Connection) -> str | None:
-    """HEAD of whoever made the tables; None where there are none."""
-    there = sa.inspect(connection).has_table(version.name)
-    return connection.scalar(sa.select(version.c.version_num)) if there else None
+def listed(numbers: Sequence[int]) -> Iterator[str]:
+    """Numbers as they stand in statements, some in each: a database limits how long one is."""
+    for start in range(0, len(numbers), MOST_IDS):
+        yield ", ".join(map(str, numbers[start : start + MOST_IDS]))
 
 
-def _missing_columns(connection: sa.Connection) -> list[str]:
-    """Quantities for which an older fiprof made no column."""
-    there = connection.execute(sa.select(sa.text("*")).select_from(measured).limit(0)).keys()
-    return [key for key in VALUES if key not in there]
-
-
-def _delete(connection: sa.Connection, which: sa.Select[Any] | Sequence[int]) -> None:
-    """Delete runs by their ids; the rows that runs share stay."""
-    for some in [which] if isinstance(which, sa.Select) else _pieces(which):
-        for table in (measured, tags, descriptions):
-            connection.execute(table.delete().where(table.c.run.in_(some)))
-        connection.execute(runs.delete().where(runs.c.id.in_(some)))
-
-
-def _pieces(values: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (values[start : start + MOST_IDS] for start in range(0, len(values), MOST_IDS))
-
-
-def _prepare_sqlite(connection: Any, _: object) -> None:
-    """A file that a stranger may have made: its functions are not run. Transactions begin as :func:`_begin_sqlite`."""
-    connection.isolation_level = None
+def _prepare_sqlite(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A file that a stranger may have made: its functions are not run."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA cache_size = -65536")
@@ -560,20 +522,8 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             break
-        except connection.OperationalError as error:
+        except sqlite3.OperationalError as error:
             if time.monotonic() > deadline or error.sqlite_errorname.startswith(UNWRITABLE):
                 raise
             time.sleep(0.01)
-
-
-def _prepare_postgresql(connection: Any, _: object) -> None:
-    """Tables that fit into memory: random reads cost what sequential ones do, and compiling a query more than it."""
-    connection.execute("SET random_page_cost = 1.1")
-    connection.execute("SET effective_cache_size = '16GB'")
-    connection.execute("SET jit = off")
-    connection.commit()
-
-
-def _begin_sqlite(connection: sa.Connection) -> None:
-    immediate = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+    return connection
