@@ -15,7 +15,7 @@ from junitparser import JUnitXml
 
 from fiprof.analysis.comparison import measured_result
 from fiprof.analysis.comparison.measured_result import Decision, Gate, GatedCase, MeasuredComparison, Side
-from fiprof.cli.commands import baseline as baseline_command
+from fiprof.cli.commands.gate import baseline_command
 from fiprof.errors import FiprofError
 from fiprof.model import baselines
 from fiprof.model.baselines import NamedBaseline, read_baseline, write_baseline
@@ -53,7 +53,7 @@ def test_a_baseline_is_set_shown_replaced_and_removed(archive: Path, fiprof: Fip
     )  # fmt: skip
     (run,) = json.loads(fiprof("runs", "--format", "json").stdout)["rows"]
     assert run["baselines"] == ["main"]
-    for command in baseline_command.command.commands.values():
+    for command in baseline_command.commands.values():
         assert fiprof(*shlex.split(str(command.epilog))[2:]).returncode == 0, command.name
     assert fiprof("baseline", "show", "main").returncode == 2
     assert (archive / RUNS["decode"].name / "run.json").exists()

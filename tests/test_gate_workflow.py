@@ -14,7 +14,7 @@ import pytest
 import yaml
 from junitparser import JUnitXml
 
-from fiprof.cli.commands.gate import command
+from fiprof.cli.commands.gate import gate_command
 from tests.conftest import REPOSITORY, Completed, fake_programs
 from tests.recorded_runs import replayable
 from tests.test_strangers import git
@@ -23,6 +23,7 @@ WORKFLOW = REPOSITORY / "docs/examples/gate.yml"
 
 KERNELS = """
 from dataclasses import dataclass
+from fiprof.cli.commands.gate import gate_command
 from fiprof.workloads.base import Cost, Workload, param
 
 @dataclass(frozen=True)
@@ -228,5 +229,5 @@ def test_code_that_came_with_an_archive_is_not_run(machine: Machine) -> None:
 
 
 def test_the_example_of_the_help(machine: Machine) -> None:
-    done = machine.gate(str(command.epilog).removeprefix("Example: fiprof gate "))
+    done = machine.gate(str(gate_command.epilog).removeprefix("Example: fiprof gate "))
     assert (done.returncode, done.stdout.count("\n# ")) == (0, 13), done.stderr

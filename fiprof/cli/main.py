@@ -70,6 +70,7 @@ JOINT = {
     "collect": ("collect", "capture", "import"),
     "read_runs": (*SECTIONS["Read"], "export"),
     "keep_runs": ("runs", "trend", "tag", "note", "verify", "pack", "prune", "parse", "index"),
+    "gate": ("gate", "baseline"),
     "know": tuple(SECTIONS["More"]),
 }
 """Modules of several commands, each as ``NAME_command``; any other command is in a module of its name."""
@@ -178,7 +179,12 @@ def main() -> None:
     try:
         interrupts.interrupt()
         output.open_streams()
-        _within_memory_limit()
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            # Libraries reserve little then; below the least they cannot even be loaded.
+            os.environ |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+            if limit < LEAST_BYTES:
+                raise MemoryError
         status = cli.main(standalone_mode=False)
         # From here on nothing changes it.
         interrupts.settle()
@@ -228,15 +234,6 @@ def _failed(error: BaseException) -> int:
         # There is none, or its terminal is gone: Python's own attempt at exit would make the status 120.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     return status
-
-
-def _within_memory_limit() -> None:
-    """Have libraries reserve little where memory is limited. Raises MemoryError where they cannot even be loaded."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
-        if limit < LEAST_BYTES:
-            raise MemoryError
 
 
 def _ask_again(unraisable: sys.UnraisableHookArgs) -> None:

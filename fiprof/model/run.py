@@ -43,7 +43,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 Shape = tuple[str, str, str]  # kernel, grid and block
 
-_NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
 """Columns of ``launches`` that tell which launch it is."""
 SECTIONS = {
@@ -379,17 +378,14 @@ class Run:
         return float(np.median([sum(value for value in values if value is not None) for values in totals.values()]))
 
     @functools.cached_property
-    def _metric_names(self) -> dict[str, str]:
-        """Column of ``launches`` -> ncu's name of it in this run."""
+    def metric_name(self) -> Callable[[str], str]:
+        """Gives ncu's name in this run of a column of ``launches``."""
         chunks = self.table("metrics", ["metric"])["metric"].chunks if self.has("metrics") else ()
         collected = {name for chunk in chunks for name in chunk.dictionary.to_pylist()}
-        return {
-            column: next((name for name in names if name in collected), names[0]) for column, names in _NAMES.items()
+        names = {
+            metric.name: next((name for name in metric.ncu if name in collected), metric.ncu[0]) for metric in METRICS
         }
-
-    def metric_name(self, column: str) -> str:
-        """ncu's name of a column of ``launches`` in this run."""
-        return self._metric_names[column]
+        return names.__getitem__
 
     # What the manifest tells
 

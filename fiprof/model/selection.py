@@ -94,7 +94,6 @@ class HasNames(Protocol):
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", int, float)
 T = TypeVar("T")
-U = TypeVar("U")
 N = TypeVar("N", bound=HasNames)
 Weights = Mapping[int, float]  # ncu's launch ID -> the time that it stands for, µs
 Names = tuple[str, str, str, str]  # a launch's kernel, its full name, its case's id and label
@@ -117,10 +116,6 @@ class Alike(Generic[T]):
         """The one whose duration is the median (of two the shorter): it stands for all."""
         order = sorted(range(len(self.items)), key=self.times_us.__getitem__)
         return self.items[order[(len(order) - 1) // 2]]
-
-    def for_all(self, found: U) -> Alike[U]:
-        """What was found about one of them, as about all."""
-        return Alike((found,) * self.count, self.times_us, self.weights_us)
 
     @property
     def count(self) -> int:

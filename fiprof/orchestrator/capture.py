@@ -25,6 +25,7 @@ from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
 from fiprof.orchestrator.tools import visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # the name of a session: what nsys takes, and a file's name
+CAPTURE = ".capture"  # of the folder that is there while a session is traced
 STOP_S = 600.0  # nsys writes the report while it stops
 
 
@@ -65,7 +66,7 @@ def serve(
 
     def look(_: object) -> None:
         meanwhile()
-        if _capture(name).exists():
+        if record.with_suffix(CAPTURE).exists():
             # Of a capture that was killed, for the others hold it.
             with contextlib.suppress(FiprofError), _held(name):
                 executor.start(stop).wait()
@@ -132,15 +133,10 @@ def _record(name: str) -> Path:
     return cache_folder() / "sessions" / f"{name}.json"
 
 
-def _capture(name: str) -> Path:
-    """The folder that is there while a session is traced."""
-    return _record(name).with_suffix(".capture")
-
-
 @contextlib.contextmanager
 def _held(name: str) -> Iterator[None]:
     """Hold a session around a block. Raises FiprofError naming who else traces it."""
-    folder = _capture(name)
+    folder = _record(name).with_suffix(CAPTURE)
     with file_errors(folder):
         folder.mkdir(exist_ok=True)
     with folder_lock(folder):

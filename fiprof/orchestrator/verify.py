@@ -8,7 +8,7 @@ import dataclasses
 import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,14 @@ def prune(
         going = {each.path for each in manifest.pruned} & there.keys()
         why = None
         if not going:
-            why = Kept.TAGGED if tags & {*keep_tags} else _why_kept(folder, before, kept, there)
+            reasons = {
+                Kept.TAGGED: tags & {*keep_tags},
+                Kept.NOTHING: not there,
+                Kept.RECORDED: RECORDED in folder.resolve().parts,
+                Kept.YOUNG: started(folder) >= before,
+                Kept.BASELINE: folder.name in kept,
+            }
+            why = next((reason for reason, holds in reasons.items() if holds), None)
         if why is None:
             # Nothing else may be as whole as the raw files are.
             found = verify(folder)
@@ -227,18 +234,6 @@ def prune(
         if not dry_run:
             _remove(folder, manifest, there, sizes)
         yield row | {"raw_files": tuple(sizes), "freed_bytes": sum(sizes.values())}
-
-
-def _why_kept(folder: Path, before: datetime, baseline_runs: Collection[str], there: Collection[str]) -> Kept | None:
-    if not there:
-        return Kept.NOTHING
-    if RECORDED in folder.resolve().parts:
-        return Kept.RECORDED
-    if started(folder) >= before:
-        return Kept.YOUNG
-    if folder.name in baseline_runs:
-        return Kept.BASELINE
-    return None
 
 
 def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict[str, int]) -> None:

@@ -21,7 +21,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run, once
-from fiprof.model.selection import EVERYTHING, Selection, alike, by_key, sums_by_key
+from fiprof.model.selection import EVERYTHING, Alike, Selection, alike, by_key, sums_by_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,10 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     return OfRun(
         launches=judged,
         weights=weights(run),
-        groups=tuple(group.for_all(each) for group, each in zip(groups, judged, strict=False)),
+        groups=tuple(
+            Alike((each,) * group.count, group.times_us, group.weights_us)
+            for group, each in zip(groups, judged, strict=False)
+        ),
         cases=tuple(case for case in cases(run).values() if not kept or case.case in ids),
         warnings=tuple(warnings),
     )

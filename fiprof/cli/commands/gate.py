@@ -1,4 +1,4 @@
-"""``fiprof gate``: fail where this tree is slower than a baseline."""
+"""``fiprof gate``: fail where this tree is slower than a baseline; and ``fiprof baseline``, which names those."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import click
 
 from fiprof.analysis.thresholds import LEAST_CHANGE
 from fiprof.cli import options, output
-from fiprof.cli.commands.baseline import baseline_names
 from fiprof.cli.commands.collect import CollectCommand, conclude, workload_option
 from fiprof.cli.commands.compare import print_processes, settings_and_cases
-from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
+from fiprof.cli.options import Command, FiniteRange, archive_option, format_option, run_names, supervision_options
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
-from fiprof.model.baselines import read_baseline
+from fiprof.model import baselines
 
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.measured_result import GatedCase
+    from fiprof.model.manifest import CaseEntry
     from fiprof.orchestrator.compare import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
@@ -30,7 +30,13 @@ ELSEWHERE = "name another file with {}"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"  # file of Markdown that GitHub shows on the page of a workflow's run
 
 
+def baseline_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The baselines that a shell offers."""
+    return [name for name in baselines.names(Path(options.archive_folder(ctx))) if name.startswith(incomplete)]
+
+
 @click.command(
+    "gate",
     cls=CollectCommand,
     settings="CompareSettings",
     headings={"": "Measurement"},
@@ -71,7 +77,7 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"  # file of Markdown that GitHub shows o
 @supervision_options
 @format_option
 @archive_option
-def command(
+def gate_command(
     archive: Archive,
     against: str | None,
     folder: str,
@@ -151,7 +157,7 @@ def _request(
     from fiprof.orchestrator.compare import CompareRequest, pairs_of, parse_side
 
     settings, cases = settings_and_cases(words)
-    baseline = read_baseline(archive.root, against) if against else None
+    baseline = baselines.read_baseline(archive.root, against) if against else None
     if base is None:
         if baseline is None:
             raise FiprofError("against what?", "--against NAME, or --base git:REF with --kernel", exit_code=2)
@@ -163,3 +169,64 @@ def _request(
     a, b = parse_side(base), parse_side(now)
     pairs, others = pairs_against(archive, baseline, a, b, cases) if baseline else (pairs_of(a, b, cases), [])
     return CompareRequest(a=a, b=b, pairs=pairs, **settings), others
+
+
+@click.group("baseline", epilog="Example: fiprof baseline set main latest")
+def baseline_command() -> None:
+    """Name runs that later trees are compared with: fiprof gate measures their cases again."""
+
+
+@baseline_command.command("set", cls=Command, epilog="Example: fiprof baseline set main latest")
+@click.argument("name", metavar="NAME", shell_complete=baseline_names)
+@click.argument("run", metavar="RUN", shell_complete=run_names)
+@click.option("--commit", metavar="REV", help="The commit that the run stands for [default: that it was made of].")
+@archive_option
+def set_(archive: Archive, name: str, run: str, commit: str | None) -> None:
+    """Make a run the baseline NAME, in the place of another.
+
+    The gate measures its cases, at its commit and in the present tree. The baseline's file goes to standard output.
+    """
+    from fiprof.orchestrator.baselines import set_baseline
+
+    path, baseline = set_baseline(archive, name, archive.find(run, lambda manifest: bool(manifest.cases)), commit)
+    output.data(str(path))
+    if baseline.commit is None:
+        output.message("note: the run names no commit; fiprof gate needs --base, or set it with --commit REV")
+
+
+@baseline_command.command("list", cls=Command, epilog="Example: fiprof baseline list --format csv")
+@format_option
+@archive_option
+def list_(archive: Archive, format_: Format) -> None:
+    """List the baselines of the archive."""
+    from fiprof.reports import measured_table
+
+    found = [_found(archive, name) for name in baselines.names(archive.root)]
+    options.show(measured_table.baselines(found), format_)
+
+
+@baseline_command.command("show", cls=Command, epilog="Example: fiprof baseline show main")
+@click.argument("name", metavar="NAME", shell_complete=baseline_names)
+@format_option
+@archive_option
+def show_(archive: Archive, name: str, format_: Format) -> None:
+    """Show a baseline and its cases."""
+    from fiprof.reports import measured_table
+
+    options.show(measured_table.baselines([_found(archive, name)], with_cases=True), format_)
+
+
+@baseline_command.command("remove", cls=Command, epilog="Example: fiprof baseline remove main")
+@click.argument("name", metavar="NAME", shell_complete=baseline_names)
+@archive_option
+def remove_(archive: Archive, name: str) -> None:
+    """Remove a baseline. Its run stays in the archive."""
+    baselines.remove_baseline(archive.root, name)
+
+
+def _found(archive: Archive, name: str) -> tuple[baselines.NamedBaseline, list[CaseEntry] | None]:
+    from fiprof.model.manifest import FILE_NAME, read_manifest
+
+    baseline = baselines.read_baseline(archive.root, name)
+    run = archive.root / baseline.run
+    return baseline, read_manifest(run).cases if (run / FILE_NAME).exists() else None

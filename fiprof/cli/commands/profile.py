@@ -53,7 +53,8 @@ def command(
     comes through a pipe is read by both; from a terminal neither reads. The run folder's path goes to standard error.
     """
     from fiprof.orchestrator.capture import serve
-    from fiprof.orchestrator.commands import ProfileRequest
+    from fiprof.orchestrator.choosing import Filter
+    from fiprof.orchestrator.commands import ProfileRequest, ProgramCommands
     from fiprof.orchestrator.profile import profile
 
     if not program:
@@ -61,7 +62,13 @@ def command(
     request = ProfileRequest(program=program, **settings)
     _check(request, session)
     if dry_run:
-        return _dry_run(request, archive)
+        folder = archive.root / f"DATE-{request.label}"
+        commands = ProgramCommands(folder, tools_for_show(("nsys", "ncu")), request.timeout_s, request, pass_on)
+        print_commands((commands.trace(), commands.trace_export()))
+        for number, part in enumerate(request.parts) if "ncu" in request.tools else ():
+            pages = (commands.page("raw", number), commands.page("details", number))
+            print_commands((commands.profile(part, Filter(("CHOSEN",), part.skip or 1), number), *pages))
+        return 0
     with measuring(archive, quiet=quiet, wait=wait, live=False) as bench:
         if session is not None:
             status = serve(request, session, bench.executor, pass_on)
@@ -71,20 +78,6 @@ def command(
             result, status = profile(request, bench, pass_on)
             conclude(result, ("fiprof top",), to_stderr=True, program_status=status)
     return 128 - status if status < 0 else status
-
-
-def _dry_run(request: ProfileRequest, archive: Archive) -> int:
-    from fiprof.orchestrator.choosing import Filter
-    from fiprof.orchestrator.commands import ProgramCommands
-
-    folder = archive.root / f"DATE-{request.label}"
-    commands = ProgramCommands(folder, tools_for_show(("nsys", "ncu")), request.timeout_s, request, pass_on)
-    print_commands((commands.trace(), commands.trace_export()))
-    if "ncu" in request.tools:
-        for number, part in enumerate(request.parts):
-            pages = (commands.page("raw", number), commands.page("details", number))
-            print_commands((commands.profile(part, Filter(("CHOSEN",), part.skip or 1), number), *pages))
-    return 0
 
 
 def _check(request: ProfileRequest, session: str | None) -> None:
