@@ -37,9 +37,8 @@ settings.load_profile("fiprof")
 os.environ.setdefault("FIPROF_TEST_SESSION", str(os.getpid()))
 
 # No test reads the day: fiprof's clock begins at this date, in every process of the session.
-os.environ.setdefault(
-    clock.VARIABLE, f"{os.environ.get('FIPROF_TEST_DATE', '2026-11-23T12:00:00+01:00')}@{time.monotonic()}"
-)
+BEGINS = os.environ.get("FIPROF_TEST_DATE", "2026-11-23T12:00:00+01:00")
+os.environ.setdefault(clock.VARIABLE, f"{BEGINS}@{time.monotonic()}")
 
 os.environ.setdefault(UNPACKED, str(session_folder() / ".unpacked"))
 

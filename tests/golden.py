@@ -137,7 +137,7 @@ def report_numbers(name: str, path: Path) -> Answer:
 def questions() -> dict[str, Callable[[], Answer]]:
     """Name -> what gives the answer."""
     reports = {
-        f"report {name}": lambda name=name, path=path: report_numbers(name, path) for name, path in run_paths().items()
+        f"report {name}": lambda n=name, path=path: report_numbers(n, path) for name, path in run_paths().items()
     }
     return {
         **dict(reading()), **reports, **dict(keeping()), "study results": study_results, "wrong uses": wrong_uses

@@ -59,11 +59,9 @@ def recorded(export: Path) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
         return parsed(export, Path(folder))
 
 
-def changed(
-    folder: Path, *statements: str, source: Path = FIVE_KERNELS
-) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
+def changed(folder: Path, *sql: str, source: Path = FIVE_KERNELS) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
     """:func:`parsed` of an export after some SQL."""
-    return parsed(altered(folder, *statements, source=source), folder / "tables")
+    return parsed(altered(folder, *sql, source=source), folder / "tables")
 
 
 def query(sqlite: Path, sql: str) -> list[tuple[Any, ...]]:

@@ -43,9 +43,7 @@ def server() -> Iterator[str]:
         port = free.getsockname()[1]
     try:
         run("initdb", "--username=fiprof", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-        options = (
-            f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=50"
-        )
+        options = f"-p {port} -h 127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=50"
         run("pg_ctl", "--wait", "-o", options, "start")
         try:
             yield f"postgresql+psycopg://fiprof@127.0.0.1:{port}"

@@ -102,9 +102,8 @@ class RawRun:
             trace = sqlite3.connect(file.name)
             self.samples = self._read_samples(trace)
             said = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
-            (domain,) = next(
-                trace.execute(f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {said} = 'fiprof'")
-            )
+            named = f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {said} = 'fiprof'"
+            (domain,) = next(trace.execute(named))
             ranges: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
             of_fiprof = (
                 f"SELECT globalTid, start, end, {said} FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = {domain}"
@@ -113,9 +112,8 @@ class RawRun:
                 ranges[thread].append(tuple(times_and_text))
             runtime = "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
             calls = {(number, thread >> 24): (start, thread) for start, thread, number in trace.execute(runtime)}
-            known = [
-                name for (name,) in trace.execute("SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI%_KIND_MEM%'")
-            ]
+            listed = "SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI%_KIND_MEM%'"
+            known = [name for (name,) in trace.execute(listed)]
             work = [
                 "SELECT start, end, (SELECT value FROM StringIds WHERE id = shortName), "
                 "gridX || 'x' || gridY || 'x' || gridZ, correlationId, globalPid, streamId FROM CUPTI_ACTIVITY_KIND_KERNEL",
@@ -124,7 +122,7 @@ class RawRun:
             ]  # fmt: skip
             found = []
             for start, end, kernel, grid, number, pid, stream in trace.execute(
-                " UNION ALL ".join(work) + " ORDER BY 1"
+                f"{' UNION ALL '.join(work)} ORDER BY 1"
             ):
                 called, thread = calls[number, pid >> 24]
                 inside = [text for first, last, text in ranges[thread] if first <= called <= last]

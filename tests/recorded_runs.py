@@ -170,9 +170,8 @@ def without_samples(recorded: Path, into: Path) -> Path:
     """A copy for stand-ins to replay: without samples of the GPU's metrics; of ncu's report the first bytes, of its
     listings the instructions with samples."""
     shutil.copytree(recorded, into)
-    trace, report, listings = (
-        into / f"{name}.xz" for name in ("nsys/trace.sqlite", "ncu/profile.ncu-rep", "ncu/source.csv")
-    )
+    names = ("nsys/trace.sqlite", "ncu/profile.ncu-rep", "ncu/source.csv")
+    trace, report, listings = (into / f"{name}.xz" for name in names)
     trace.with_suffix("").write_bytes(lzma.decompress(trace.read_bytes()))
     with contextlib.closing(sqlite3.connect(trace.with_suffix(""), isolation_level=None)) as connection:
         connection.execute("DELETE FROM GPU_METRICS")

@@ -31,9 +31,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     mine = f"mine[rows={HOSTILE}]"
     ran = execution(0, 10_000, HOSTILE, case=mine)
-    hostile = make_run(
-        folder / "run", launches=[{**ran, "launch": 0, "duration_ns": 1e4}], kernels=[ran], cases=[case(mine)]
-    )
+    launches = [{**ran, "launch": 0, "duration_ns": 1e4}]
+    hostile = make_run(folder / "run", launches=launches, kernels=[ran], cases=[case(mine)])
     runs = {
         "all": [parsed("all")], "llama": [profiled("llama")], "ranks": [profiled("ranks")], "hostile": [hostile],
         "several": [parsed("all"), parsed("prefill-decode-rope")], "batching": [served("batching")],

@@ -175,9 +175,8 @@ def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it() -> No
     assert sum(row["share"] for row in rows if row["cause"] != "elementwise") == pytest.approx(1)
     (product,) = (row for row in rows if row["name"] == "vectorized_elementwise_kernel (Mul)")
     assert f"{product['total_ms']:.3f}" == "19.508"
-    (made,) = (
-        row for row in answer("top", lazy, "--whole")["program"]["rows"] if row["name"] == "lazy_loading (causes.py:92)"
-    )
+    whole = answer("top", lazy, "--whole")["program"]["rows"]
+    (made,) = (row for row in whole if row["name"] == "lazy_loading (causes.py:92)")
     assert f"{100 * made['share']:.2f} {made['bound_pct']:.2f}" == "5.34 5.34"
     assert invoke("story", str(profiled("ranks").path), "--step", "30")[0] == 1
 

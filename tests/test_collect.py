@@ -224,9 +224,8 @@ def test_a_workload_that_leaves_processes(fiprof: Fiprof, fakes: Env, tmp_path: 
     _, manifest = only_run(tmp_path)
     assert sorted(action["step"] for action in manifest["actions"]) == ["ncu", "ncu-details", "ncu-raw", "plain"]
     for step in ("plain", "ncu"):
-        named = [
-            each for each in manifest["warnings"] if each.startswith(f"{step} left a process running, which was ended")
-        ]
+        ended = f"{step} left a process running, which was ended"
+        named = [each for each in manifest["warnings"] if each.startswith(ended)]
         pids = [int(each.split()[-1].rstrip(")")) for each in named]
         assert len(pids) == 3 and not any(map(psutil.pid_exists, pids)), manifest["warnings"]
 

@@ -128,9 +128,8 @@ def test_programs_are_timed_as_a_whole_and_in_their_ranges(fiprof: Fiprof, tmp_p
         "import fiprof, sys, time\nfor _ in range(3):\n    with fiprof.range('work'):\n        time.sleep(float(sys.argv[1]))\n"
     )
     sides = [f"program:{sys.executable} {program} {seconds}" for seconds in (0.01, 0.02)]
-    done = fiprof(
-        "compare", "--measure", *sides, "--processes", "5", "--quiet", env={"CUDA_VISIBLE_DEVICES": f"GPU-{tmp_path}"}
-    )
+    words = ("--measure", *sides, "--processes", "5", "--quiet")
+    done = fiprof("compare", *words, env={"CUDA_VISIBLE_DEVICES": f"GPU-{tmp_path}"})
     manifest, found = measured(done, tmp_path)
     steps = [action.step for action in manifest.actions]
     assert (steps[:2], "".join(step[0] for step in steps[2:])) == (["A0", "B0"], found.schedule)

@@ -202,11 +202,12 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
 # Comparisons measured on an H200, decided anew: how often they are wrong, and what they find. docs/compare.md has these.
 
 
+Comparisons = dict[str, list[tuple[ComparedCase, ...]]]
 SLOWER, FASTER, SAME = Outcome.SLOWER, Outcome.FASTER, Outcome.SAME
 
 
 @pytest.fixture(scope="module")
-def comparisons() -> dict[str, list[tuple[ComparedCase, ...]]]:
+def comparisons() -> Comparisons:
     """self, slow or the variant's name -> the comparisons of that."""
     found = defaultdict(list)
     for line in (RECORDED / "comparisons/h200.jsonl").read_text().splitlines():
@@ -218,16 +219,14 @@ def comparisons() -> dict[str, list[tuple[ComparedCase, ...]]]:
     return found
 
 
-def test_the_same_thing_twice_is_never_called_different(comparisons: dict[str, list[tuple[ComparedCase, ...]]]) -> None:
+def test_the_same_thing_twice_is_never_called_different(comparisons: Comparisons) -> None:
     found = [case.difference for each in comparisons["self"] for case in each]
     outcomes = Counter(each.outcome for each in found)
     # RMSNorm, 24 µs: five processes a side leave more than 2 % open in four of thirty.
     assert (outcomes, any(each.spread_grew for each in found)) == ({SAME: 86, Outcome.CANNOT_TELL: 4}, False)
 
 
-def test_a_kernel_slowed_by_a_known_part_is_found(
-    comparisons: dict[str, list[tuple[ComparedCase, ...]]],
-) -> None:
+def test_a_kernel_slowed_by_a_known_part_is_found(comparisons: Comparisons) -> None:
     """By the kernel's time in µs and the part in percent, which is the mean of all its comparisons."""
     found: dict[str, list[ComparedCase]] = defaultdict(list)
     for each in comparisons["slow"]:
@@ -247,7 +246,7 @@ def test_a_kernel_slowed_by_a_known_part_is_found(
     }  # fmt: skip
 
 
-def test_variants(comparisons: dict[str, list[tuple[ComparedCase, ...]]]) -> None:
+def test_variants(comparisons: Comparisons) -> None:
     found = {
         name: [(case.difference.outcome, round(case.difference.difference_pct, 1)) for case in each[0]]
         for name, each in comparisons.items()

@@ -37,9 +37,8 @@ def test_one_envelope(archive: str) -> None:
         words = [str(parsed("all").path)] if command in run else ["--artifacts", archive] if command == "runs" else []
         found = printed(command, *words)
         assert list(found)[:6] == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
-        assert found["schema"].startswith(f"{command}/") and found["run"] == (
-            RUNS["all"].name if command in run else None
-        )
+        assert found["schema"].startswith(f"{command}/")
+        assert found["run"] == (RUNS["all"].name if command in run else None)
         assert all("id" in warning for warning in found["warnings"])
 
 

@@ -68,9 +68,7 @@ def test_the_scheduler_serves_everyone_within_its_limits(seed: int) -> None:
         if not scheduler.running and not scheduler.waiting:
             break
     assert all(len(each.tokens) == each.prompt + each.output for each in everyone)
-    assert [each.number for each in sorted(everyone, key=lambda each: (each.admitted_step, each.number))] == [
-        *range(20)
-    ]
+    assert [each.number for each in sorted(everyone, key=lambda one: (one.admitted_step, one.number))] == [*range(20)]
 
 
 def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
@@ -135,9 +133,8 @@ def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event
     kernel, and between the events of that rank."""
     *told, _ = lines(DATA / f"{name}.jsonl")
     collectives = [row for row in rows("comm", str(served(name).path)) if row["op"] == "all_reduce"]
-    collectives = sorted((row for row in collectives if len(row["arrivals"]) == 2), key=lambda row: row["start_us"])[
-        -104:
-    ]
+    collectives = sorted((row for row in collectives if len(row["arrivals"]) == 2), key=lambda each: each["start_us"])
+    collectives = collectives[-104:]
     transfers = [median(row["transfer_us"] for row in part) for part in (collectives[:8], collectives[8:])]
     assert transfers == [pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in kernel_us]
     least = [[min(times) for times in zip(*line["all_reduce_us"], strict=True)] for line in told]

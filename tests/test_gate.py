@@ -173,9 +173,8 @@ def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
 def test_hostile_names_break_neither_junit_nor_annotations() -> None:
     ids = [f"{number}\n::error::%0A,:\x1b<&]]>" for number in range(12)]
     others = [GatedCase(each, Decision.GONE, reason=f"{each}\0") for each in ids]
-    found = measured_result.gate(
-        "main", RUN, comparison(STEADY, STEADY), max_slowdown_pct=3.0, strict=False, others=others
-    )
+    compared = comparison(STEADY, STEADY)
+    found = measured_result.gate("main", RUN, compared, max_slowdown_pct=3.0, strict=False, others=others)
     (suite,) = JUnitXml.fromstring(measured_table.junit(found))
     assert (suite.tests, suite.skipped) == (13, 12)
     commands = measured_table.github_lines(found)

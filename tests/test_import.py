@@ -111,16 +111,14 @@ def test_a_report_is_exported_by_nsys_here(tmp_path: Path, nsys_path: Path, monk
     pytest.importorskip("nvtx")
     monkeypatch.setenv("PATH", os.defpath)
     report = tmp_path / "any.nsys-rep"
-    argv = nsys.profile_argv(
-        nsys_path, (2022, 4, 2), report, (sys.executable, "-c", MARKED), Settings(gpu_metrics_hz=0)
-    )
+    program = (sys.executable, "-c", MARKED)
+    argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, program, Settings(gpu_metrics_hz=0))
     Supervisor().start(Command("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
     monkeypatch.setenv("FIPROF_NSYS", str(nsys_path))
     run, manifest = importing(tmp_path, report)
     assert manifest.status == "complete"
-    assert [(file.path, file.kind, file.tool) for file in manifest.imported] == [
-        ("nsys/trace.nsys-rep", "nsys-rep", None)
-    ]
+    (file,) = manifest.imported
+    assert (file.path, file.kind, file.tool) == ("nsys/trace.nsys-rep", "nsys-rep", None)
     assert [action.step for action in manifest.actions] == ["import", "nsys-export"]
     assert rows(run, "kernels") == []
     ranges = rows(run, "ranges")

@@ -71,9 +71,8 @@ def test_kept_logs_hold_no_secret(fiprof: Fiprof, tmp_path: Path, environment: E
         'echo "compiles with $HF_TOKEN and api_key=SEKRET-2"\nexport FAKE_JIT_SAYS="$HF_TOKEN api_key=SEKRET-2"\nexec'
     )
     program.write_text(program.read_text().replace("exec", said))
-    done = fiprof(
-        "jit", "--case", "rope", "--keep", "--out", "jit.json", env={**environment, "HF_TOKEN": "SEKRET-1"}, status=0
-    )
+    words, env = ("jit", "--case", "rope", "--keep", "--out", "jit.json"), {**environment, "HF_TOKEN": "SEKRET-1"}
+    done = fiprof(*words, env=env, status=0)
     (kept,) = (tmp_path / "scratch").glob("fiprof-jit-*")
     assert kept.stat().st_mode & 0o077 == 0
     everything = b"".join(path.read_bytes() for path in (*kept.rglob("*"), tmp_path / "jit.json") if path.is_file())

@@ -102,9 +102,8 @@ def test_a_folders_lock_is_anybodys_text(faked: Fiprof, tmp_path: Path, written:
 
 
 def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event | None = None):  # type: ignore[no-untyped-def]
-    return locks.gpu_lock(
-        GPU, wait=wait, waiting=(said if said is not None else []).append, stopping=stopping or threading.Event()
-    )
+    waiting = (said if said is not None else []).append
+    return locks.gpu_lock(GPU, wait=wait, waiting=waiting, stopping=stopping or threading.Event())
 
 
 # A tool that ignores polite requests, with a helper in a session of its own, as profilers start them.

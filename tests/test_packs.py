@@ -73,9 +73,8 @@ def test_its_claim_and_its_knowledge_appear_in_its_study(installed: Env, tmp_pat
 
 
 def test_its_study_and_its_command_are_found(installed: Env) -> None:
-    assert re.search(
-        r"^  saxpy-info +What the saxpy pack knows", run(installed, "-m", "fiprof", "--help").stdout, re.MULTILINE
-    )
+    shown = run(installed, "-m", "fiprof", "--help").stdout
+    assert re.search(r"^  saxpy-info +What the saxpy pack knows", shown, re.MULTILINE)
     assert run(installed, "-m", "fiprof", "saxpy-info").stdout == "one kernel\n"
     done = run(installed, "-m", "fiprof", "study", "nothing")
     assert (done.returncode, "flashinfer, saxpy" in done.stderr) == (2, True)

@@ -275,9 +275,8 @@ UNITS = {
 
 def test_units_come_to_their_base(tmp_path: Path) -> None:
     names = [f"metric__{number}" for number in range(len(UNITS))]
-    parse(
-        text([[*row, *more] for row, more in zip(recorded(), (names, UNITS, *[["1"] * 12] * 3), strict=True)]), tmp_path
-    )
+    more = (names, UNITS, *[["1"] * 12] * 3)
+    parse(text([[*row, *cells] for row, cells in zip(recorded(), more, strict=True)]), tmp_path)
     found = {row["metric"]: (row["unit"], row["value"]) for row in read(tmp_path, "metrics")}
     assert [found[name] for name in names] == [*UNITS.values()]
 

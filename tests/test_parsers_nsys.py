@@ -95,9 +95,8 @@ def test_every_range_lies_in_those_that_plain_sql_says(export: Path) -> None:
     )
     ranges = recorded(export)[1]["ranges"]
     start_of = dict(enumerate(row["start_ns"] for row in ranges))
-    found = [
-        (row["start_ns"], row["depth"], start_of.get(row["parent"])) for row in ranges if row["kind"] == "push_pop"
-    ]
+    nested = [row for row in ranges if row["kind"] == "push_pop"]
+    found = [(row["start_ns"], row["depth"], start_of.get(row["parent"])) for row in nested]
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
@@ -347,9 +346,8 @@ def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
     process = 2063 << 24
     columns = "start, end, deviceId, streamId, correlationId, globalPid, graphId"
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-    values = [
-        (first["start_ns"] + shift, first["start_ns"] + shift + 1500, 0, 13, 614, process, 7) for shift in (-9, 9)
-    ]
+    start = first["start_ns"]
+    values = [(start + shift, start + shift + 1500, 0, 13, 614, process, 7) for shift in (-9, 9)]
     summary, found = changed(
         tmp_path,
         f"CREATE TABLE {table} ({columns.replace(',', ' INTEGER,')} INTEGER)",

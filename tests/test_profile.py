@@ -44,9 +44,8 @@ ALLREDUCE = group("ncclDevKernel_AllReduce", 4000)
 def chosen(groups: list[Group], total_ns: int, orders: Names | None = None, **changes: Any) -> Choice:
     """At a second a launch."""
     request = wanted(**changes)
-    return choose(
-        groups, request, total_ns, budget_s=request.ncu_budget_s or 120.0, cost_s=lambda _: 1.0, orders=lambda: orders
-    )
+    budget_s = request.ncu_budget_s or 120.0
+    return choose(groups, request, total_ns, budget_s=budget_s, cost_s=lambda _: 1.0, orders=lambda: orders)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +247,8 @@ def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: Env, tmp_path: P
 
 @pytest.mark.fault("the program under `profile` prints without end", "all of it is passed on, the log keeps both ends")
 def test_a_program_that_prints_much(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    done = profile(
-        fiprof, fakes, "echo begin; head -c 40000000 /dev/zero | tr '\\0' x; echo; echo end", "--tool", "nsys"
-    )
+    program = "echo begin; head -c 40000000 /dev/zero | tr '\\0' x; echo; echo end"
+    done = profile(fiprof, fakes, program, "--tool", "nsys")
     path, _ = only_run(tmp_path)
     log = (path / "logs/nsys.log").read_bytes()
     assert (done.returncode, len(done.stdout)) == (0, 40000011)

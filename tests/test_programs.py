@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fiprof.analysis.comm import comm
 from fiprof.analysis.idle import Cause, idle, parts
-from fiprof.analysis.program import Program, Waste
 from fiprof.analysis.top import top
 from fiprof.model import spans, tables
 from fiprof.model.run import Run
@@ -116,9 +115,8 @@ def test_copies_are_those_of_the_trace(tmp_path: Path) -> None:
 
 def test_nested_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut where nothing is open: after a group that lasts, before one that begins as the last ends."""
-    starts, ends, labels = np.array(
-        [[0, 10, 20, 60, 100, 100, 150, 170], [50, 50, 30, 70, 150, 120, 200, 180], range(8)]
-    )
+    starts = np.array([0, 10, 20, 60, 100, 100, 150, 170])
+    ends, labels = np.array([[50, 50, 30, 70, 150, 120, 200, 180], range(8)])
     whole = innermost(starts, ends, labels)
     monkeypatch.setattr(spans, "PIECE_ROWS", 2)
     found = innermost(starts, ends, labels)
@@ -136,9 +134,8 @@ class Job(Ranks):
         self.kernel(rank, start, end, f"ncclDevKernel_{call.removeprefix('nccl')}")
         for number, (name, values) in enumerate([(call, said), *also]):
             begin = start - 5 + number / 10
-            self.call(
-                rank, begin, begin + (0.05 if also else 3), name, {NAMES[key]: value for key, value in values.items()}
-            )
+            payload = {NAMES[key]: value for key, value in values.items()}
+            self.call(rank, begin, begin + (0.05 if also else 3), name, payload)
 
 
 def waits(row: dict[str, Any]) -> dict[int, float]:
@@ -312,9 +309,8 @@ def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], 
     scrub(tmp_path / "trace.sqlite")
     assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
     if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
-        assert [row[0] for row in query(tmp_path / "trace.sqlite", f"SELECT rank FROM {NOTED}")] == [
-            r for _, r in ranks
-        ]
+        noted = query(tmp_path / "trace.sqlite", f"SELECT rank FROM {NOTED}")
+        assert [rank for (rank,) in noted] == [rank for _, rank in ranks]
 
 
 def rows(*arguments: str) -> list[dict[str, Any]]:
@@ -337,12 +333,10 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
         assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
         lines = (tmp_path / "report.md").read_text().splitlines()
         assert title in (None, lines[0]) and again in lines
-        assert (program == "ranks") == any(
-            "Rank 1 makes the others wait most: 33.342 ms" in line for line in lines[:20]
-        )
-        assert not [
-            line for line in lines if "plain run" in line or "names no case" in line or "collect --replay" in line
-        ]
+        late = any("Rank 1 makes the others wait most: 33.342 ms" in line for line in lines[:20])
+        assert (program == "ranks") == late
+        of_cases = ("plain run", "names no case", "collect --replay")
+        assert not [line for line in lines if any(text in line for text in of_cases)]
 
 
 def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:
@@ -377,9 +371,8 @@ def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
 
 
 def test_host_work_that_compiles_is_to_be_done_before(tmp_path: Path) -> None:
-    sqlite = altered(
-        tmp_path, "UPDATE StringIds SET value = 'compile_fx' WHERE value = 'forward'", source=PYTHON_THREADS
-    )
+    compiles = "UPDATE StringIds SET value = 'compile_fx' WHERE value = 'forward'"
+    sqlite = altered(tmp_path, compiles, source=PYTHON_THREADS)
     assert invoke("import", str(sqlite), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
     (run,) = tmp_path.glob("*x")
     _, host, *_ = answer("top", run)["program"]["rows"]
@@ -408,83 +401,6 @@ def test_steps_are_called_by_their_kernel(kernel_full: str, name: str, tmp_path:
     found = answer("top", run.path)["program"]
     padded = [row["name"] for row in found["rows"] if row["step"] and row["step"]["id"] == "pad_rows"]
     assert (found["steady"]["name"], padded) == (name, [name] if "tensorop_f16_align1" in name else [])
-
-
-def steps_of(folder: Path, cause: str, *, steps: int = 12, marked: bool = True) -> Program:
-    """A program that starts up for 50 ms, loads code in its first step, and whose every step has one cause."""
-    made: dict[str, Rows] = {"kernels": [], "api": [], "copies": [], "ranges": []}
-
-    def call(start: int, end: int, name: str) -> None:
-        made["api"].append({"us": (start, end), "correlation": 10**6 + len(made["api"]), "name": name})
-
-    call(10, 50_000, "cuLibraryLoadData")
-    made["kernels"].append(kernel(0, 5, -1))
-    at = 50_000
-    for step in range(steps):
-        begin = at
-        for place in range(8):
-            number = 8 * step + place
-            if not step and place == 1:
-                call(at, at + 20_000, "cuLibraryLoadData")
-                at += 20_000
-            at += {"launches": 60, "growing": 60, "small": 5}.get(cause, 0)
-            made["api"].append(launch(at - (40 if cause == "streams" else 4), number))
-            length = 2 if cause == "small" else 50
-            name = "first" if not place else "k"
-            more = {"kernel": name, "kernel_full": name, "stream": 7 + place % 2 if cause == "streams" else 7}
-            grid = f"{step if cause == 'growing' else 1}x1x1"
-            made["kernels"].append(kernel(at, at + length, number, grid=grid, **more))
-            at += length
-            if cause == "streams":
-                call(at - 30, at - 29, "cudaStreamWaitEvent")
-            if cause == "item":
-                call(at - 30, at + 10, "cudaStreamSynchronize")
-                at += 60
-        if cause == "allocation":
-            call(at - 20, at + 300, "cudaFree")
-            call(at + 300, at + 600, "cudaMalloc")
-            at += 640
-        if cause == "pageable":
-            copied = {"kind": "Host-to-Device", "memory": "pageable"}
-            made["copies"].append({"us": (at + 10, at + 500), "correlation": 10**6 + len(made["api"]), **copied})
-            call(at - 30, at + 500, "cudaMemcpyAsync")
-            at += 540
-        if cause == "host":
-            at += 800
-        ahead = 40 if cause == "streams" else 4
-        made["ranges"].append({"us": (begin - ahead, at - ahead - 1), "name": f"step {step}"})
-    if not marked:
-        made["ranges"] = []
-    return top(made_run(folder, **made), within_steady=True).program
-
-
-@pytest.mark.parametrize("marked", [True, False])
-@pytest.mark.parametrize(
-    ("cause", "first", "step"),
-    [
-        ("host", Waste.HOST, "less_host_work"),
-        ("item", Waste.SYNCHRONIZATION, "fewer_waits"),
-        ("allocation", Waste.ALLOCATION, "keep_memory"),
-        ("pageable", Waste.PAGEABLE_COPIES, "pin_memory"),
-        ("streams", Waste.STREAMS, "overlap_streams"),
-        ("launches", Waste.LAUNCHES, "capture_step"),
-        ("small", Waste.LAUNCHES, "capture_step"),
-        ("growing", Waste.LAUNCHES, "fewer_launches"),  # its grids: no CUDA graph
-    ],
-)
-def test_start_up_hides_no_cause(cause: str, first: Waste, step: str, marked: bool, tmp_path: Path) -> None:
-    found = steps_of(tmp_path, cause, marked=marked)
-    row = found.rows[0]
-    assert (row["cause"], row["step"].id) == (first, step)
-    assert found.steady.kind == ("ranges" if marked else "pattern")
-    # Without the first step; without ranges the last has no end.
-    assert found.steady.values["steps"] == 11 - (not marked)
-    assert found.startup is not None and found.startup.values["causes"][0].values["cause"] is Waste.LOADING
-    assert row["bound_pct"] >= 99.9 * row["share"] * (first is not Waste.STREAMS)
-    if cause == "item":
-        assert row["per_step"] == 8.0
-    idle = sum(each["share"] for each in found.rows if each["cause"] is not Waste.STREAMS)
-    assert idle == pytest.approx(1.0, abs=0.02)
 
 
 def test_nothing_repeats(tmp_path: Path) -> None:

@@ -99,9 +99,7 @@ def test_lines_fit_the_terminal(names: list[str], width: int) -> None:
     assert max(map(cell_width, render(view, "table", width=width).splitlines())) <= width
 
 
-def test_the_charts_library_is_there_once_with_its_notice_where_charts_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_charts_library_is_there_once_with_its_notice_where_charts_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """What else a page is: test_browser.py."""
     text = pages.demo()
     assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1

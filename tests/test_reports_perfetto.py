@@ -43,9 +43,8 @@ class Trace:
             # In order, and wholly inside what is open on the same track.
             assert not stack or (stack[-1]["ts"] <= each["ts"] and end <= round(stack[-1]["ts"] + stack[-1]["dur"], 3))
             each["inside"], each["depth"] = (stack[-1]["name"] if stack else None), len(stack)
-            each["path"] = " > ".join(
-                (names["process_name", each["pid"], None], names["thread_name", each["pid"], each["tid"]])
-            )
+            process, thread = names["process_name", each["pid"], None], names["thread_name", each["pid"], each["tid"]]
+            each["path"] = f"{process} > {thread}"
             stack.append(each)
 
     def of(self, category: str) -> list[Event]:
@@ -90,10 +89,8 @@ def test_an_arrow_from_the_call_to_each_kernel(trace: Trace) -> None:
 
 
 def test_counters_hold_every_sample(five_kernels: Run, trace: Trace) -> None:
-    assert (
-        len(trace.counters) == 7
-        and "184 kernels, 15 copies, 443 CUDA calls, 132 NVTX ranges, 199 arrows" in trace.words
-    )
+    assert len(trace.counters) == 7
+    assert "184 kernels, 15 copies, 443 CUDA calls, 132 NVTX ranges, 199 arrows" in trace.words
     tensor = trace.counters["GPU 0 > Tensor Active (%)"]
     rows = [
         ((row["time_ns"] - ORIGIN_NS) / 1e3, row["value"])

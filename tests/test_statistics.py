@@ -118,9 +118,8 @@ def test_all_intervals_of_a_claim_hold_at_once_as_often_as_they_say() -> None:
 @given(st.floats(0.2, 8), st.floats(0, 0.3))
 def test_a_pair_holds_or_lies_wholly_beyond_or_is_unclear(value: float, width: float) -> None:
     low, high = value * (1 - width), value * (1 + width)
-    expected = (
-        "holds" if low >= 1.35 and high <= 1.65 else "below" if high < 1.35 else "above" if low > 1.65 else "unclear"
-    )
+    beyond = "below" if high < 1.35 else "above" if low > 1.65 else "unclear"
+    expected = "holds" if low >= 1.35 and high <= 1.65 else beyond
     claim = Claim("", "", "", "ratio", "decode | decode", "1.35..1.65", "", "")
     assert claim.outcome(low, high) == expected
 

@@ -297,7 +297,7 @@ def test_the_story_of_a_server_is_told_in_order() -> None:
     assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
     said = {row["said"]["what"]: row["said"] for row in rows if row["said"]["id"] == "step"}
     events = {
-        step: {part["id"]: part for part in line.values() if isinstance(part, dict)} for step, line in said.items()
+        name: {part["id"]: part for part in line.values() if isinstance(part, dict)} for name, line in said.items()
     }
     assert events["step 6"]["admitted"]["prompt"] == 60 and "slow" in events["step 18"]
     assert [events[step]["preempted"]["who"] for step in ("step 40", "step 54")] == [["r14"], ["r15"]]
@@ -430,9 +430,8 @@ def test_planning_is_that_of_the_raw_tables() -> None:
     assert row["copies"] == pytest.approx(sum(map(len, inside)) / 84)
     assert row["copied_bytes"] == pytest.approx(sum(each["bytes"].sum() for each in inside) / 84)
     layers = row["layers"]
-    assert (
-        host_us / (host_us + layers * row["layer_us"]) <= SMALL < host_us / (host_us + (layers - 1) * row["layer_us"])
-    )
+    least_us, layer_us = (layers - 1) * row["layer_us"], layers * row["layer_us"]
+    assert host_us / (host_us + layer_us) <= SMALL < host_us / (host_us + least_us)
 
 
 def test_a_case_tells_planning_apart_from_its_run(tmp_path: Path) -> None:
@@ -476,9 +475,8 @@ FIRST_USE = {"item": "reduce_kernel", "compile": "scale", "kernel": "radixSortKV
 
 
 def surprises(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = answer("story", imported(SURPRISES / f"{name}.sqlite.xz", name=name).path)[
-        "surprises"
-    ]
+    path = imported(SURPRISES / f"{name}.sqlite.xz", name=name).path
+    found: list[dict[str, Any]] = answer("story", path)["surprises"]
     return found
 
 

@@ -197,9 +197,8 @@ def test_what_crosses_boards_is_less_sure_by_what_lies_between_them(whole: Study
     study = changed(whole, lambda case: dataclasses.replace(case, run="b" if case.params.get("kv_len") == 512 else "a"))
     anchors = {"rope[]": {"GPU-a": 100.0, "GPU-b": 101.2}}
     info = dataclasses.replace(study.info, boards={"a": "GPU-a", "b": "GPU-b"}, anchors=anchors)
-    before, after = (
-        BY_NAME["four-times-the-kv"].result(each).tested for each in (whole, dataclasses.replace(study, info=info))
-    )
+    studies = (whole, dataclasses.replace(study, info=info))
+    before, after = (BY_NAME["four-times-the-kv"].result(each).tested for each in studies)
     wider: Counter[bool] = Counter()
     for one, other in zip(before, after, strict=True):
         assert one.ratio and other.ratio and one.ratio.value == other.ratio.value

@@ -169,9 +169,8 @@ def test_ncu_exports() -> None:
 
 
 def counted(*numbers: int, **settings: Any) -> list[str]:
-    words = ncu.program_argv(
-        NCU, Path("p.ncu-rep"), PROGRAM, ProfileSettings(**settings), Filter(("_Z3addPf", "gemm"), 1, numbers)
-    )
+    chosen = Filter(("_Z3addPf", "gemm"), 1, numbers)
+    words = ncu.program_argv(NCU, Path("p.ncu-rep"), PROGRAM, ProfileSettings(**settings), chosen)
     assert words[-7:] == ("--force-overwrite", "--export", "p.ncu-rep", *PROGRAM)
     return list(words[1:-7])
 

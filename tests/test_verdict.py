@@ -74,9 +74,8 @@ def test_kernels_with_one_trouble_each_are_called_by_it(model: str) -> None:
 
 def test_what_docs_verdict_says_holds_for_every_recorded_launch() -> None:
     """Of all that the golden answers have."""
-    launches = [
-        row for name, answer in golden.read().items() if name.startswith("verdict ") for row in answer.get("rows", ())
-    ]
+    answers = [answer for name, answer in golden.read().items() if name.startswith("verdict ")]
+    launches = [row for answer in answers for row in answer.get("rows", ())]
     assert len(launches) > 300
     for row in launches:
         limits, margin = row["limits"], row["margin_points"]
@@ -217,9 +216,8 @@ def test_every_constituent_of_ncus_throughput_has_a_part(model: str) -> None:
     assert len(counted) > 50
     for part, resource in RESOURCES.items():
         for column in resource.columns:
-            found = bound(
-                {column: 99.0, "shared_data_pct": 0, "sm_throughput_pct": 20 if column != "sm_throughput_pct" else 99}
-            )
+            busy = {column: 99.0, "shared_data_pct": 0}
+            found = bound({"sm_throughput_pct": 20, **busy})
             assert [each.part for each in found.limits] == [part]
 
 

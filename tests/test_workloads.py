@@ -130,9 +130,8 @@ class Buffer(bytes):
 
 
 def wrapper(info: object, *numbers: int) -> SimpleNamespace:
-    return SimpleNamespace(
-        _plan_info=info, _pin_memory_int_workspace_buffer=Buffer(struct.pack(f"<{len(numbers)}i", *numbers))
-    )
+    workspace = Buffer(struct.pack(f"<{len(numbers)}i", *numbers))
+    return SimpleNamespace(_plan_info=info, _pin_memory_int_workspace_buffer=workspace)
 
 
 @pytest.mark.parametrize(
