@@ -90,20 +90,15 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
             export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text"), key=lambda event: event[0] or 0
         )
     ]
-    api_rows, calls = _write_api(export, folder, Scopes(ranges, declared))
-    rows = {
-        "kernels": _write_kernels(export, folder, calls),
-        "ranges": len(ranges),
-        "api": api_rows,
-        "copies": _write_copies(export, folder, calls),
-        "memory": _write_memory(export, folder),
-        "gpu_metrics": _write_gpu_metrics(export, folder),
-        "host_samples": _write_host_samples(export, folder),
-        "processes": _write_processes(export, folder, session_start_ns),
-    }
+    calls = _write_api(export, folder, Scopes(ranges, declared))
+    _write_kernels(export, folder, calls)
+    _write_copies(export, folder, calls)
+    _write_memory(export, folder)
+    _write_gpu_metrics(export, folder)
+    _write_host_samples(export, folder)
+    _write_processes(export, folder, session_start_ns)
     diagnostics += [{"severity": tables.LEFT_OUT, "text": text} for text in export.left_out]
     tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, tables.schema("diagnostics")))
-    rows["diagnostics"] = len(diagnostics)
 
     missing = [f"no {table}: {consequence}" for table, consequence in CONSEQUENCES.items() if not export.has(table)]
     if ranges and not declared and not any(found.domain == FIPROF_DOMAIN for found in ranges):
@@ -132,7 +127,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
     warnings += export.left_out
     return NsysSummary(
         schema_version=schema,
-        rows=rows,
+        rows={path.stem: tables.Reader(folder, path.stem).rows for path in folder.glob("*.parquet")},
         missing=(*missing, *export.absent_columns, *export.left_out),
         warnings=tuple(warnings),
         session_start_ns=session_start_ns,
@@ -424,7 +419,7 @@ class Calls:
 
 
 @read_again
-def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls]:
+def _write_api(export: Export, folder: Path, scopes: Scopes) -> Calls:
     # cudaLaunchKernel for cudaLaunchKernel_v7000
     names = Texts(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
     keys, durations_ns = np.empty(GROWTH, np.int64), np.empty(GROWTH, np.int64)
@@ -452,12 +447,12 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls
             durations_ns[here] = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
             positions[here] = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
     keys[rows], durations_ns[rows], positions[rows] = LARGEST_KEY, UNKNOWN, NOTHING
-    return rows, Calls(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
+    return Calls(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
 
 
 @read_again
-def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
-    """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole. Returns its rows."""
+def _write_kernels(export: Export, folder: Path, calls: Calls) -> None:
+    """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole."""
     # Graphs traced whole, in the order of their start; their node is 0.
     graph_names, devices = Texts(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
     graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), tables.schema("kernels")
@@ -474,7 +469,6 @@ def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
         pieces.append(pa.table(found).cast(schema))
     graphs = pa.concat_tables(pieces).unify_dictionaries()
 
-    rows = 0
     with tables.writer(folder, "kernels") as write:
         for work in _kernels(export, calls, devices):
             if graphs.num_rows:
@@ -482,9 +476,7 @@ def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
                 both = [work, graphs.slice(0, due).select(work.column_names)]
                 work, graphs = pa.concat_tables(both).unify_dictionaries().sort_by("start_ns"), graphs.slice(due)
             write(work)
-            rows += work.num_rows
         write(graphs)
-    return rows + int(graphs.num_rows)
 
 
 def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Table]:
@@ -545,7 +537,7 @@ def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
 
 
 @read_again
-def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
+def _write_copies(export: Export, folder: Path, calls: Calls) -> None:
     a_memset = -1
     labels = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) | {a_memset: "Memset"}
     kinds = Texts(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])
@@ -560,7 +552,6 @@ def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
             pieces.append(pa.table(columns).drop_columns(["duration_ns", "launch_call_ns"]))
     copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns") if pieces else tables.empty("copies")
     tables.write(folder, "copies", copies)
-    return int(copies.num_rows)
 
 
 # Memory and samples of GPU metrics
@@ -574,8 +565,8 @@ METRIC_MASK = (1 << METRIC_BITS) - 1
 HIGHEST_CLOCK_MHZ = 1e5
 
 
-def _write_memory(export: Export, folder: Path) -> int:
-    """Write the table ``memory``: device memory only, host memory is left out. Returns its rows."""
+def _write_memory(export: Export, folder: Path) -> None:
+    """Write the table ``memory``: device memory only, host memory is left out."""
     devices, events = Devices(export), []
     totals: dict[tuple[int, int | None], int] = defaultdict(int)
     export.require(MEMORY, "start", "bytes", "globalPid")
@@ -592,7 +583,6 @@ def _write_memory(export: Export, folder: Path) -> int:
         names = ("time_ns", "kind", "bytes", "device", "pid", "total_bytes", "address")
         events.append(dict(zip(names, cells, strict=True)))
     tables.write(folder, "memory", pa.Table.from_pylist(events, tables.schema("memory")))
-    return len(events)
 
 
 def _metric_key(kind: Any, metric: Any) -> Any:
@@ -601,7 +591,7 @@ def _metric_key(kind: Any, metric: Any) -> Any:
 
 
 @read_again
-def _write_gpu_metrics(export: Export, folder: Path) -> int:
+def _write_gpu_metrics(export: Export, folder: Path) -> None:
     fields = (
         column("time_ns", "timestamp"),
         Field("metric", ("typeId", "metricId"), _metric_key),
@@ -611,7 +601,6 @@ def _write_gpu_metrics(export: Export, folder: Path) -> int:
     names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in known}
     metrics = Texts(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
     clocks = pa.array([key for key, name in names.items() if (name or "").endswith("[MHz]")], pa.int64())
-    rows = 0
     with tables.writer(folder, "gpu_metrics") as write:
         for piece in export.scan(GPU_METRICS, fields, order="time_ns"):
             # nsys 2025.3 writes Hz under ``[MHz]``.
@@ -624,8 +613,6 @@ def _write_gpu_metrics(export: Export, folder: Path) -> int:
                 "value": pc.if_else(hertz, pc.divide(values, 1e6), values),
             }
             write(pa.table(columns))
-            rows += piece.num_rows
-    return rows
 
 
 # What Python threads did: nsys's samples of them, and their waits for the interpreter's lock
@@ -653,8 +640,7 @@ def read_samples(export: Export, domains: Mapping[tuple[int, int], str]) -> list
 
 
 @read_again
-def _write_host_samples(export: Export, folder: Path) -> int:
-    """Write the table ``host_samples``. Returns its rows."""
+def _write_host_samples(export: Export, folder: Path) -> None:
     domains = read_domains(export)
     samples = read_samples(export, domains)
     ids = sorted({number for *_, frames in samples for frame in frames for number in frame[:2]})
@@ -674,7 +660,6 @@ def _write_host_samples(export: Export, folder: Path) -> int:
     found = [pa.Table.from_pylist(looks, tables.schema("host_samples")), waits]
     rows = pa.concat_tables(found).unify_dictionaries().sort_by("start_ns")
     tables.write(folder, "host_samples", rows)
-    return int(rows.num_rows)
 
 
 def _frames(text: str | None) -> Frames:
@@ -823,7 +808,7 @@ def _workers(export: Export) -> Iterator[tuple[int, int]]:
             yield pid, ordinal
 
 
-def _write_processes(export: Export, folder: Path, session_start_ns: int | None) -> int:
+def _write_processes(export: Export, folder: Path, session_start_ns: int | None) -> None:
     known = {pid: further for pid, *further in read_processes(export)}
     devices = Devices(export)
     gpus = {gpu: facts for gpu, *facts in export.rows("TARGET_INFO_GPU", "id", "name", "uuid", "memoryBandwidth")}
@@ -835,7 +820,6 @@ def _write_processes(export: Export, folder: Path, session_start_ns: int | None)
         columns = ("pid", "process", "host", "device", "gpu", "uuid", "dram_bytes_per_s", "rank", "session_start_ns")
         rows.append(dict(zip(columns, cells, strict=True)))
     tables.write(folder, "processes", pa.Table.from_pylist(rows, tables.schema("processes")))
-    return len(rows)
 
 
 TIMES = ("start_ns", "end_ns", "time_ns", "captured_ns")

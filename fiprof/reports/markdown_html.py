@@ -16,9 +16,9 @@ from fiprof import files
 from fiprof.analysis.frames import Column
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, numbers_of, worded
-from fiprof.reports.view import Document, Sayable, Value, is_number, shown_columns, word
-from fiprof.reports.writers import templates
-from fiprof.text import cell_width, escape_control, escape_lines, join_words
+from fiprof.reports.view import Document, Sayable, Value, shown_columns
+from fiprof.reports.writers import Markdown, escape_markdown, markdown_table, templates
+from fiprof.text import escape_control, escape_lines, join_words
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SUFFIX = ".html"
-WIDEST_CELL = 40  # cells to which a column of a table is padded in plain text
 CHART = "vega-lite"
 CHARTS = re.compile(rf"^```{CHART} (.*)\n.*\n```$", re.MULTILINE)
 PAGE_ONLY = re.compile(r"^\[//\]: # \"page\"\n.*?^\[//\]: # \"end\"\n", re.MULTILINE | re.DOTALL)
@@ -38,20 +37,6 @@ OPEN_FOLDS = 2
 SOURCE = "source:"  # target of a link that is no link but a number, whose title says where it comes from
 LONG_TABLE = 25  # rows from which a table scrolls in a box of its own
 AROUND_PX = 60  # height of a chart's axis and legend, about
-
-
-class Markdown(str):
-    """Text that is Markdown already."""
-
-
-def escape_markdown(value: object) -> Markdown:
-    """A value as text on one line: nothing in it is obeyed as markup; Markdown as it is."""
-    if isinstance(value, Markdown):
-        return value
-    text = re.sub(r"([\\`*\[\]<>|~&])|(?<!\w)_|_(?!\w)", r"\\\g<0>", escape_control(str(value)))
-    # What would begin a heading or a list.
-    text = re.sub(r"^(#|[-+=](?=\s|$|[-=]))", r"\\\1", text)
-    return Markdown(re.sub(r"^(\d+)(?=[.)]\s)", r"\1\\", text))
 
 
 def code_span(value: object) -> Markdown:
@@ -103,33 +88,10 @@ def slug(heading: str) -> str:
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.lower()))
 
 
-def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[Value]]) -> Markdown:
-    """A table; without rows, a dash. Units stand with the headings, numbers to the right."""
-    rows = list(rows)
-    if not rows:
-        return Markdown("–")
-    cells: list[list[str]] = []
-    for index, column in enumerate(columns):
-        values = [row[index] for row in rows]
-        shown: list[str] = [re.sub(r"(?<!\\)\|", r"\|", _cell(each, column)) for each in values]
-        head = escape_markdown(" ".join(filter(None, (column.title, column.unit and f"({column.unit})"))))
-        width = min(max(map(cell_width, (head, *shown, "---:"))), WIDEST_CELL)
-        right = is_number(column, values)
-        rule = "-" * (width - 1) + (":" if right else "-")
-        padded = ((" " * (width - cell_width(each)), each) for each in (head, *shown))
-        filled = [space + each if right else each + space for space, each in padded]
-        cells.append([filled[0], rule, *filled[1:]])
-    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in zip(*cells, strict=True)))
-
-
 def grid(heads: str, rows: Iterable[Sequence[Value]]) -> Markdown:
     """A table of any rows. heads: separated by ``;``, each with the format of its numbers after ``|``."""
     parts = (head.partition("|") for head in heads.split(";"))
     return markdown_table([Column("", head, "", spec) for head, _, spec in parts], rows)
-
-
-def _cell(value: Value, column: Column) -> str:
-    return value if isinstance(value, Markdown) else escape_markdown(word(value, column.spec))
 
 
 def vega_block(title: str, spec: Mapping[str, Any]) -> Markdown:

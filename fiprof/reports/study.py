@@ -41,12 +41,10 @@ from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports import colours
 from fiprof.reports.charts import scaling_chart
 from fiprof.reports.markdown_html import (
-    Markdown,
     document_html,
     grid,
     heading,
     link,
-    markdown_table,
     paragraphs,
     plain_markdown,
     render,
@@ -54,6 +52,7 @@ from fiprof.reports.markdown_html import (
     vega_block,
 )
 from fiprof.reports.view import Value
+from fiprof.reports.writers import Markdown, markdown_table
 from fiprof.text import byte_words, count, csv_cell, duration, join_words, spread
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")

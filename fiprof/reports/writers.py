@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import html
 import importlib.resources
 import io
 import json
@@ -222,14 +223,45 @@ def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str],
 
 # Markdown
 
-LONGEST_TEXT, LONGEST_PROSE = 80, 400  # characters of a name, and of prose, in Markdown
-_ESCAPES = str.maketrans({char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+LONGEST_TEXT, LONGEST_PROSE = 80, 400  # cells of a name, and of prose, in the Markdown of a report
+WIDEST_CELL = 40  # cells to which a column of a table is padded
 
 
-def markdown_text(text: str) -> str:
-    """Text that GitHub shows as it is. An underscore inside a word is one there."""
-    escaped = escape_control(text).translate(_ESCAPES)
-    return re.sub(r"(?<!\w)_+|_+(?!\w)", lambda run: "\\_" * len(run[0]), escaped)
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+def escape_markdown(value: object) -> Markdown:
+    """A value as text on one line: nothing in it is obeyed as markup; Markdown as it is."""
+    if isinstance(value, Markdown):
+        return value
+    text = html.escape(escape_control(str(value)), quote=False)
+    text = re.sub(r"([\\`*\[\]|~])|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+    # What would begin a heading or a list.
+    text = re.sub(r"^(#|[-+=](?=\s|$|[-=]))", r"\\\1", text)
+    return Markdown(re.sub(r"^(\d+)(?=[.)]\s)", r"\1\\", text))
+
+
+def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[Value]], *, whole: bool = True) -> Markdown:
+    """A table; without rows, a dash. Units stand with the headings, numbers to the right. whole: shorten no text."""
+    rows = list(rows)
+    if not rows:
+        return Markdown("–")
+    cells: list[list[str]] = []
+    for index, column in enumerate(columns):
+        values = [row[index] for row in rows]
+        texts = [each if isinstance(each, Markdown) else word(each, column.spec) for each in values]
+        if not whole:
+            texts = [shorten(each, LONGEST_PROSE if column.wrap else LONGEST_TEXT) for each in texts]
+        shown = [re.sub(r"(?<!\\)\|", r"\|", escape_markdown(each)) for each in texts]
+        head = escape_markdown(" ".join(filter(None, (column.title, column.unit and f"({column.unit})"))))
+        width = min(max(map(cell_width, (head, *shown, "---:"))), WIDEST_CELL)
+        right = is_number(column, values)
+        rule = "-" * (width - 1) + (":" if right else "-")
+        padded = ((" " * (width - cell_width(each)), each) for each in (head, *shown))
+        filled = [space + each if right else each + space for space, each in padded]
+        cells.append([filled[0], rule, *filled[1:]])
+    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in zip(*cells, strict=True)))
 
 
 def _markdown(document: Document) -> str:
@@ -239,13 +271,13 @@ def _markdown(document: Document) -> str:
             blocks += view_blocks(view)
             continue
         if view.title:
-            blocks += [f"<details>\n<summary>{markdown_text(view.title)}</summary>", "</details>"]
+            blocks += [f"<details>\n<summary>{html.escape(escape_control(view.title))}</summary>", "</details>"]
         blocks[-1:] = [*view_blocks(replace(view, title="")), "</details>"]
     return "\n\n".join(blocks + _said(document.notes))
 
 
 def _said(texts: Iterable[Sayable]) -> list[str]:
-    return [markdown_text(worded(text)) for text in texts]
+    return [escape_markdown(worded(text)) for text in texts]
 
 
 def _warnings(texts: Iterable[Sayable]) -> list[str]:
@@ -254,18 +286,12 @@ def _warnings(texts: Iterable[Sayable]) -> list[str]:
 
 def view_blocks(view: View) -> list[str]:
     """A table with its title and sentences, as paragraphs."""
-    blocks = [f"### {markdown_text(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
+    blocks = [f"### {escape_markdown(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
     blocks += _warnings(view.warnings) + _said(view.summary)
     shown = shown_columns(view, bars=False)
     if view.rows and shown:
-        heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
-        rules = ["---:" if is_number(column, values) else "---" for column, values in shown]
-        cells = []
-        for column, values in shown:
-            most = LONGEST_PROSE if column.wrap else LONGEST_TEXT
-            cells.append([markdown_text(shorten(word(value, column.spec), most)) for value in values])
-        rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
-        blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+        rows = zip(*(values for _, values in shown), strict=True)
+        blocks.append(markdown_table([column for column, _ in shown], rows, whole=False))
     return blocks + _said(view.notes)
 
 
@@ -284,7 +310,7 @@ def templates() -> jinja2.Environment:
         loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
     )  # fmt: skip
-    made.filters.update(md=lambda text: markdown_text(str(text)), view=lambda view: "\n\n".join(view_blocks(view)))
+    made.filters.update(md=escape_markdown, view=lambda view: "\n\n".join(view_blocks(view)))
     made.globals.update(file=file, escape_control=escape_control)
     return made
 
