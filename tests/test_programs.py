@@ -2,12 +2,15 @@
 made-up causes."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from fiprof.analysis.comm import comm
 from fiprof.analysis.idle import Cause, idle, parts
 from fiprof.analysis.top import top
 from fiprof.model import spans, tables
+from fiprof.model.catalogue.summary import summarize
 from fiprof.model.run import Run
 from fiprof.model.spans import innermost
 from fiprof.parsers.nsys import NOTED
@@ -416,3 +420,17 @@ def test_nothing_is_outside_the_steady_part(tmp_path: Path) -> None:
     run = made_run(tmp_path, kernels=kernels, api=[launch(0, n) for n in range(4)], ranges=[measure])
     found = answer("top", run.path)["program"]
     assert (found["steady"]["id"], found["startup"]) == ("measure", None)
+
+
+def test_a_large_trace_whose_kernels_come_late(tmp_path: Path) -> None:
+    """In a table's file each group of rows, 131,072 kernels, has a dictionary of its own."""
+    run = Run(Path(shutil.copytree(profiled("llama").path, tmp_path / "run")))
+    kernels = run.table("kernels")
+    columns = [each.cast(pa.string()) if pa.types.is_dictionary(each.type) else each for each in kernels.columns]
+    found, late = pa.table(columns, kernels.column_names), pc.equal(kernels["kernel"], kernels["kernel"][-1].as_py())
+    with tables.writer(run.tables_path, "kernels") as write:
+        for rows in (pc.invert(late), late):
+            write(found.filter(rows))
+    again = Run(run.path)
+    assert again.table("kernels", ["kernel"])["kernel"].num_chunks == 2
+    assert summarize(again) == summarize(profiled("llama"))

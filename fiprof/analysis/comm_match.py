@@ -90,7 +90,7 @@ class Kernels:
 def communication(run: Run) -> tuple[Kernels, Bools]:
     """The communication kernels of the ranks, and which rows of the table ``kernels`` they are."""
     ranks = ranks_of(run)
-    table = run.table("kernels", ["start_ns", "end_ns", "stream", "kernel", "grid"]).unify_dictionaries()
+    table = run.table("kernels", ["start_ns", "end_ns", "stream", "kernel", "grid"])
     rank = ranks.of("kernels")
     texts, name = texts_of(table["kernel"])
     chosen = np.array([bool(COLLECTIVE.search(text)) for text in texts], bool)[name] & (rank != NOBODY)

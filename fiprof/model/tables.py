@@ -176,7 +176,8 @@ class Reader:
                 there = self._file.read(
                     [name for name in new if name in self.columns], use_threads=self.rows >= THREADED_ROWS
                 )
-                found = self._with_absent(self._masked(there), new, self.rows)
+                # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
+                found = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
                 _require_possible(found)
                 self._read.update(zip(found.column_names, found.columns, strict=True))
             return pa.table({name: self._read[name] for name in wanted})

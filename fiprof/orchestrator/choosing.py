@@ -216,7 +216,7 @@ def traced_groups(run: Run, ranges: Sequence[str]) -> tuple[list[Group], int]:
         names = {name.rpartition("@")[2] for name in ranges}
         inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run)]
         kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
-    found = sums(kernels.unify_dictionaries(), KEYS).to_pylist()
+    found = sums(kernels, KEYS).to_pylist()
     return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
 
 
@@ -230,7 +230,7 @@ def launch_orders(run: Run, groups: Sequence[Group]) -> Names | None:
     if len(np.unique(pids)) != 1 or kernels["graph_node"].null_count < len(kernels):
         return None
     kinds = Kinds()
-    kind = kinds.of(kernels.select(KEYS).unify_dictionaries())
+    kind = kinds.of(kernels.select(KEYS))
     by_kind = [of.get(key) for key in kinds.numbers]
     found = defaultdict[str, list[Group]](list)
     for number in kind[np.lexsort((starts, correlations))].tolist():

@@ -105,7 +105,7 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
         return {}
     kernels = run.table("kernels", ["phase", "case", "iteration", "graph_node", "launch_call_ns"])
     inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
-    kernels = kernels.filter(inside).unify_dictionaries()
+    kernels = kernels.filter(inside)
     added = [("phase", "count"), ("graph_node", "count"), ("iteration", "count_distinct"), ("launch_call_ns", "sum")]
     found = {}
     for row in kernels.group_by("case", use_threads=False).aggregate(added).to_pylist():
