@@ -32,11 +32,8 @@ def execute(folder: Path) -> Any:
 
 def texts(notebook: Any) -> list[str]:
     """What each cell shows as text, without what a version of a library may write differently."""
-    return [
-        "".join(output.get("text") or output.get("data", {}).get("text/plain", ""))
-        for cell in notebook.cells
-        for output in cell.get("outputs", ())
-    ]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return ["".join(each.get("text") or each.get("data", {}).get("text/plain", "")) for each in outputs]
 
 
 def main() -> None:

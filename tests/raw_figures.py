@@ -22,12 +22,9 @@ PHASES = ("setup", "warmup", "measure")
 METRIC = re.compile(r"[a-z]\w*__[\w.]+|\bmemory_l[12]\w+")
 PATTERN = re.compile(r"sum\(([\w.*]+\*[\w.]*)\)")
 LEVELS = {
-    "sms_active": "SMs Active",
-    "sm_issue": "SM Issue",
-    "tensor_active": "Tensor Active",
-    "dram_read": "DRAM Read Bandwidth",
-    "dram_write": "DRAM Write Bandwidth",
-}
+    "sms_active": "SMs Active", "sm_issue": "SM Issue", "tensor_active": "Tensor Active",
+    "dram_read": "DRAM Read Bandwidth", "dram_write": "DRAM Write Bandwidth",
+}  # fmt: skip
 
 
 def spread(values: list[float]) -> float:
@@ -179,12 +176,8 @@ class RawRun:
 
     def _beside(self, mine: dict[str, Any]) -> int:
         """Time of a kernel in which one of another stream ran; no two of the others run at once in what is recorded."""
-        overlaps = [
-            min(mine["end"], each["end"]) - max(mine["start"], each["start"])
-            for each in self.executions
-            if each["kernel"] and each["stream"] != mine["stream"]
-        ]
-        return sum(each for each in overlaps if each > 0)
+        others = (each for each in self.executions if each["kernel"] and each["stream"] != mine["stream"])
+        return sum(max(0, min(mine["end"], each["end"]) - max(mine["start"], each["start"])) for each in others)
 
     @staticmethod
     def _busy(executions: list[dict[str, Any]]) -> list[tuple[int, int]]:

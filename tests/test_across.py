@@ -43,11 +43,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = folder / f"traces/host{number % HOSTS}/trace{number}.sqlite"
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(FIVE_KERNELS, file)
-        executed(
-            file,
-            "CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)",
-            f"INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'host{number % HOSTS}')",
-        )
+        named = f"INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'host{number % HOSTS}')"
+        executed(file, "CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)", named)
         if number % HOSTS == HOSTS - 1:
             executed(file, f'UPDATE {KERNEL} SET "end" = start + CAST(("end" - start) * 1.2 AS INT)')
     return folder

@@ -40,12 +40,8 @@ def counted(**values: Any) -> Made:
     return {"launches": [{"launch": 0, "case": ID, "iteration": 0, "kernel": "K", "duration_ns": 1e5, **values}]}
 
 
-REASONS = {
-    "reasons": [
-        {"launch": 0, "reason": "wait", "warps_per_issue": 9.0, "samples": 10},
-        {"launch": 0, "reason": "selected", "warps_per_issue": 1.0, "samples": 20},
-    ]
-}
+REASON = {"launch": 0, "reason": "wait", "warps_per_issue": 9.0, "samples": 10}
+REASONS = {"reasons": [REASON, {**REASON, "reason": "selected", "warps_per_issue": 1.0, "samples": 20}]}
 COUNTED = "fadd fmul ffma hadd hmul hfma dadd dmul dfma"
 RATES = {f"{each}_thread_insts_per_cycle": 0.0 for each in COUNTED.split()}
 CYCLE = {**RATES, "sm_cycles": 1.0}

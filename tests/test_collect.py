@@ -91,10 +91,8 @@ def test_a_workload_of_the_users(faked: Fiprof, tmp_path: Path) -> None:
     program = manifest["environment"]["program"]
     assert (program["command"], program["cwd"]) == (["fiprof", *typed], str(tmp_path))
     assert program["files"] == {"mine.py": hashlib.sha256(USERS_OWN.encode()).hexdigest()}
-    assert [(case["id"], case["workload"], case["flops"]) for case in manifest["cases"]] == [
-        ("mine[width=7]", "mine.py:mine", 7),
-        ("mine[width=9]", "mine.py:mine", 9),
-    ]
+    found = [(case["id"], case["workload"], case["flops"]) for case in manifest["cases"]]
+    assert found == [(f"mine[width={width}]", "mine.py:mine", width) for width in (7, 9)]
     plain = next(action for action in manifest["actions"] if action["step"] == "plain")
     assert "mine.py:mine[width=7]" in plain["argv"]
 

@@ -23,11 +23,9 @@ FEW = ("--processes", "5", "--order-seed", "7", "--quiet")
 CASES = ("--kernel", "decode,rmsnorm", *FEW)
 PROCESSES = ["B1", "A1", "A2", "B2", "B3", "B4", "A3", "B5", "A4", "A5"]
 ORDERS = [
-    "A3 B1 B3 B2 A4 B4 B5 A2 A1 A5",
-    "B1 A3 B4 B5 A2 B2 A4 B3 A5 A1",
-    "B3 B4 A4 B2 A5 B5 B1 A2 A3 A1",
+    "A3 B1 B3 B2 A4 B4 B5 A2 A1 A5", "B1 A3 B4 B5 A2 B2 A4 B3 A5 A1", "B3 B4 A4 B2 A5 B5 B1 A2 A3 A1",
     "B3 A1 B2 A3 B5 B4 A4 B1 A5 A2",
-]
+]  # fmt: skip
 
 
 def measured(done: Completed, folder: Path) -> tuple[Manifest, MeasuredComparison]:

@@ -56,11 +56,8 @@ def printed_rows(archive: str) -> list[dict[str, Any]]:
         *(("story", profiled("ranks").path, "--table", table) for table in ("steps", "layers")),
     ):
         found += printed(*words)["rows"]
-    for document in (
-        measured_document(MEASURED.comparison),
-        gate_document(MEASURED),
-        baselines_document([(MAIN, MEASURED.run.cases)]),
-    ):
+    baselines = baselines_document([(MAIN, MEASURED.run.cases)])
+    for document in (measured_document(MEASURED.comparison), gate_document(MEASURED), baselines):
         found += json.loads(render(document, "json"))["rows"]
     return found
 

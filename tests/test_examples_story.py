@@ -90,12 +90,8 @@ def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, laun
     assert (summary["slow_rank"], summary["all_reduces"]) == (slowed, 8)
     run = str(served(name).path)
     for rank in (0, 1):
-        steps = [
-            row
-            for row in rows("story", run, "--table", "steps", "--rank", rank)
-            if re.fullmatch("prefill|decode step .*", row["what"])
-        ]
-        steps = steps[-len(told) :]
+        every = rows("story", run, "--table", "steps", "--rank", rank)
+        steps = [row for row in every if re.fullmatch("prefill|decode step .*", row["what"])][-len(told) :]
         doing = Counter(row["meanwhile"]["name"] for row in steps)
         assert doing["spin_kernel"] >= 12  # of 13: once the host of the slowed rank was late, too
         for line, row in zip(told, steps, strict=True):

@@ -131,11 +131,8 @@ SCENARIOS = {
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
     "study on GPUs": Scenario((*STUDIES, "--on", "local"), (*STUDIES, "--on", "local"), study, longest_s=8),
 }
-KILLS = [
-    pytest.param(name, number, id=f"{name}-{number.name}")
-    for place, name in enumerate(SCENARIOS)
-    for number in ({*SIGNALS} if MOMENTS > 1 else (SIGNALS[(SESSION + place) % 6],))
-]
+OF_SCENARIO = {name: {*SIGNALS} if MOMENTS > 1 else {SIGNALS[(SESSION + n) % 6]} for n, name in enumerate(SCENARIOS)}
+KILLS = [pytest.param(name, one, id=f"{name}-{one.name}") for name, some in OF_SCENARIO.items() for one in some]
 
 
 class Kill(NamedTuple):

@@ -185,10 +185,8 @@ def test_a_step_by_registers_makes_room(registers: int, threads: int, blocks: in
 
 def test_a_reason_of_a_later_ncu_and_samples_without_ratios(tmp_path: Path) -> None:
     launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0}
-    later = [
-        {"launch": 0, "reason": reason, "share": share, "warps_per_issue": share * 10}
-        for reason, share in (("quantum_wait", 0.9), ("selected", 0.1))
-    ]
+    shares = {"quantum_wait": 0.9, "selected": 0.1}
+    later = [{"launch": 0, "reason": each, "share": n, "warps_per_issue": n * 10} for each, n in shares.items()]
     run = make_run(tmp_path / "later", launches=[launch], reasons=later)
     assert "a state that this fiprof does not know" in " ".join(invoke("stalls", str(run.path))[1].split())
     sampled = [{"launch": 0, "reason": reason, "samples": n} for reason, n in (("selected", 100), ("wait", 300))]
@@ -251,10 +249,7 @@ def test_work_side_by_side_counts_once(tmp_path: Path) -> None:
 
 
 def test_launches_of_one_grid_are_told_apart_by_their_blocks(tmp_path: Path) -> None:
-    kernels = [
-        execution(0, 10_000, "A") | {"kernel_full": "A", "grid": "4x1x1", "block": "128x1x1"},
-        execution(20_000, 40_000, "A") | {"kernel_full": "A", "grid": "4x1x1", "block": "256x1x1"},
-    ]
+    kernels = [execution(0, 10_000, "A", block="128x1x1"), execution(20_000, 40_000, "A", block="256x1x1")]
     run = make_run(tmp_path / "run", kernels=kernels)
     printed = invoke("timeline", str(run.path))[1]
     assert "128x1x1" in printed and "256x1x1" in printed

@@ -42,13 +42,8 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def holding(user: int = os.getuid(), **env: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, GPU, str(user)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": python_path(), **env},
-    ) as process:
+    argv, env = [sys.executable, "-c", HOLDER, GPU, str(user)], {**os.environ, "PYTHONPATH": python_path(), **env}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process

@@ -463,12 +463,8 @@ SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "st
 
 def listing(kernel: str, samples: int, address: int = 4096) -> Rows:
     """Two instructions; the first has all samples."""
-    return [
-        ["Kernel Name", kernel],
-        SOURCE_HEADER,
-        [hex(address), "  MOV R1, R2 ", str(samples), "1", str(samples - 1), "0"],
-        [hex(address + 16), "EXIT", "0", "0", "0", "0"],
-    ]
+    first = [hex(address), "  MOV R1, R2 ", str(samples), "1", str(samples - 1), "0"]
+    return [["Kernel Name", kernel], SOURCE_HEADER, first, [hex(address + 16), "EXIT", "0", "0", "0", "0"]]
 
 
 SAMPLED = {

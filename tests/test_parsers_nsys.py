@@ -178,11 +178,8 @@ def test_what_a_function_was_seen_in_is_where_half_of_its_looks_went(tmp_path: P
 
 def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, ...]:
     """Statements that make a table anew, with its rows in another order or other columns."""
-    return (
-        f"CREATE TABLE anew AS SELECT {columns} FROM {table} ORDER BY {order}",
-        f"DROP TABLE {table}",
-        f"ALTER TABLE anew RENAME TO {table}",
-    )
+    made = f"CREATE TABLE anew AS SELECT {columns} FROM {table} ORDER BY {order}"
+    return made, f"DROP TABLE {table}", f"ALTER TABLE anew RENAME TO {table}"
 
 
 @pytest.mark.parametrize(
@@ -296,12 +293,9 @@ def test_kernels_without_a_call_or_a_range_have_no_phase(
 
 
 def test_of_several_calls_with_one_correlation_id_the_first_counts_and_zero_is_none(tmp_path: Path) -> None:
-    _, found = changed(
-        tmp_path,
-        f"CREATE TABLE again AS SELECT * FROM {RUNTIME}",
-        'UPDATE again SET start = start + 1, "end" = "end" + 1000',
-        f"INSERT INTO {RUNTIME} SELECT * FROM again",
-    )
+    later = 'UPDATE again SET start = start + 1, "end" = "end" + 1000'
+    copied = f"CREATE TABLE again AS SELECT * FROM {RUNTIME}", later, f"INSERT INTO {RUNTIME} SELECT * FROM again"
+    _, found = changed(tmp_path, *copied)
     assert found["kernels"] == recorded(FIVE_KERNELS)[1]["kernels"]
     (tmp_path / "zero").mkdir()
     zero = f"SET correlationId = 0 WHERE correlationId = {THE_FIRST_MEASURED}"
@@ -348,11 +342,8 @@ def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
     table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
     start = first["start_ns"]
     values = [(start + shift, start + shift + 1500, 0, 13, 614, process, 7) for shift in (-9, 9)]
-    summary, found = changed(
-        tmp_path,
-        f"CREATE TABLE {table} ({columns.replace(',', ' INTEGER,')} INTEGER)",
-        *(f"INSERT INTO {table} ({columns}) VALUES {row}" for row in values),
-    )
+    made = f"CREATE TABLE {table} ({columns.replace(',', ' INTEGER,')} INTEGER)"
+    summary, found = changed(tmp_path, made, *(f"INSERT INTO {table} ({columns}) VALUES {row}" for row in values))
     assert summary.rows["kernels"] == 186
     assert [(row["kernel"], row["start_ns"] - first["start_ns"]) for row in found["kernels"][:3]] == [
         ("CUDA graph 7", -9), (first["kernel"], 0), ("CUDA graph 7", 9)
@@ -459,12 +450,8 @@ def test_a_file_that_is_being_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["'text'", "1.5", "x'00ff'"])
 @pytest.mark.parametrize("column", ["start", "demangledName", "gridX", "correlationId", "globalPid"])
 def test_something_else_in_a_column_of_integers(column: str, value: str, tmp_path: Path) -> None:
-    sqlite = altered(
-        tmp_path,
-        f"ALTER TABLE {KERNEL} DROP COLUMN {column}",
-        f"ALTER TABLE {KERNEL} ADD COLUMN {column}",
-        f"UPDATE {KERNEL} SET {column} = {value} WHERE rowid = 100",
-    )
+    anew = (f"ALTER TABLE {KERNEL} {how} COLUMN {column}" for how in ("DROP", "ADD"))
+    sqlite = altered(tmp_path, *anew, f"UPDATE {KERNEL} SET {column} = {value} WHERE rowid = 100")
     message = ""
     try:
         parsed(sqlite, tmp_path / "tables")

@@ -92,11 +92,9 @@ def test_counters_hold_every_sample(five_kernels: Run, trace: Trace) -> None:
     assert len(trace.counters) == 7
     assert "184 kernels, 15 copies, 443 CUDA calls, 132 NVTX ranges, 199 arrows" in trace.words
     tensor = trace.counters["GPU 0 > Tensor Active (%)"]
-    rows = [
-        ((row["time_ns"] - ORIGIN_NS) / 1e3, row["value"])
-        for row in five_kernels.table("gpu_metrics").to_pylist()
-        if row["metric"] == "Tensor Active [Throughput %]"
-    ]
+    samples = five_kernels.table("gpu_metrics").to_pylist()
+    active = [row for row in samples if row["metric"] == "Tensor Active [Throughput %]"]
+    rows = [((row["time_ns"] - ORIGIN_NS) / 1e3, row["value"]) for row in active]
     # What each time shows is the last value at or before it: every sample, though repeated ones are left out.
     assert [[value for at, value in tensor if at <= time][-1] for time, _ in rows] == [value for _, value in rows]
     assert all(before[1] != after[1] for before, after in itertools.pairwise(tensor))

@@ -356,11 +356,8 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
         )}  # fmt: skip
         assert top | inside <= names
         # Unpacked: what ncu-ui opens, with the checksum that run.json has.
-        made = {
-            file["path"]: file["sha256"]
-            for action in json.loads(bundle.read(f"{run.name}/run.json"))["actions"]
-            for file in action["files"]
-        }
+        actions = json.loads(bundle.read(f"{run.name}/run.json"))["actions"]
+        made = {file["path"]: file["sha256"] for action in actions for file in action["files"]}
         name = "ncu/profile.ncu-rep"
         assert hashlib.sha256(bundle.read(f"{run.name}/{name}")).hexdigest() == made[name]
         rows = list(csv.DictReader(io.StringIO(bundle.read(f"{run.name}/tables/launches.csv").decode())))

@@ -119,13 +119,8 @@ def by_sqlite(path: Path, name: str, span: tuple[int, int]) -> Counter[Any]:
             there = {row[1] for row in connection.execute(f"PRAGMA table_info({source})")}
             if not there or not {"start", "end", "globalTid"} & {*columns} <= there:
                 continue
-            absent = {"globalPid": "0"}
-            cells = ", ".join(
-                (f'CAST("{each}" AS REAL)' if each == "value" else f'"{each}"')
-                if each in there
-                else absent.get(each, "NULL")
-                for each in columns
-            )
+            read = {each: f'CAST("{each}" AS REAL)' if each == "value" else f'"{each}"' for each in there}
+            cells = ", ".join(read.get(each, "0" if each == "globalPid" else "NULL") for each in columns)
             for row in connection.execute(f"SELECT {cells} FROM {source}"):
                 of = dict(zip(columns, row, strict=True))
                 times = [of[each] for each in ("start", "end", "timestamp") if each in of]

@@ -282,18 +282,17 @@ PARAMS: dict[str, Value] = {
 
 def solved(
     rounds_us: Sequence[float],
-    workload: str = "decode",
     *,
     nsys_us: float | None = None,
     wall_us: float | None = None,
     run: str = "a",
     **params: Value,
 ) -> CaseResult:
-    """A case of two iterations in each round."""
+    """A case of decode of two iterations in each round."""
     values = [us for us in rounds_us for _ in range(2)]
     return CaseResult(
-        id=f"{workload} {params} {rounds_us}",
-        workload=workload,
+        id=f"{params} {rounds_us}",
+        workload="decode",
         params={**PARAMS, **params},
         run=run,
         plain=times(values, len(rounds_us)),

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,14 +232,9 @@ def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) ->
 
 
 def test_what_was_skipped_or_is_missing_is_said(tmp_path: Path) -> None:
-    folder = fixture.write_study(
-        tmp_path / "study",
-        only=["rope"],
-        status="incomplete",
-        missing={"prefill": 64},
-        change=lambda case: fixture.skipped(case, "does not fit"),
-    )
-    made = pages(load(folder))
+    change, missing = partial(fixture.skipped, why="does not fit"), {"prefill": 64}
+    fixture.write_study(tmp_path / "study", only=["rope"], change=change, status="incomplete", missing=missing)
+    made = pages(load(tmp_path / "study"))
     for name, text in made.items():
         first = next(line for line in text.splitlines() if line.startswith(">"))
         assert "64 prefill" in first, name
@@ -339,15 +335,12 @@ def test_the_ratios_of_a_claim_and_their_intervals_are_those_of_scipys_t_test(na
 
 
 def test_the_traffic_of_the_claims() -> None:
-    moved = {
-        workload: {
-            (c["params"]["rows"], c["params"]["hidden"]): sum(k["dram_bytes"] for k in c["kernels"])
-            for c in rows(workload)
-        }
-        for workload in ("fused_add_rmsnorm", "add_then_rmsnorm")
-    }
-    sizes = ((4096, 4096), (4096, 8192))
-    saved = [1 - moved["fused_add_rmsnorm"][size] / moved["add_then_rmsnorm"][size] for size in sizes]
+    def moved(workload: str) -> dict[tuple[int, int], float]:
+        sizes = {(case["params"]["rows"], case["params"]["hidden"]): case["kernels"] for case in rows(workload)}
+        return {size: sum(each["dram_bytes"] for each in kernels) for size, kernels in sizes.items()}
+
+    fused, apart = moved("fused_add_rmsnorm"), moved("add_then_rmsnorm")
+    saved = [1 - fused[size] / apart[size] for size in ((4096, 4096), (4096, 8192))]
     tested = BY_NAME["fusing-saves-traffic"].result(RECORDED).tested
     assert [item.saving for item in tested] == pytest.approx(saved)
 

@@ -114,10 +114,8 @@ def test_cases_that_fail_or_end_their_process_lose_no_batch(fiprof: Fiprof, stud
 
 def test_what_is_no_cases_fault_ends_the_study_and_keeps_the_rest(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
     folder = tmp_path / "artifacts/study-small"
-    for failure, message in (
-        ("permission", "fiprof: ncu may not read the GPU's counters"),
-        ("no-kernels", "fiprof: ncu profiled no kernel"),
-    ):
+    failures = {"permission": "ncu may not read the GPU's counters", "no-kernels": "ncu profiled no kernel"}
+    for failure, message in failures.items():
         done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_NCU": failure})
         assert (done.returncode, message in done.stderr) == (1, True), done.stderr
         manifest = json.loads((folder / "study.json").read_text())

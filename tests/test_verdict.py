@@ -436,15 +436,12 @@ QUESTIONS, SERVING = questions("exam"), questions("serving")
 20, the first step for 14; the rules were mended with it in hand. Corrected since, by the counters alone: matmul_naive's
 limit (L2 at 90 %), runtime_indices' (issue slots at 34 %), splitk_reduce's host; nearest_code was made to saturate L2."""
 
+FRESH = {"queens_subtrees": "fuller_last_wave", "mma_one_stage": "no_bank_conflicts"}
 LEFT = {
     ("unseen", "H100"): {"cluster_neighbours": "use_graph"},
     ("unseen", "H200"): {"cluster_neighbours": "use_graph"},
-    ("fresh", "H100"): {"queens_subtrees": "fuller_last_wave", "mma_one_stage": "no_bank_conflicts"},
-    ("fresh", "H200"): {
-        "queens_subtrees": "fuller_last_wave",
-        "mma_one_stage": "no_bank_conflicts",
-        "sampling_softmax_tiny": "more_blocks",
-    },
+    ("fresh", "H100"): FRESH,
+    ("fresh", "H200"): {**FRESH, "sampling_softmax_tiny": "more_blocks"},
     ("last", "H100"): {"rsa_local": "constant_indices"},
     ("last", "H200"): {"rsa_local": "constant_indices", "lbm_d2q9": "more_loads"},
 }

@@ -182,12 +182,8 @@ def test_iterations_under_a_profiler_are_numbered_over_all_rounds(cuda: str, mon
 
 def test_a_process_of_a_comparison_follows_its_orders(cuda: str, tmp_path: Path) -> None:
     """Set up once, then measured when told, as the command line has it; a case that fails leaves the others."""
-    orders = [
-        {"do": "clock"},
-        {"do": "plan", "cases": [0, 1, 2]},
-        {"do": "measure", "round": 0, "cases": [[1, 4, 1], [0, 3, 2]]},
-        {"do": "check", "cases": [0]},
-    ]
+    measure = {"do": "measure", "round": 0, "cases": [[1, 4, 1], [0, 3, 2]]}
+    orders = [{"do": "clock"}, {"do": "plan", "cases": [0, 1, 2]}, measure, {"do": "check", "cases": [0]}]
     (tmp_path / "orders").write_text("".join(json.dumps(order) + "\n" for order in orders))
     words = [word for us in (100, 30_000) for word in ("--case", f"{cuda}[us={us}]")]
     words += ["--case", f"{cuda}[fails_in_turn=1]", f"--orders={tmp_path / 'orders'}", f"--out={tmp_path / 'out'}"]
@@ -203,15 +199,12 @@ def test_a_process_of_a_comparison_follows_its_orders(cuda: str, tmp_path: Path)
     assert [(each["kind"], each.get("place")) for each in set_up] == [("environment", None), ("error", 2)]
     assert clock == [{"kind": "clock", "idle_mhz": pytest.approx(1980)}]
     # The third cannot: it was never set up.
-    assert [(each["kind"], each.get("iterations"), each.get("launches_per_time")) for each in plan] == [
-        ("plan", 20, 1),
-        ("plan", 3, 1),
-        ("error", None, None),
-    ]
-    assert [(each["place"], each["gpu_us"], each["clock_recovered"]) for each in measured] == [
-        (1, pytest.approx([30_000] * 4), True),
-        (0, pytest.approx([100] * 3), True),
-    ]
+    planned = [(each["kind"], each.get("iterations"), each.get("launches_per_time")) for each in plan]
+    assert planned == [("plan", 20, 1), ("plan", 3, 1), ("error", None, None)]
+    assert {each["place"]: each["gpu_us"] for each in measured} == {
+        1: pytest.approx([30_000] * 4), 0: pytest.approx([100] * 3)
+    }  # fmt: skip
+    assert [(each["place"], each["clock_recovered"]) for each in measured] == [(1, True), (0, True)]
     assert [(each["place"], each["relative_error"]) for each in checked] == [(0, 0)]
     assert not rest
     assert main(["rounds", *words, f"--imports-from={tmp_path / 'elsewhere'}"]) == 1
@@ -263,12 +256,9 @@ def test_prefill(kv_heads: int, causal: str) -> None:
         pages = kv.cache[kv.indices.long().view(2, 5)[request]]
         keys, values = pages[:, 0].reshape(40, kv_heads, 16)[:37], pages[:, 1].reshape(40, kv_heads, 16)[:37]
         rows = slice(request * 37, (request + 1) * 37)
-        want = torch.nn.functional.scaled_dot_product_attention(
-            query[rows].double().transpose(0, 1),
-            keys.double().transpose(0, 1).repeat_interleave(4 // kv_heads, 0),
-            values.double().transpose(0, 1).repeat_interleave(4 // kv_heads, 0),
-            is_causal=causal == "true",
-        ).transpose(0, 1)
+        both = (each.double().transpose(0, 1).repeat_interleave(4 // kv_heads, 0) for each in (keys, values))
+        attention = torch.nn.functional.scaled_dot_product_attention
+        want = attention(query[rows].double().transpose(0, 1), *both, is_causal=causal == "true").transpose(0, 1)
         assert relative_error(got[rows], want) < 1e-5
 
 
