@@ -21,7 +21,6 @@ def open(run: str) -> OpenedRun:  # noqa: A001
     ``fiprof.open("latest").roofline()`` a chart.
 
     run: a path, a name, the beginning of one, or ``latest``. Its tables are made if it has none yet.
-    Raises FiprofError where there is no such run or its raw files cannot be read.
     """
     import os
     from pathlib import Path

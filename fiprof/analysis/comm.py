@@ -31,6 +31,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import Rank, Ranks, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import NOTHING, Stretches, split, union, within
+from fiprof.model.tables import own_pid
 from fiprof.text import short_kernel
 
 KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "copy", "call", "host")
@@ -284,7 +285,7 @@ def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: S
     begins, stops = activity.compute[rank.rank]
     return {
         **{name: getattr(rank, name) for name in ("rank", "file", "process", "host", "device", "gpu", "uuid")},
-        "pid": rank.own_pid,
+        "pid": own_pid(rank.pid),
         "collectives": len(mine),
         "late_collectives": len(late),
         "delay_us": sum(late.values()),

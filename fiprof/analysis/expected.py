@@ -112,8 +112,7 @@ class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_expectations(path: Path) -> Expectations:
-    """The expectations of a user's file. Raises FiprofError, naming the place in the file, where it cannot be read, is
-    no TOML, has an unknown key or stall reason, a number that cannot be, or two families for a workload."""
+    """The expectations of a user's file. Raises FiprofError, naming the place in the file that is wrong."""
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Expectations, strict=False)
     except OSError as error:

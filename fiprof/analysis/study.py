@@ -479,11 +479,7 @@ def _different(one: CaseResult, other: CaseResult) -> list[str]:
 
 
 def load(folder: Path) -> Study:
-    """A study's results.
-
-    Raises FiprofError where ``results/environment_info.json`` or a workload's file is missing, damaged or of another
-    schema, or there is no result at all.
-    """
+    """A study's results. Raises FiprofError where there is none at all."""
 
     def inside(name: str) -> Path:
         files.exists(folder, f"{RESULTS}/{name}")
@@ -534,10 +530,7 @@ def unmeasured(case: CaseEntry, why: str) -> CaseResult:
 
 
 def case_results(run: Run) -> list[CaseResult]:
-    """The run's cases in their order. One that failed by itself says so where others say why they were skipped.
-
-    Raises FiprofError for a table that is there and cannot be read.
-    """
+    """The run's cases in their order. One that failed by itself says so where others say why they were skipped."""
     roofs = Analyses(run).rooflines
     judged = verdicts(run).launches if run.launches or run.trace.cases else ()
     by_launch = {item.launch: item for item in judged}

@@ -86,7 +86,7 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
 
     kind: its ``schema_version`` is the newest that this fiprof reads. makes: the command that makes such a file.
     damaged: what it may be instead, to follow its path.
-    Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
+    remedy: where it is no such JSON.
     """
     try:
         data, newest = files.read_bytes(path.parent, path.name), kind.schema_version  # type: ignore[attr-defined]

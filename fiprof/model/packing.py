@@ -36,10 +36,7 @@ def exists(folder: Path, name: str) -> bool:
 
 
 def stored(folder: Path, name: str) -> str | None:
-    """The name under which a raw file lies in its run folder, packed or not; None where it is not there.
-
-    Raises as :func:`exists`.
-    """
+    """The name under which a raw file lies in its run folder, packed or not; None where it is not there."""
     return next((name + suffix for suffix in ("", ZSTD, XZ) if files.exists(folder, name + suffix)), None)
 
 
@@ -77,11 +74,7 @@ def _linked(file: ImportedFile) -> Path:
 
 @contextlib.contextmanager
 def unpacked(folder: Path, name: str) -> Iterator[Path]:
-    """A raw file of a run folder as a plain one for the length of a block; itself where it is not packed.
-
-    Raises FiprofError where it is no regular file, the packed one is damaged or holds more than its run made, or the
-    disk is too full to unpack it.
-    """
+    """A raw file of a run folder as a plain one for the length of a block; itself where it is not packed."""
     there = stored(folder, name)
     if there in (None, name):
         link = None if there else _link(folder, name)
@@ -109,10 +102,7 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
 
 
 def copy_out(folder: Path, name: str, target: Path) -> None:
-    """Copy a raw file, packed or not, to a plain one of the same name and permissions in another folder.
-
-    Raises as :func:`unpacked`.
-    """
+    """Copy a raw file, packed or not, to a plain one of the same name and permissions in another folder."""
     with files.file_errors(target / name):
         there = stored(folder, name)
         mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
@@ -122,7 +112,7 @@ def copy_out(folder: Path, name: str, target: Path) -> None:
 
 
 def checksum(folder: Path, name: str) -> str:
-    """SHA-256 of a raw file's plain content. Raises as :func:`unpacked`, OSError."""
+    """SHA-256 of a raw file's plain content. Raises OSError."""
     if stored(folder, name) is None and (link := _link(folder, name)):
         _linked(link)
         return link.sha256
@@ -174,8 +164,7 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False, *, within: s
 
 
 def unpack(folder: Path) -> list[Path]:
-    """Replace the packed files of a run by plain ones, for the tools' own viewers. Returns those. Raises as
-    :func:`unpacked`."""
+    """Replace the packed files of a run by plain ones, for the tools' own viewers. Returns those."""
     plain = []
     for name in read_manifest(folder).files:
         if (there := stored(folder, name)) not in (None, name):

@@ -34,11 +34,6 @@ class Rank:
     gpu: str | None  # its name
     uuid: str | None
 
-    @property
-    def own_pid(self) -> int:
-        """As its machine counts it."""
-        return tables.own_pid(self.pid)
-
 
 class Ranks:
     """The ranks of a run, in their order."""

@@ -65,8 +65,7 @@ def require_tools(request: CollectRequest) -> dict[str, Tool]:
 def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Bench, label: str = "") -> Collection:
     """A run in a new folder of the archive, with nothing measured yet. The caller holds the lock of the GPU.
 
-    label: what the folder's name ends in, if not in the workloads' names.
-    Raises FiprofError where a cost model fails or the folder cannot be made.
+    label: what the folder's name ends in, if not in the workloads' names. Raises as :func:`case_entries`.
     """
     cases, facts = case_entries(request), collect_facts(request.cases, request.argv, commit=False)
     known = {"cases": cases, "settings": recorded(request), "environment": run_environment(tools, facts, gpu)}
@@ -79,10 +78,7 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
 
 
 def replay(source: Path, bench: Bench) -> Result:
-    """The same pipeline over an archived run's raw files, into a new run folder.
-
-    Raises FiprofError when the source is no run.
-    """
+    """The same pipeline over an archived run's raw files, into a new run folder."""
     archived = Run(source, leaving=True).manifest
     if archived.imported:
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")

@@ -215,7 +215,7 @@ class _Importing(RunSession):
         """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
 
         loading: of the libraries that this needs. Two threads that import one at the same time can fail.
-        Raises FiprofError where it cannot be read or written, Interrupted.
+        Raises Interrupted.
         """
         begin, started = time.monotonic(), clock.now_text()
         with contextlib.ExitStack() as held:
@@ -250,7 +250,6 @@ class _Importing(RunSession):
         return size, digest.hexdigest()
 
     def _export_trace(self, commands: Commands, each: Incoming, report: Path) -> None:
-        """Raises FiprofError where this nsys cannot read the report: one of a later version, or damaged."""
         try:
             self.export(commands.trace_export(each.number, report))
         except Interrupted:

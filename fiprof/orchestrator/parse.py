@@ -250,7 +250,7 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
 
 
 def table_entries(folder: Path) -> list[FileEntry]:
-    """The tables of a folder, with their checksums. Raises FiprofError, OSError."""
+    """The tables of a folder, with their checksums. Raises OSError."""
     names = sorted(f"{TABLES}/{path.name}" for path in (folder / TABLES).glob("*.parquet"))
     return [FileEntry(name, (folder / name).stat().st_size, packing.checksum(folder, name)) for name in names]
 
@@ -370,10 +370,7 @@ def with_tables(
 
 
 def state(folder: Path) -> str:
-    """What tells a run as it is now from every other, and from itself before a file of it changed.
-
-    Raises FiprofError as :mod:`fiprof.files`, OSError.
-    """
+    """What tells a run as it is now from every other, and from itself before a file of it changed. Raises OSError."""
     raw = [
         (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         for name in (".", *RAW_FOLDERS, TABLES)

@@ -179,7 +179,6 @@ class Supervisor:
         self.stopping = stopping or threading.Event()
 
     def start(self, command: Command) -> Process:
-        """Raises FiprofError when the log or the folders of its files cannot be made."""
         for path in (command.log, *command.files):
             with file_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,6 @@ class Replay:
     """Stands in for the machine: a command makes what the same step of an archived run made."""
 
     def __init__(self, source: Path, target: Path, stopping: threading.Event) -> None:
-        """Raises FiprofError when the source is no run."""
         self.stopping = stopping
         self.source = source
         self.target = target

@@ -316,7 +316,6 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
 
 
 def read_study(path: Path) -> StudyManifest:
-    """``study.json`` of a folder. Raises FiprofError where it is missing, damaged or of a later schema."""
     remedy = "restore it from a copy, or start anew with another --out"
     return json_file.read(path / STUDY_FILE, StudyManifest, remedy, makes="fiprof study NAME makes one")
 
@@ -326,9 +325,7 @@ def read_study(path: Path) -> StudyManifest:
 
 def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInfo:
     """Write ``<workload>.json`` of each workload with a case that was measured, skipped or failed, and
-    ``environment_info.json``, which is returned.
-
-    Raises FiprofError for a cost model that fails, a run whose tables cannot be read, or files that cannot be written.
+    ``environment_info.json``, which is returned. Raises FiprofError for a cost model that fails.
     """
     manifest, runs, costs = folder.manifest, folder.pooled(), entries(definition)
     opened = {name: Run(folder.path / name) for name in runs}

@@ -57,7 +57,6 @@ class Page:
 
     @classmethod
     def read(cls, path: Path, kind: str) -> Page:
-        """Raises FiprofError where the file is missing, empty or larger than LARGEST_BYTES."""
         try:
             if (size := path.stat().st_size) > LARGEST_BYTES:
                 raise FiprofError(
@@ -115,11 +114,7 @@ class Page:
 
 
 def scrub_page(path: Path, kind: str) -> bool:
-    """Mask the secrets in an exported page, in place. Returns whether there were any.
-
-    kind: as of :class:`Page`. Raises FiprofError as :meth:`Page.read`, for what is no CSV, and where it cannot be
-    written.
-    """
+    """Mask the secrets in an exported page, in place. Returns whether there were any. kind: as of :class:`Page`."""
     page, hide = Page.read(path, kind), masking()
     cells = {cell for row in page.records() for cell in row}
     masked = {cell: new for cell in cells if (new := masked_cell(cell, hide)) != cell}

@@ -79,10 +79,7 @@ class StudySection:
 
 
 def documents(folder: Path) -> list[Path]:
-    """Write ``reports/`` of a study folder anew; the files written, Markdown and HTML of each document.
-
-    Raises FiprofError where results are missing or damaged, or scipy is missing.
-    """
+    """Write ``reports/`` of a study folder anew; the files written, Markdown and HTML of each document."""
     reports = folder / "reports"
     found = load(folder)
     contents: dict[str, str] = {}
