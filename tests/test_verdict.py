@@ -194,6 +194,8 @@ def test_what_binds(columns: dict[str, float | None], expected: str) -> None:
         # A graph network on an H200: edges counted by node, few nodes have most; and their features added up.
         ({"l2_atomic_unit_pct": 9.4, "l2_atomic_unit_max_pct": 70.4}, "long_scoreboard", "latency", CauseId.ATOMICS),
         ({"l2_atomic_unit_pct": 22.42, "l2_atomic_unit_max_pct": 38.92}, "long_scoreboard", "latency", None),
+        # Distances of pairs counted in 256 words, on an H100: square roots queue behind the atomics.
+        ({"l2_atomic_unit_pct": 1.53, "l2_atomic_unit_max_pct": 80.7}, "short_scoreboard", "latency", CauseId.ATOMICS),
     ],
 )  # fmt: skip
 def test_what_a_unit_is_busy_with(row: dict[str, float], stall: str, expected: str, cause: CauseId | None) -> None:

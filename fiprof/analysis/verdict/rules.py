@@ -426,16 +426,17 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     if traffic and (share := reached(quantities.HOST_SHARE, thresholds.HOST_TRAFFIC)):
         because(CauseId.HOST_MEMORY, share)
 
+    slice_use = quantity("l2_atomic_unit_max_pct")
+    full = reached(slice_use, thresholds.BUSY)
     # Many atomics in shared memory; on one address, which one slice of L2 takes in; or many.
     if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, thresholds.SHARED_ATOMICS)):
         because(CauseId.ATOMICS, share, of_time=False)
-    elif traffic:
-        share = held(quantities.ATOMIC_SHARE, MOSTLY)
-        slice_use = quantity("l2_atomic_unit_max_pct")
-        uneven = thresholds.CONTENDED_BUSY if reached(slice_use, thresholds.BUSY) else thresholds.CONTENDED
-        contended = reached(quantities.ATOMIC_CONTENTION, uneven)
-        if contended and reached(slice_use, thresholds.CONTENDED_UNIT):
-            because(CauseId.ATOMICS, contended, *([share] if share else []), of_time=False)
+    # Behind a slice at its limit waits all that the load/store units' queue holds, special functions too.
+    elif traffic or (latency and full):
+        share, use = held(quantities.ATOMIC_SHARE, MOSTLY), full or reached(slice_use, thresholds.CONTENDED_UNIT)
+        contended = reached(quantities.ATOMIC_CONTENTION, thresholds.CONTENDED_BUSY if full else thresholds.CONTENDED)
+        if contended and use:
+            because(CauseId.ATOMICS, contended, use, *([share] if share else []), of_time=False)
         elif share and share.reached and not reached(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED):
             # Spread over L2 and over the sectors of a request, they have nothing to add up.
             because(CauseId.ATOMICS, share, of_time=False)

@@ -788,7 +788,8 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             yield from _conflicts(s)
         case CauseId.ATOMICS:
             code = s.in_code(Family.ATOMIC, Family.SHARED_ATOMIC)
-            share = max(quantities.ATOMIC_SHARE.of(s.row) or 0.0, quantities.SHARED_ATOMIC_SHARE.of(s.row) or 0.0)
+            shares = (quantities.ATOMIC_SHARE, quantities.SHARED_ATOMIC_SHARE)
+            share = max(each.of(s.row) or 0.0 for each in shares) or number(s.row, "l2_atomic_unit_max_pct") or 0.0
             if not (s.has(Family.SHUFFLE) and s.has(Family.SHARED_ATOMIC)):
                 yield s.step("aggregate_atomics", code, estimate=s.cost(cause, share / 100))
             yield s.step("spread_atomics", code, estimate=s.cost(cause, share / 100))
