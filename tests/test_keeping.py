@@ -75,27 +75,42 @@ def flip(run: Path) -> None:
         file.write(b"#")
 
 
+def flip_table(run: Path) -> None:
+    path = run / "tables/kernels.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+TABLE = "tables/kernels.parquet"
+
+
 @pytest.mark.parametrize(
-    ("change", "found", "tables"),
+    ("change", "found", "tables", "kept"),
     [
-        (str, [], "whole"),
-        (packing.unpack, [], "whole"),
-        (packing.pack, [], "whole"),
-        (lambda run: shutil.rmtree(run / "tables"), [], "rebuildable"),
-        (lambda run: (run / "ncu/raw.csv.xz").unlink(), [("missing", "ncu/raw.csv")], "whole"),
-        (lambda run: cut(run / "nsys/trace.sqlite.xz"), [("damaged", SQLITE)], "whole"),
-        (flip, [("changed", "ncu/raw.csv")], "whole"),
-        (lambda run: cut(run / "tables/kernels.parquet"), [("changed", "tables/kernels.parquet")], "rebuildable"),
-        (lose, [("missing", SQLITE)], "lost"),
-        (lambda run: (run / "ncu/raw-1.csv").write_text("x"), [("planted", "ncu/raw-1.csv")], "whole"),
-        (lambda run: (run / "logs/x").symlink_to("/etc/passwd"), [("planted", "logs/x")], "whole"),
-        (lambda run: (run / "why.txt").write_text("x"), [("extra", "why.txt")], "whole"),
-        (lambda run: cut(run / "run.json"), [("damaged", "run.json")], "none"),
+        (str, [], "whole", None),
+        (packing.unpack, [], "whole", None),
+        (packing.pack, [], "whole", None),
+        (lambda run: shutil.rmtree(run / "tables"), [], "rebuildable", "no_tables"),
+        (lambda run: (run / "ncu/raw.csv.xz").unlink(), [("missing", "ncu/raw.csv")], "whole", "damaged"),
+        (lambda run: cut(run / "nsys/trace.sqlite.xz"), [("damaged", SQLITE)], "whole", "damaged"),
+        (flip, [("changed", "ncu/raw.csv")], "whole", "damaged"),
+        (lambda run: cut(run / TABLE), [("changed", TABLE)], "rebuildable", "no_tables"),
+        (flip_table, [("changed", TABLE)], "rebuildable", "no_tables"),
+        (lambda run: (run / TABLE).write_bytes(b""), [("changed", TABLE)], "rebuildable", "no_tables"),
+        (lambda run: (run / TABLE).unlink(), [], "rebuildable", "no_tables"),
+        (lambda run: write(run, tables=[]), [], "whole", "no_tables"),
+        (lose, [("missing", SQLITE)], "lost", "damaged"),
+        (lambda run: (run / "ncu/raw-1.csv").write_text("x"), [("planted", "ncu/raw-1.csv")], "whole", "damaged"),
+        (lambda run: (run / "logs/x").symlink_to("/etc/passwd"), [("planted", "logs/x")], "whole", "damaged"),
+        (lambda run: (run / "why.txt").write_text("x"), [("extra", "why.txt")], "whole", None),
+        (lambda run: cut(run / "run.json"), [("damaged", "run.json")], "none", "damaged"),
     ],
 )  # fmt: skip
 @pytest.mark.fault("a file of a run is lost, cut, changed, planted or a link", "`verify` names it, exit status 1")
-def test_verify_names_what_is_not_as_made(
-    change: Callable[[Path], object], found: list[tuple[str, str]], tables: str, run: Path
+@pytest.mark.fault("a table or a raw file is cut, emptied, gone or has a byte flipped", "`prune` removes nothing")
+def test_verify_names_what_is_not_as_made_and_prune_leaves_it(
+    change: Callable[[Path], object], found: list[tuple[str, str]], tables: str, kept: str | None, run: Path
 ) -> None:
     change(run)
     status, printed = invoke("verify", str(run), "--format", "json")
@@ -104,6 +119,12 @@ def test_verify_names_what_is_not_as_made(
     assert [each for each in named if each != PRIVATE] == found
     assert (row["tables"], status) == (tables, int(not row["intact"]))
     assert row["intact"] == all(kind == "extra" for kind, _ in found)
+    before = [*(run / "ncu").iterdir(), *(run / "nsys").iterdir()]
+    assert pruning(run.parent, "--older-than", "90d") == {run.name: kept}
+    assert all(path.exists() for path in before) == bool(kept)
+    if kept == "no_tables":
+        assert invoke("parse", str(run))[0] == 0
+        assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
 
 
 def test_verify_says_whether_the_catalogue_agrees(run: Path) -> None:
@@ -220,37 +241,6 @@ def test_what_a_prune_leaves_alone(run: Path) -> None:
     assert pruning(archive, *age)[run.name] == "recorded"
     (archive / "baselines/main.json").write_text("{")
     assert invoke("prune", "--artifacts", str(archive), *age)[0] == 1
-
-
-def flip_table(run: Path) -> None:
-    path = run / "tables/kernels.parquet"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.fault("a table or a raw file is cut, emptied, gone or has a byte flipped", "`prune` removes nothing")
-@pytest.mark.parametrize(
-    ("change", "kept"),
-    [
-        (lambda run: cut(run / "tables/kernels.parquet"), "no_tables"),
-        (lambda run: (run / "tables/launches.parquet").write_bytes(b""), "no_tables"),
-        (lambda run: (run / "tables/checks.parquet").unlink(), "no_tables"),
-        (flip_table, "no_tables"),
-        (lambda run: write(run, tables=[]), "no_tables"),
-        (lambda run: cut(run / "nsys/trace.sqlite.xz"), "damaged"),
-        (lambda run: (run / "ncu/raw.csv.xz").unlink(), "damaged"),
-        (flip, "damaged"),
-    ],
-)
-def test_only_what_verify_accepts_is_pruned(change: Callable[[Path], object], kept: str, run: Path) -> None:
-    change(run)
-    before = [*(run / "ncu").iterdir(), *(run / "nsys").iterdir()]
-    assert pruning(run.parent, "--older-than", "90d") == {run.name: kept}
-    assert all(path.exists() for path in before)
-    if kept == "no_tables":
-        assert invoke("parse", str(run))[0] == 0
-        assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
 
 
 def fill(disk: Path) -> None:

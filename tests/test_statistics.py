@@ -15,7 +15,7 @@ from scipy import stats
 from fiprof.analysis import alternatives
 from fiprof.analysis.claims import Claim, Result
 from fiprof.analysis.comparison import statistics
-from fiprof.analysis.comparison.statistics import Outcome, differences, processes_for, relabellings
+from fiprof.analysis.comparison.statistics import Outcome, differences, relabellings
 from fiprof.analysis.ratio import by_rounds, interval, ratio, times
 from fiprof.analysis.study import Study
 from fiprof.analysis.thresholds import Threshold
@@ -240,11 +240,6 @@ def test_relabellings_are_all_or_drawn() -> None:
     assert not drawn.sum(axis=1).any()
     assert (drawn[0] > 0).tolist() == [False] * 9 + [True] * 9
     assert (drawn == relabellings(9)).all()
-
-
-def test_processes_that_a_smaller_difference_needs() -> None:
-    assert processes_for(1.0, 1.0, 5) == 5
-    assert processes_for(0.5, 1.0, 5) == 20
 
 
 @pytest.mark.parametrize(("slower", "wider"), [(0, 1), (5, 1), (0, 4)])

@@ -90,16 +90,6 @@ def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: 
     assert 11 in [row["number"] for row in around]
 
 
-def test_a_clean_program_has_no_surprise(tmp_path: Path) -> None:
-    found = told(program(tmp_path, planted=False).path)
-    assert (found["surprises"], found["laws"]) == ([], [])
-    (layers,) = found["layers"]
-    assert (layers["count"], layers["period"], layers["kernels"]) == (4, 2, ["a", "b"])
-    (steps,) = [row for row in found["rows"] if row["what"] == "step *"]
-    assert (steps["count"], steps["each_ms"], steps["kernels"]) == (STEPS, 1.0, 9)
-    assert steps["busy"] == pytest.approx((4 * 50 + 50) / 1000)
-
-
 LAYER = ("norm", "qkv", "attention", "out", "norm2", "up", "down")
 
 

@@ -262,15 +262,29 @@ def test_a_users_own_workload_has_its_sections(tmp_path: Path) -> None:
 HOSTILE = "<script>alert(1)</script> [a](javascript:x) **b** `c` | _d_ ![e](f) &amp; \\\n# g"
 
 
-def test_names_from_the_profiled_program_are_text(tmp_path: Path) -> None:
+@pytest.mark.fault("markup and controls in every text of a study's results", "escaped in its documents")
+def test_documents_escape_what_results_say(tmp_path: Path) -> None:
+    def planted(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: planted(each) if key not in ("study", "name") else each for key, each in value.items()}
+        if isinstance(value, list):
+            return [planted(each) for each in value]
+        return f"{value}{HOSTILE}\x1b[31m\x07" if isinstance(value, str) else value
+
     def change(case: CaseResult) -> CaseResult:
         return dataclasses.replace(case, kernels=[dataclasses.replace(k, kernel=HOSTILE) for k in case.kernels])
 
-    folder = fixture.write_study(tmp_path / "study", only=["rope"], change=change, title=HOSTILE)
+    folder = fixture.write_study(tmp_path / "study", change=change, title=HOSTILE)
+    for name in ("results/jit_analysis.json", "results/sources.json"):
+        (folder / name).write_text(json.dumps(planted(json.loads((STUDY / name).read_text()))))
     documents(folder)
-    for path in (folder / "reports").glob("*.html"):
-        text = path.read_text()
-        assert "<script>alert(1)" not in text and 'href="javascript' not in text and "<h1># g" not in text, path
+    made = {path.name: path.read_text() for path in (folder / "reports").rglob("*.[hm][td]*")}
+    for name, text in made.items():
+        # What stands in code is shown as it is.
+        bare = re.sub(r"(?ms)^(`{3,}).*?^\1|`[^`]*`", "", text) if name.endswith(".md") else text
+        assert "<script>alert" not in bare and 'href="javascript' not in bare and "<h1># g" not in bare, name
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text), name
+    assert "&lt;script&gt;alert" in made["final-report.html"] and "kernel-dev-guide.md" in made
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "# a", "fused_add_rmsnorm", "x\n\ny"])

@@ -17,10 +17,12 @@ import fiprof.workloads
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SourcePlace
 from fiprof.flashinfer.source_map import JIT, TOPICS, find_sources, source_map
+from fiprof.orchestrator.run_session import gated
 from fiprof.workloads.attention import plan_facts
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.registry import builtin, find
-from tests.conftest import REPOSITORY, Completed, Fiprof, ran
+from fiprof.workloads.runner import GATE_VARIABLE, await_gate
+from tests.conftest import REPOSITORY, Fiprof, ran
 
 
 @pytest.mark.parametrize("name", builtin())
@@ -172,47 +174,31 @@ def test_the_two_operations_have_the_fused_kernels_reference() -> None:
 RUNNER = Path(fiprof.workloads.__path__[0]) / "__main__.py"
 
 
-def start(*arguments: str, env: dict[str, str] | None = None) -> Completed:
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    # -I: nothing of this checkout is on the path, as for an interpreter of its own.
-    return ran(sys.executable, "-I", str(RUNNER), *arguments, env={**clean, **(env or {})}, cwd="/")
-
-
 def test_env_by_path() -> None:
-    done = start("env")
+    """-I: nothing of this checkout is on the path, as for an interpreter of its own."""
+    done = ran(sys.executable, "-I", str(RUNNER), "env", cwd="/")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["packages"]["python_executable"] == sys.executable
 
 
 def test_one_clear_line_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; sys.argv = ['x', 'run', '--case', 'rmsnorm']; import runpy; runpy.run_module('fiprof.workloads', run_name='__main__', alter_sys=True)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = ran(sys.executable, "-c", code)
     assert (done.returncode, done.stdout) == (1, "")
     first, remedy = done.stderr.splitlines()
     assert first.startswith(f"fiprof: error: torch cannot be imported by {sys.executable}: ")
     assert "-m pip install torch flashinfer-python nvtx" in remedy
 
 
-def test_a_gate_whose_owner_died(tmp_path: Path) -> None:
-    from fiprof.errors import FiprofError
-    from fiprof.workloads.runner import GATE_VARIABLE, await_gate
-
+def test_a_gate_whose_owner_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gate").touch()
-    os.environ[GATE_VARIABLE] = str(tmp_path / "gate")
-    try:
-        with pytest.raises(FiprofError, match="is gone"):
-            await_gate()
-    finally:
-        del os.environ[GATE_VARIABLE]
+    monkeypatch.setenv(GATE_VARIABLE, str(tmp_path / "gate"))
+    with pytest.raises(FiprofError, match="is gone"):
+        await_gate()
 
 
 def test_a_gate_holds_until_it_is_opened(tmp_path: Path) -> None:
-    from fiprof.orchestrator.run_session import gated
-    from fiprof.workloads.runner import GATE_VARIABLE
-
-    code = (
-        "from fiprof.workloads.runner import await_gate; print('waiting', flush=True); await_gate(); print('through')"
-    )
+    code = "from fiprof.workloads import runner; print('waiting', flush=True); runner.await_gate(); print('through')"
     env = {**os.environ, GATE_VARIABLE: str(tmp_path / "gate")}
     with gated(tmp_path / "gate") as let_through:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
