@@ -74,6 +74,7 @@ USERS = {
     "clusters": ("streams", "3 streams", "overlap_streams"),
     "rerank": ("kernel", "vectorized_elementwise_kernel (bfloat16_copy)", "keep_type"),
     "sampling": ("kernel", "DeviceSegmentedRadixSortKernel", "sort_less"),
+    "decode": ("host", "forward (exam.py:131)", "keep_plans"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""
 

@@ -62,6 +62,7 @@ NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
 CONVERTS = re.compile(r"^(b?float\d+|half|float8\w*)_copy")  # PyTorch's copies into another element type
 SORTS = re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE)  # of CUB, Thrust and PyTorch
+ATTENTION = re.compile(r"^cudnn_generated_\w*sdpa")  # as cuDNN makes it for each shape, on the host
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
 LIBRARIES = (
     ("cuDNN", re.compile(r"^cudnn_|cudnn\)?$|^(bn|dgrad|wgrad)\w*_engine")),
@@ -83,6 +84,9 @@ OFTEN, CHANGING = 1.5, 0.25
 LOADING_SHARE = 0.2
 """Share of the first steps' excess from which on loading code is the reason: the rest is what libraries do on the host
 when they are first used."""
+LENGTHENED = 1 - 1 / 1.2, 1 - 1 / 1.7
+"""Part of a step that launching holds up which is nsys's own: nine such programs of PyTorch's took 1.2 to 1.7 times as
+long under it as without (H100 and H200; docs/how-sure.md)."""
 CALL_SHARE = 0.05  # share of the time from which on a call that is for no launch, copy or allocation stands by itself
 LEAST_OUTSIDE_NS = 50_000  # outside the steady part, to be told of
 MOSTLY = 0.75  # share of something's time that lies in the range that is named
@@ -251,12 +255,27 @@ class _Gpu:
         self.copying: dict[str | None, int] = defaultdict(int)  # ns in calls that copy, before the copy began
         self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
         """What the launching threads were seen to do, also while the GPU worked."""
+        self.planning_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
+        """Of that, while it was idle, what cuDNN's attention began after."""
 
     def count(self, names: re.Pattern[str] | str) -> int:
         """Calls in the part."""
         if isinstance(names, str):
             return self.counts.get(names, 0)
         return sum((count for name, count in self.counts.items() if names.match(name)), 0)
+
+    def attention(self) -> tuple[Ints, Ints]:
+        """When the GPU's kernels begin, and 1 for each that is cuDNN's attention, 0 at the end. Empty where none is."""
+        found = [np.zeros((2, 0), np.int64)]
+        if not any(ATTENTION.match(row["kernel"]) for row in self.kernels):
+            return found[0][0], np.zeros(1, np.int64)
+        for piece, mine, _ in of_device(self.run, "kernels", self.part.device, "start_ns", "kernel"):
+            texts, code = coded(piece["kernel"])
+            of_cudnn = np.array([bool(ATTENTION.match(text or "")) for text in texts])[code[mine]]
+            found.append(np.stack([numbers(piece["start_ns"])[mine], of_cudnn]))
+        starts, of_cudnn = np.concatenate(found, axis=1)
+        order = np.argsort(starts)
+        return starts[order], np.append(of_cudnn[order], 0)
 
     def called_in(self, names: re.Pattern[str]) -> Finding | None:
         """In which line of Python some calls take most of their time; None where nsys saw none, or too few."""
@@ -352,6 +371,7 @@ class _Gpu:
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
                 kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
+                kind = "keep_plans" if self.planning_ns[cause, name] >= MOSTLY * ns else kind
                 kind = "same_arguments" if cause is Waste.CALL and GRAPH_UPDATES.match(name or "") else kind
                 self.add(
                     cause, ns, name, range_, per_step=count, saves_ns=saves, estimate_ns=estimate, kind=kind,
@@ -392,6 +412,11 @@ class _Gpu:
         name_of = {key: seen.most_common(1)[0][0] for key, seen in names.items()}
         for cause, work, _, path, ns in idle:
             waste[cause, name_of[cause, work] or None][path] += ns
+        kernels_start, of_cudnn = self.attention()
+        for thread, begins, ends, labels in self.part.host if of_cudnn.any() else ():
+            first = of_cudnn[np.searchsorted(kernels_start, ends)] > 0
+            for cause, work, _, _, ns in self._functions(thread, begins[first], ends[first], labels[first]):
+                self.planning_ns[cause, name_of[cause, work] or None] += ns
         # While the GPU worked too.
         first, last = (np.clip(each, *self.part.span) for each in (self.at.begins, self.at.ends))
         for thread in {thread for thread, *_ in self.part.host} & host_times(self.run).threads.keys():
@@ -481,14 +506,22 @@ class _Gpu:
             words, values = "{count:graph is|graphs are} captured and instantiated a step", {"count": self.captures}
         if against:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
+        # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
+        fused = kind not in ("larger_graph", "capture_once") and self.small_ns < ns
+        saves, estimate = ns + (self.small_ns + gaps if fused else 0.0), None
+        least, most = (min(each * self.window_ns, ns) for each in LENGTHENED)
+        if ns > least:
+            words += "; nsys itself is some {nsys_least:.0%} to {nsys_most:.0%} of that time"
+            values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
+            own = (least + most) / 2
+            estimate = (saves - own) * self.window_ns / (self.window_ns - own)
         because = finding("launches", words, **values)
         if called := self.called_in(CAPTURES if kind == "capture_once" else LAUNCHES):
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
-        # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
-        fused = kind not in ("larger_graph", "capture_once") and self.small_ns < ns
-        saves = ns + (self.small_ns + gaps if fused else 0.0)
-        per_step = self.per_step(launches)
-        self.add(Waste.LAUNCHES, ns, None, range_, per_step=per_step, saves_ns=saves, kind=kind, because=because)
+        self.add(
+            Waste.LAUNCHES, ns, None, range_, per_step=self.per_step(launches), saves_ns=saves, estimate_ns=estimate,
+            kind=kind, because=because,
+        )  # fmt: skip
 
     def of_loading(self) -> None:
         """Steps before the steady part that load code, where it is not the first one alone, which always does."""

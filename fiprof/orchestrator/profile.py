@@ -238,7 +238,8 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
     if not exit_status and (lost := nsys.lost_events(log)):
         return FiprofError(
             f"nsys could not read its own events, and kept no kernel: {lost}",
-            "another version of nsys may read them: FIPROF_NSYS names it; all that it said stands in logs/nsys.log",
+            "NVTX ranges, as XLA's, can be the reason: --nsys-arg=--trace=cuda,python-gil traces without; or another "
+            "nsys, which FIPROF_NSYS names, reads them; all that it said stands in logs/nsys.log",
         )
     if not exit_status:
         return FiprofError(
