@@ -183,7 +183,7 @@ def duration(us: float) -> str:
 
 def byte_words(count: float) -> str:
     """``1.08 GB``, decimal units."""
-    return _scaled(count, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0.0, "bytes")))
+    return f"{count:,.0f} bytes" if count < 1e3 else _scaled(count, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")))
 
 
 def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:

@@ -1,9 +1,10 @@
 """How a run becomes a baseline, and what a gate measures of it."""
 
-import os
 import platform
 from collections.abc import Collection
 from pathlib import Path
+
+import psutil
 
 from fiprof import clock
 from fiprof.analysis.comparison.measured_result import Decision, GatedCase, read_comparison
@@ -12,7 +13,6 @@ from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.orchestrator.compare import SideSpec
 from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
-from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases
@@ -51,7 +51,7 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
         stands_for = stands_for and (full_commit(Path.cwd(), stands_for) or stands_for)
     run = folder.resolve().name
     baseline = NamedBaseline(
-        name, run, stands_for, clock.now_text("seconds"), f"{user_name(os.getuid())}@{platform.node()}"
+        name, run, stands_for, clock.now_text("seconds"), f"{psutil.Process().username()}@{platform.node()}"
     )
     return write_baseline(archive.root, baseline), baseline
 

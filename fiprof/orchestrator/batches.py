@@ -363,7 +363,7 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
     before, after = (states.get(when) or {} for when in ("before", "after"))
     with collection.collecting():
         if during:
-            collection.folder.note_environment({"gpu_state": {**states, "during": during[len(during) // 2]}})
+            collection.folder.note(environment={"gpu_state": {**states, "during": during[len(during) // 2]}})
         if found := disturbances([before, *during, after]):
             what = "; ".join(map(worded, found))
             raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")

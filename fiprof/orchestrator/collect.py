@@ -188,10 +188,10 @@ class Collection(RunSession):
         finally:
             for record in read_jsonl(results):
                 if record.get("kind") == "environment":
-                    self.folder.note_environment({key: record.get(key, {}) for key in ("packages", "gpu")})
+                    self.folder.note(environment={key: record.get(key, {}) for key in ("packages", "gpu")})
             if self._facts is not None:
                 facts = self._facts.result()
-                self.folder.note_environment({"program": facts, "git": facts["git"]})
+                self.folder.note(environment={"program": facts, "git": facts["git"]})
 
     def _trace(self, let_through: Callable[[], None]) -> None:
         """nsys; once more without the GPU metrics where they are refused. Then ncu is let through."""

@@ -349,7 +349,7 @@ class Comparison(RunSession):
 
                 environments = [of_kind(records, "environment") for _, records in answers]
                 _require_one("gpu", [str(each["gpu"].get("uuid")) for each in environments])
-                self.folder.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
+                self.folder.note(environment={key: environments[0][key] for key in ("packages", "gpu")})
                 rounds = Rounds(request, processes, self.progress)
                 for process, records in answers:
                     rounds.note_failures(process, records)
@@ -606,14 +606,14 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
                 program = _program(request, letter)
                 tools = profile.find_tools(program)
                 run = profile.new_run(program, tools, bench.archive, gpu, program_facts(program.program))
-                run.note_environment(git)
+                run.note(environment=git)
                 result = profile.Profiling(program, run, of_side, tools, lambda _piece, _of_stderr: None).measure()
             else:
                 both = {getattr(case, letter.lower()) for case in found.cases}
                 cases = zip(commands.cases(letter), request.cases(letter), strict=True)
                 wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
                 collection = collect.start(wanted, collect.require_tools(wanted), gpu, of_side)
-                collection.folder.note_environment(git)
+                collection.folder.note(environment=git)
                 collection.measure()
                 result = collection.conclude()
             if result.problem is not None:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fiprof.orchestrator.locks import user_name
+import psutil
+
 from fiprof.orchestrator.tools import Tool, gpu_state
 from fiprof.workloads.case import Case
 from fiprof.workloads.registry import find
@@ -36,7 +37,7 @@ def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any], gpu: 
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
             "name": platform.node(),
-            "user": user_name(os.getuid()),
+            "user": psutil.Process().username(),
             "system": f"{platform.system()} {platform.release()}",
             "machine": platform.machine(),
             "cpus": os.cpu_count(),

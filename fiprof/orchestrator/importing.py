@@ -187,12 +187,12 @@ class _Importing(RunSession):
                     self.profile_tables()
                     gpu = profiled_gpu(self.tables)
                     if gpu and "gpu" not in self.folder.manifest.environment:
-                        self.folder.note_environment({"gpu": gpu})
+                        self.folder.note(environment={"gpu": gpu})
             with self.collecting():
                 recorded.result()
             self.declare_cases()
             written = {each.tool_name: each.tool for each in self.folder.manifest.imported if each.tool}
-            self.folder.note_environment({"tools": written})
+            self.folder.note(environment={"tools": written})
         self.check(started=any(self.tables.glob("*.parquet")))
 
     def traced_gpu(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class _Importing(RunSession):
             self.scrub(self.path / each.path)
         tool = tool_version(each.source, each.kind)
         imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
-        self.folder.set(imported=[*self.folder.manifest.imported, imported])
+        self.folder.note(imported=[imported])
         self.folder.save()
         argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
         return Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None)

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import pwd
 import socket
 import struct
 import threading
@@ -74,8 +73,9 @@ def _listener(address: bytes) -> str:
         asking.setblocking(False)
         asking.connect(address)
         size = struct.calcsize("3i")
-        pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        return f"process {pid} of {user_name(uid)} since {_time(psutil.Process(pid).create_time())}"
+        pid, *_ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        holder = psutil.Process(pid)
+        return f"process {pid} of {holder.username()} since {_time(holder.create_time())}"
     return "another fiprof"
 
 
@@ -112,18 +112,10 @@ def folder_lock(folder: Path) -> Iterator[None]:
             raise FiprofError(f"{folder} is being worked on by {holder}", "wait for its end, or end it") from None
         os.ftruncate(descriptor, 0)
         since = _time(clock.now().timestamp())
-        os.pwrite(descriptor, f"process {os.getpid()} of {user_name(os.getuid())} since {since}".encode(), 0)
+        os.pwrite(descriptor, f"process {os.getpid()} of {psutil.Process().username()} since {since}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-def user_name(uid: int) -> str:
-    """The name of a user, or the number where it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _time(seconds: float) -> str:

@@ -108,7 +108,7 @@ class Profiling(RunSession):
         # As a shell says it, which is how nsys does.
         self.exit_status = finished.exit_status or 0
         ended = {"exit_status": finished.exit_status, "seconds": round(finished.duration_s, 3)}
-        self.folder.note_environment({"program": {**self.folder.manifest.environment["program"], **ended}})
+        self.folder.note(environment={"program": {**self.folder.manifest.environment["program"], **ended}})
         if finished.exit_status:
             self.warn(f"the program {describe_exit(finished.exit_status)} under nsys")
         if self.request.torch_memory and not (self.path / TORCH_MEMORY).exists():

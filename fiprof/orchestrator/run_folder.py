@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict, get_args
@@ -223,11 +223,21 @@ class RunFolder:
         with self._lock:
             files.write_whole(self.path / FILE_NAME, self.manifest.to_json())
 
+    def note(self, **more: Mapping[str, Any] | Iterable[Any]) -> None:
+        """Add to fields of the manifest: to a dict, or behind a list."""
+        with self._lock:
+            for name, added in more.items():
+                before = getattr(self.manifest, name)
+                self.set(**{name: {**before, **added} if isinstance(added, Mapping) else [*before, *added]})
+
     def add(self, action: Action) -> None:
         settled = dataclasses.replace(action, message=self.settled(action.message), remedy=self.settled(action.remedy))
         with self._lock:
-            self.set(actions=[*self.manifest.actions, settled])
+            self.note(actions=[settled])
             self.save()
+
+    def warn(self, text: str) -> None:
+        self.note(warnings=[self.settled(text)])
 
     def keep_private(self, paths: Collection[str]) -> None:
         """Keep files of tools, of which a secret became known, from other users and out of bundles."""
@@ -241,18 +251,6 @@ class RunFolder:
         with self._lock:
             actions = self.manifest.actions
             self.set(actions=[dataclasses.replace(each, files=list(map(kept, each.files))) for each in actions])
-
-    def note_environment(self, facts: Mapping[str, Any]) -> None:
-        with self._lock:
-            self.set(environment={**self.manifest.environment, **facts})
-
-    def note_missing(self, sentences: Sequence[str]) -> None:
-        with self._lock:
-            self.set(missing=[*self.manifest.missing, *map(self.settled, sentences)])
-
-    def warn(self, text: str) -> None:
-        with self._lock:
-            self.set(warnings=[*self.manifest.warnings, self.settled(text)])
 
     def finish(self, status: Status, reason: str, duration_s: float | None = None) -> Path:
         """Write the manifest and give the folder its name. Returns where it lies now.

@@ -339,12 +339,12 @@ class RunSession:
             self.export(export)
         with self.progress.step("nsys tables"):
             summary = parse.parse_nsys(self.path, self.tables)
-        self.folder.note_missing(summary.missing)
+        self.folder.note(missing=map(self.folder.settled, summary.missing))
         for sentence in summary.warnings:
             self.warn(sentence)
         # A collect's own process says more of it.
         if "gpu" not in self.folder.manifest.environment and (gpu := self.traced_gpu()):
-            self.folder.note_environment({"gpu": gpu})
+            self.folder.note(environment={"gpu": gpu})
         return summary
 
     def traced_gpu(self) -> dict[str, Any]:
@@ -357,7 +357,7 @@ class RunSession:
         for done in [self._pool.submit(self.export, page) for page in pages]:
             done.result()
         with self.progress.step("ncu tables"):
-            self.folder.note_missing(parse.parse_ncu(self.path, self.tables))
+            self.folder.note(missing=map(self.folder.settled, parse.parse_ncu(self.path, self.tables)))
 
     def declare_cases(self) -> None:
         """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
@@ -377,7 +377,7 @@ class RunSession:
         manifest = self.folder.manifest
         before = manifest.environment.get("gpu_state", {}).get("before", {})
         if before and manifest.replayed_from is None:
-            self.folder.note_environment({"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
+            self.folder.note(environment={"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
 
     def check(self, *, started: bool) -> None:
         """The run's checks on its own numbers, unless it was interrupted. started: whether it came as far as that."""

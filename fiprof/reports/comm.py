@@ -6,8 +6,9 @@ from typing import Literal
 from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, doing_words
 from fiprof.analysis.frames import Row
 from fiprof.model.finding import say, worded
-from fiprof.reports.timeline_text import axis, bytes_words, time_words
+from fiprof.reports.timeline_text import axis, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, left_out, view_of
+from fiprof.text import byte_words
 
 By = Literal["collective", "rank", "cause"]
 MOST_COLLECTIVES, MOST_CAUSES, MOST_DOINGS = 10, 8, 3  # that people are shown: those that cost most
@@ -69,7 +70,7 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
     worst = tuple(
         (
             row["number"], worded(row["op"]),
-            None if row["message_bytes"] is None else bytes_words(row["message_bytes"]), time_words(row["start_us"]),
+            None if row["message_bytes"] is None else byte_words(row["message_bytes"]), time_words(row["start_us"]),
             say("{one} for {other}", one=row["waiting_rank"], other=row["late_rank"]), time_words(row["wait_us"]),
             row["lost_share"], time_words(row["transfer_us"]), row["bus_gbps"],
             ", ".join(f"{_doing(each)} {time_words(each['us'])}" for each in row["meanwhile"][:MOST_DOINGS]),

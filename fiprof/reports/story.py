@@ -11,10 +11,9 @@ from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded
 from fiprof.reports.show import planning
-from fiprof.reports.timeline_text import bytes_words
 from fiprof.reports.top import ABOVE, ranking
 from fiprof.reports.view import Document, View, left_out, view_of
-from fiprof.text import escape_control, shorten
+from fiprof.text import byte_words, escape_control, shorten
 
 MOST_ROWS, MOST_STEPS, MOST_REQUESTS = 20, 40, 6
 """Phases that people are shown: what takes most time, in order of time; steps; and requests: those with the longest
@@ -73,7 +72,7 @@ def happened(what: Story, most: int | None = MOST_ROWS) -> View:
     rows = [
         row
         | {"what": "  " * row["level"] + shorten(escape_control(row["what"]), LONGEST_NAME) + (row["hot"] and " ◀")}
-        | {key: bytes_words(row[key]) if row[key] else "" for key in ("copied_bytes", "memory_bytes")}
+        | {key: byte_words(row[key]) if row[key] else "" for key in ("copied_bytes", "memory_bytes")}
         for row in kept
     ]
     columns = [each for each in HAPPENED if any(row[each.key] not in (None, "", ()) for row in rows)]

@@ -12,7 +12,7 @@ from fiprof.analysis.timeline import SPANS, CasePhase, Timeline
 from fiprof.model.finding import say
 from fiprof.model.selection import NO_CASE
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.text import detailed_kernel, short_kernel
+from fiprof.text import byte_words, detailed_kernel, short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 CHART_CELLS = (20, 80)  # least and most of a strip
@@ -107,7 +107,7 @@ def _kernels(part: CasePhase, most: int | None) -> View:
         notes.append(f"calls: {totals(part.calls)}.")
     memory = [span["memory_bytes"] for span in part.spans if span["memory_bytes"] is not None]
     if memory:
-        notes.append(say("device memory: {bytes}.", bytes=bytes_words(max(memory))))
+        notes.append(say("device memory: {bytes}.", bytes=byte_words(max(memory))))
     # nsys rounds up: a sample of 1 % may be of nothing.
     small = {key for key in SAMPLED if key.endswith("_pct")}
     rows = [
@@ -120,7 +120,7 @@ def _kernels(part: CasePhase, most: int | None) -> View:
 
 def copied(rows: Sequence[Row], *, places: bool = False, **texts: Any) -> View:
     """Copies by kind. rows: of COPIES, or with some of its columns; places: whether of several GPUs."""
-    shown = [row | {"bytes": bytes_words(row["bytes"])} for row in rows]
+    shown = [row | {"bytes": byte_words(row["bytes"])} for row in rows]
     columns = [each for each in COPIES if places or each not in (RANK, DEVICE)]
     columns = [each for each in columns if any(row.get(each.key) is not None for row in shown)]
     return view_of(columns, shown, notes=(COPYING,), **texts)
@@ -170,11 +170,3 @@ def time_words(us: float) -> str:
     if us >= 1e6:
         return f"{us / 1e6:.3f} s"
     return f"{us / 1e3:.3f} ms" if us >= 1e3 else f"{us:.1f} µs" if us < 99.95 else f"{us:.0f} µs"
-
-
-def bytes_words(count: int) -> str:
-    """Bytes in the unit that fits."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:.4g} {unit}"
-    return f"{count} bytes"

@@ -1,6 +1,5 @@
 """The commands that keep an archive: list, trends, tags, notes, packing, tables, catalogue, checksums."""
 
-import os
 import re
 import shlex
 import sys
@@ -43,15 +42,16 @@ def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
 @click.argument("text")
 def note_command(folder: Path, text: str) -> None:
     """Note a sentence about a run, with the time and your name; fiprof runs shows it."""
+    import psutil
+
     from fiprof.model import keeping
     from fiprof.orchestrator.index import share
-    from fiprof.orchestrator.locks import user_name
 
     if not text.strip() or len(text) > keeping.LONGEST_NOTE:
         what = "is empty" if not text.strip() else f"has {len(text):,} characters"
         raise FiprofError(f"the note {what}", f"a note has 1 to {keeping.LONGEST_NOTE:,} characters", exit_code=2)
     when = clock.now_text("seconds")
-    noted = keeping.change(folder, note=keeping.Note(when, user_name(os.getuid()), text)).notes[-1]
+    noted = keeping.change(folder, note=keeping.Note(when, psutil.Process().username(), text)).notes[-1]
     share(folder, output.message)
     output.data(f"{folder.name}: {noted.text}")
 

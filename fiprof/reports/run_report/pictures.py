@@ -15,8 +15,7 @@ from fiprof.model.finding import Finding, say, worded
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key
 from fiprof.reports import colours
-from fiprof.reports.timeline_text import bytes_words
-from fiprof.text import escape_control, shorten
+from fiprof.text import byte_words, escape_control, shorten
 
 MOST_POINTS = 600  # of a picture; of more steps the longest of every few are drawn
 TOO_LONG = 4.0  # times the usual step of the phase with most steps, from which one is drawn at the upper edge
@@ -128,7 +127,7 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
         "words": [
             say(
                 "{size} in {range}{call}",
-                size=bytes_words(row["bytes"]),
+                size=byte_words(row["bytes"]),
                 range=shorten(escape_control(row["range"] or "no range"), LONGEST_NAME),
                 call=f", {row['call']}" if row["call"] else "",
             )
