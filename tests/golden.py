@@ -70,12 +70,10 @@ def keeping() -> Iterator[tuple[str, Callable[[], Answer]]]:
     questions: dict[str, tuple[str, ...]] = {
         "runs": ("runs",),
         "runs --kernel": ("runs", "--kernel", "decode", "--metric", "dram_share", "--sort", "-dram_share"),
-        "runs --where": ("runs", "--where", "batch=128", "--gpu", "H200"),
-        "trend": ("trend", "--kernel", "decode"),
-        "trend dram": ("trend", "--kernel", "prefill", "--metric", "dram_share"),
-        "verify": ("verify",),
+        "runs --where": ("runs", "--where", "batch=128", "--gpu", "H200"), "trend": ("trend", "--kernel", "decode"),
+        "trend dram": ("trend", "--kernel", "prefill", "--metric", "dram_share"), "verify": ("verify",),
         "kernels": ("kernels",),
-    }
+    }  # fmt: skip
     for name, (command, *words) in questions.items():
         at = () if command == "kernels" else archive
         yield name, lambda command=command, words=words, at=at: asked(command, *words, *at)  # type: ignore[misc]

@@ -16,15 +16,11 @@ HOSTILE = (
 """Names of kernels that are no text for somebody."""
 
 COLUMNS = (
-    Column("launch", "#"),
-    Column("label", "case"),
-    Column("kernel", "kernel", meaning="Its short name."),
+    Column("launch", "#"), Column("label", "case"), Column("kernel", "kernel", meaning="Its short name."),
     Column("duration_us", "ncu", "µs", ".2f", meaning="Duration under ncu."),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("share", "share", "", ".1%"),
-    Column("dram_gb_per_s", "DRAM", "GB/s", ",.1f"),
-    Column("hidden_key"),
-)
+    Column("tflops", "achieved", "TFLOP/s", ".2f"), Column("share", "share", "", ".1%"),
+    Column("dram_gb_per_s", "DRAM", "GB/s", ",.1f"), Column("hidden_key"),
+)  # fmt: skip
 LAUNCHES = View(
     columns=COLUMNS,
     rows=(

@@ -15,7 +15,7 @@ from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
 from fiprof.reports.writers import render
 from tests import docs, golden
-from tests.recorded_runs import RUNS, copied, invoke, parsed, profiled, served
+from tests.recorded_runs import copied, invoke, profiled, served
 from tests.test_gate import MAIN, STEADY, gated
 
 KNOWN = golden.read()
@@ -46,17 +46,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("contract")
     copied("decode", folder)
     return str(folder)
-
-
-def test_one_envelope(archive: str) -> None:
-    run = ("show", "stalls", "top")
-    for command in (*run, "runs", "kernels"):
-        words = [str(parsed("all").path)] if command in run else ["--artifacts", archive] if command == "runs" else []
-        found = printed(command, *words)
-        assert list(found)[:6] == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
-        assert found["schema"].startswith(f"{command}/")
-        assert found["run"] == (RUNS["all"].name if command in run else None)
-        assert all("id" in warning for warning in found["warnings"])
 
 
 def printed_rows(archive: str) -> list[dict[str, Any]]:

@@ -299,14 +299,10 @@ def test_readers_who_cannot_write(
         assert (done.returncode, done.stdout) == other, (command, done.stderr)
     elsewhere = str(tmp_path / "report")
     asked: tuple[tuple[str, ...], ...] = (
-        ("runs",),
-        ("trend", "--metric", "nsys_duration_us"),
-        ("verify",),
-        ("baseline", "list"),
+        ("runs",), ("trend", "--metric", "nsys_duration_us"), ("verify",), ("baseline", "list"),
         ("report", run.name, "--out", elsewhere, "--bundle", f"{elsewhere}.zip"),
-        ("export", run.name, "--to", "sqlite", "--out", f"{elsewhere}.sqlite"),
-        ("publish", f"{elsewhere}.site"),
-    )
+        ("export", run.name, "--to", "sqlite", "--out", f"{elsewhere}.sqlite"), ("publish", f"{elsewhere}.site"),
+    )  # fmt: skip
     for words in asked[::3] if full else asked:
         done = fiprof(*words, "--artifacts", str(archive), env=env, cwd=small_disk)
         assert done.returncode == 0, (words, done.stderr)

@@ -413,18 +413,15 @@ def test_payloads_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (None, "does not exist"),
-        ("folder", "is a folder, not an nsys export"),
+        (None, "does not exist"), ("folder", "is a folder, not an nsys export"),
         (OTHER_PROGRAM, "is not an nsys export: it has no table StringIds"),
-        (OVERWRITTEN, "is damaged: database disk image is malformed"),
-        (b"", "is empty"),
-        (b"NVIDIA Nsight Systems report", "is not an SQLite file"),
-        (b"SQLite format 3", "is not an SQLite file"),
+        (OVERWRITTEN, "is damaged: database disk image is malformed"), (b"", "is empty"),
+        (b"NVIDIA Nsight Systems report", "is not an SQLite file"), (b"SQLite format 3", "is not an SQLite file"),
         (b"SQLite format 3\0", "is cut short: 16 of 100 bytes"),
         (WHOLE[:-1], "is cut short: 323,583 of 323,584 bytes"),
         (WHOLE[:4096], "is cut short: 4,096 of 323,584 bytes"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_export(content: bytes | str | None, problem: str, tmp_path: Path) -> None:
     if isinstance(content, bytes):
         (tmp_path / "trace.sqlite").write_bytes(content)

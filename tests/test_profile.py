@@ -247,11 +247,11 @@ def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: Env, tmp_path: P
 
 @pytest.mark.fault("the program under `profile` prints without end", "all of it is passed on, the log keeps both ends")
 def test_a_program_that_prints_much(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    program = "echo begin; head -c 40000000 /dev/zero | tr '\\0' x; echo; echo end"
+    program = "echo begin; head -c 24000000 /dev/zero | tr '\\0' x; echo; echo end"
     done = profile(fiprof, fakes, program, "--tool", "nsys")
     path, _ = only_run(tmp_path)
     log = (path / "logs/nsys.log").read_bytes()
-    assert (done.returncode, len(done.stdout)) == (0, 40000011)
+    assert (done.returncode, len(done.stdout)) == (0, 24000011)
     assert len(log) < 20 << 20 and log.startswith(b"begin\nxxx") and b"bytes left out" in log
     assert b"x\nend\n" in log[-200:]
 

@@ -45,19 +45,11 @@ def __getattr__(name: str) -> Any:
     answers = {
         "MemoryInfo": SimpleNamespace(used=1 << 30, total=80 << 30),
         "ComputeRunningProcesses": [SimpleNamespace(pid=1)] if trouble == "process" else [],
-        "Name": "NVIDIA H100 80GB HBM3",
-        "UUID": asked,
-        "ClockInfo": 1980,
-        "MaxClockInfo": 1980,
-        "Temperature": 40,
-        "CudaComputeCapability": (9, 0),
-        "EnforcedPowerLimit": 300_000 if trouble == "power" else 700_000,
-        "CurrentClocksThrottleReasons": 0x44 if trouble == "slowdown" else 0x4,
-        "MigMode": [0, 0],
-        "EccMode": [1, 1],
-        "TotalEccErrors": 1 if trouble == "ecc" else 0,
-        "Count": 2,
-    }
+        "Name": "NVIDIA H100 80GB HBM3", "UUID": asked, "ClockInfo": 1980, "MaxClockInfo": 1980, "Temperature": 40,
+        "CudaComputeCapability": (9, 0), "EnforcedPowerLimit": 300_000 if trouble == "power" else 700_000,
+        "CurrentClocksThrottleReasons": 0x44 if trouble == "slowdown" else 0x4, "MigMode": [0, 0], "EccMode": [1, 1],
+        "TotalEccErrors": 1 if trouble == "ecc" else 0, "Count": 2,
+    }  # fmt: skip
     if not name.startswith("nvmlDeviceGet"):
         raise AttributeError(name)
     return lambda *_: answers[name.removeprefix("nvmlDeviceGet")]
