@@ -58,11 +58,20 @@ HALF, FEW_LONG, LONGER = 0.5, 0.1, 5.0
 NOTICED = 0.02  # share of the time from which on something is said before what takes more time and has no step
 MATTERS, GUESS = 0.1, 1 / 3
 """Share of the time from which on a kernel that was not under ncu is to be, and what of its time that may save."""
+DOUBLES = re.compile(r"<(\([\w ]+\)\d+, )*double[,>]|lambda\(double\b|_float64")
+"""In a kernel's full name: a template's or a lambda's first type, as PyTorch and Thrust have that of elements there, or
+a type of CuPy's."""
+HALF_BYTES = 0.5  # float32's over float64's
 NARROW = re.compile(r"cutlass_\w*tensorop\w*_align([12])$")
 """cuBLAS takes these where a row of a matrix is no multiple of 16 bytes; those for rows that are take wgmma and TMA."""
-CONVERTS = re.compile(r"^(b?float\d+|half|float8\w*)_copy")  # PyTorch's copies into another element type
-SORTS = re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE)  # of CUB, Thrust and PyTorch
 ATTENTION = re.compile(r"^cudnn_generated_\w*sdpa")  # as cuDNN makes it for each shape, on the host
+BY_NAME = {
+    "keep_type": re.compile(r"\((b?float\d+|half|float8\w*)_copy"),  # PyTorch's copies into another element type
+    "sort_less": re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE),  # of CUB, Thrust and PyTorch
+    "small_factors": re.compile("bluestein", re.IGNORECASE),  # cuFFT's, for a length with a prime factor above 127
+    "add_unsorted": re.compile("^indexing_backward_kernel"),  # PyTorch's
+}
+"""Steps that a kernel's name tells, what tells it from others in parentheses."""
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
 LIBRARIES = (
     ("cuDNN", re.compile(r"^cudnn_|cudnn\)?$|^(bn|dgrad|wgrad)\w*_engine")),
@@ -113,6 +122,8 @@ class Waste(Worded):
     """Kernels of several streams, each of a part of the GPU, one after the other. Its time is theirs too."""
     ELEMENTWISE = "elementwise", "elementwise kernels in a row"
     """That read and write what one kernel could keep in registers. Its time is theirs too."""
+    DOUBLES = "doubles", "float64 kernels"
+    """Its time is theirs too."""
     LAYOUTS = "layouts", "layout conversions"
     SMALL_KERNELS = "small_kernels", "small kernels"
     KERNEL = "kernel", "kernel"
@@ -125,6 +136,7 @@ OF_GPU = frozenset(
         Waste.RANKS,
         Waste.STREAMS,
         Waste.ELEMENTWISE,
+        Waste.DOUBLES,
         Waste.LAYOUTS,
         Waste.SMALL_KERNELS,
         Waste.KERNEL,
@@ -137,6 +149,7 @@ STEPS = {
     Waste.CALL: "call_before", Waste.GPU: "fuse_kernels", Waste.PAGEABLE_COPIES: "pin_memory",
     Waste.COPIES: "overlap_copies", Waste.RANKS: "help_rank", Waste.STREAMS: "overlap_streams",
     Waste.SMALL_KERNELS: "fuse_kernels", Waste.ELEMENTWISE: "fuse_elementwise", Waste.LAYOUTS: "channels_last",
+    Waste.DOUBLES: "use_floats",
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
 FIRST_STEPS = "first steps"
@@ -563,7 +576,7 @@ class _Gpu:
             else:
                 judged = [each for row in rows for each in row["judged"]]
                 library = next((what for what, begins in LIBRARIES if begins.search(name)), None)
-                made = _of_name(kernel, detail, ns / self.window_ns)
+                made = _of_name(name, detail, ns / self.window_ns)
                 made = made or self._of_verdicts(judged, scale, OF_CALLERS if library else None)
                 if made is None and ns >= MATTERS * self.window_ns and (library or not judged):
                     kind, values = ("ask_for_another", {"library": library}) if judged else ("profile_kernel", {})
@@ -572,6 +585,12 @@ class _Gpu:
         if layouts:
             ns, count = (sum(row[key] for row in layouts) for key in ("total_ns", "count"))
             self.add(Waste.LAYOUTS, ns * scale, per_step=self.per_step(count))
+        doubles = [row for row in kernels if DOUBLES.search(row["kernel_full"] or "") and row not in small]
+        ns, count = (sum(row[key] for row in doubles) for key in ("total_ns", "count"))
+        if (ns := ns * scale) >= NOTICED * self.window_ns:
+            because = finding("names", "by the names of {kernels} kernels; half as many bytes", kernels=len(doubles))
+            per_step, half_ns = self.per_step(count), HALF_BYTES * ns
+            self.add(Waste.DOUBLES, ns, per_step=per_step, estimate_ns=half_ns, because=because)
         if len(small) > 1:
             ns, count = (sum(row[key] for row in small) for key in ("total_ns", "count"))
             words = "{kernels} kernels of less than {most_us:.0f} µs, {per_launch:.2g} µs each"
@@ -761,11 +780,11 @@ class _Gpu:
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
 
 
-def _of_name(kernel: str, detail: str, share: float) -> Step | None:
-    """The step of a kernel that its name tells: one that sorts, or converts, or a matrix product of CUTLASS's on tensor
-    cores whose rows can be read by one or two elements at a time alone. share: its part of the time."""
-    for kind, found in (("sort_less", SORTS.search(kernel)), ("keep_type", CONVERTS.search(detail))):
-        if found and share >= NOTICED:
+def _of_name(name: str, detail: str, share: float) -> Step | None:
+    """The step of a kernel that its name tells: by BY_NAME, or as a matrix product of CUTLASS's on tensor cores whose
+    rows can be read by one or two elements at a time alone. share: its part of the time."""
+    for kind, named in BY_NAME.items():
+        if named.search(name) and share >= NOTICED:
             return of_program(kind, None, Finding("named", {}, ""), {})
     if (found := NARROW.match(detail)) is None:
         return None

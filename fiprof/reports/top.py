@@ -44,7 +44,7 @@ LAUNCHING = finding(
     "idle: launching holds the host's own work of up to {own_us} µs before each launch.",
     own_us=OWN_WORK_NS // 1000,
 )
-TWICE = finding("twice", "streams in turns, elementwise kernels in a row: the kernels' rows hold their time too.")
+TWICE = {Waste.STREAMS, Waste.ELEMENTWISE, Waste.DOUBLES}
 EARLY = finding("early", "first steps: of the time of all steps, those before the steady part too.")
 CALLS = finding("calls", "only copies holds the calls that kept them from beginning.")
 MOST_WORDS = 3  # of a kernel's full name, that tell it from others
@@ -65,10 +65,11 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     unneeded = [key for key in told_apart if not any(row[key] for row in rows)]
     notes = [finding("rest", "{count:row|rows} more: --all shows them", count=more)] if more else []
     shown = what.rows[:most]
-    causes = {row["cause"] for row in shown}
+    causes = dict.fromkeys(row["cause"] for row in shown)
     notes += [LAUNCHING] if Waste.LAUNCHES in causes else []
-    notes += [CALLS] if causes & {Waste.COPIES, Waste.PAGEABLE_COPIES} else []
-    notes += [TWICE] if causes & {Waste.STREAMS, Waste.ELEMENTWISE} else []
+    notes += [CALLS] if {Waste.COPIES, Waste.PAGEABLE_COPIES} & causes.keys() else []
+    twice = tuple(cause for cause in causes if cause in TWICE)
+    notes += [finding("twice", "{causes}: the kernels' rows hold their time too.", causes=twice)] if twice else []
     notes += [EARLY] if any(row["name"] == FIRST_STEPS for row in shown) else []
     notes += [ABOVE] if any(map(saves_more, shown)) else []
     columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))

@@ -12,7 +12,7 @@ from fiprof.analysis.program import GUESS, NOTICED, Waste
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
-from fiprof.analysis.verdict.steps import Step
+from fiprof.analysis.verdict.steps import STEPS, Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import DRAM_FLOOR, kernel_times
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
@@ -23,9 +23,8 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import detailed_kernel, kernel_detail, kernel_identity, short_kernel, shorten
 
-OF_NAMES = {"ask_for_another", "keep_type", "pad_rows", "profile_kernel", "sort_less"}  # steps that no launch has
-TOGETHER = {Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS}  # the time of several kernels' rows
-"""What kernels take, which have rows of their own."""
+TOGETHER = {Waste.DOUBLES, Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS}
+"""Time of several kernels, which have rows of their own."""
 MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
 MOST_SHAPES = 12  # of a program's kernel, that are told one by one
@@ -349,7 +348,8 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
         if step:
             bound, estimate, part = step.bound_pct, step.estimate_pct, min(wall_ns / (ns or 1), 1.0)
             step = step._replace(bound_pct=bound and bound * part, estimate_pct=estimate and estimate * part)
-            about += (worded(words.step(step)),) if step.id in OF_NAMES else ()
+            of_launch = STEPS[step.id]["relieves"] or STEPS[step.id]["work"]
+            about += () if of_launch else (worded(words.step(step)),)
         yield Row(
             measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
             short_kernel(longest["detail"]), wall_ns / window_ns, count, time or longest["median_us"], kernel=name,
