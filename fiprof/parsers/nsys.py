@@ -3,6 +3,7 @@ diagnostics; and the tables of several traces -> those of one run.
 """
 
 import contextlib
+import functools
 import html
 import itertools
 import json
@@ -630,12 +631,13 @@ Frames = tuple[tuple[int, int, int], ...]
 def read_samples(export: Export, domains: Mapping[tuple[int, int], str]) -> list[tuple[int, int, Frames]]:
     """Time, globalTid and frames of the trace's looks at Python threads. domains: ``read_domains``."""
     sampling = tuple({number for (_, number), name in domains.items() if name == SAMPLING})
+    frames_of = functools.lru_cache(1 << 13)(_frames)  # a loop is seen in the same places again and again
     rows = export.rows(NVTX, "start", "globalTid", "domainId", "jsonText", where={"domainId": sampling})
     return [
         (time_ns, thread, frames)
         for time_ns, thread, domain, text in rows
         if None not in (time_ns, thread) and domains.get((process_id(thread), domain)) == SAMPLING
-        if (frames := _frames(text))
+        if (frames := frames_of(text))
     ]
 
 
@@ -678,13 +680,16 @@ def _functions(
     was.
     """
     found: dict[Frames, dict[str, Any]] = {}
+    sources = {source for stack in stacks.values() for _, source, _ in stack}
+    shown = {source: NOT_OWN.sub("", source) for source in sources}
+    others, packaged = ({each for each in sources if pattern.match(each)} for pattern in (NOT_OWN, PACKAGE))
     within: dict[tuple[str, str, int], dict[Frames, list[str]]] = defaultdict(dict)
     for frames, stack in stacks.items():
-        own = next((place for place, (_, file, _) in enumerate(stack) if not NOT_OWN.match(file)), 0)
+        own = next((place for place, (_, file, _) in enumerate(stack) if file not in others), 0)
         name, file, line = stack[own]
-        inner = [f"{below} ({NOT_OWN.sub('', source)})" for below, source, _ in reversed(stack[:own])]
+        inner = [f"{below} ({shown[source]})" for below, source, _ in reversed(stack[:own])]
         # What a package does with Python's own library is the package's work.
-        packages = [bool(PACKAGE.match(source)) for _, source, _ in reversed(stack[:own])]
+        packages = [source in packaged for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
