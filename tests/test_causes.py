@@ -76,7 +76,7 @@ USERS = {
     "sampling": ("kernel", "DeviceSegmentedRadixSortKernel", "sort_less"),
     "decode": ("host", "forward (exam.py:131)", "keep_plans"),
     "seismic": ("kernel", "multi_bluestein_fft", "small_factors"),
-    "segment": ("kernel", "indexing_backward_kernel_stride_1", "add_unsorted"), "masked": ("doubles", "", "use_floats"),
+    "segment": ("kernel", "indexing_backward_kernel_stride_1", "index_otherwise"), "masked": ("doubles", "", "use_floats"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""
 

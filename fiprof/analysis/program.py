@@ -69,7 +69,7 @@ BY_NAME = {
     "keep_type": re.compile(r"\((b?float\d+|half|float8\w*)_copy"),  # PyTorch's copies into another element type
     "sort_less": re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE),  # of CUB, Thrust and PyTorch
     "small_factors": re.compile("bluestein", re.IGNORECASE),  # cuFFT's, for a length with a prime factor above 127
-    "add_unsorted": re.compile("^indexing_backward_kernel"),  # PyTorch's
+    "index_otherwise": re.compile("^indexing_backward_kernel"),  # PyTorch's
 }
 """Steps that a kernel's name tells, what tells it from others in parentheses."""
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
