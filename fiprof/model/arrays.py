@@ -23,6 +23,7 @@ INFINITE = frozenset({float("inf"), float("-inf")})
 DENSE = 1 << 20
 """Combinations of values that are counted in an array; more are encoded by pyarrow.compute, a tenth of a second to
 import."""
+SPARSE = 64  # combinations a row, from which sorting the rows takes less than going through all combinations
 KEPT = 4096  # launches whose rows are kept when they have been made, so that memory is bounded
 
 # As arrays
@@ -90,6 +91,10 @@ class Kinds:
         if size > DENSE:
             distinct, key = coded(arrow(key))
             size = len(distinct)
+        elif size > SPARSE * len(key):
+            order = np.argsort(key, kind="stable")
+            places = np.cumsum(np.diff(key[order], prepend=-1) > 0) - 1
+            size, key[order] = int(places.max(initial=-1)) + 1, places
         first = np.full(size, len(key))
         first[key[::-1]] = np.arange(len(key))[::-1]
         example = np.sort(first[first < len(key)])

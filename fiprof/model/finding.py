@@ -11,6 +11,7 @@ how many more there are. Nothing reads a sentence back.
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -171,42 +172,25 @@ class Phrase(str):
 
 def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
     """The template with these parts or values in it; the traced numbers in them are kept."""
-    sentence = _Sentence()
-    text = TracedText(sentence.vformat(template, parts, values))
-    text.facts = tuple(sentence.facts)
+    facts: list[TracedNumber] = []
+    pieces, left = [], iter(parts)
+    for before, name, spec in template_fields(template):
+        pieces.append(before)
+        if name is not None:
+            value = next(left) if not name else values[name] if name in values else _AT.get_field(name, (), values)[0]
+            pieces.append(_filled(value, spec or "", facts))
+    text = TracedText("".join(pieces))
+    text.facts = tuple(facts)
     return text
 
 
-class _Sentence(string.Formatter):
-    """Fills a template; ``facts`` are the traced numbers that went into it."""
+_AT = string.Formatter()  # finds ``limits[0]``
 
-    def __init__(self) -> None:
-        self.facts: list[TracedNumber] = []
 
-    def format_field(self, value: Any, spec: str) -> str:
-        """A value as its field has it, see the module."""
-        if type(value) in (str, int, float) and "|" not in spec:
-            return figure(value, spec)
-        if isinstance(value, (Finding, StrEnum, Phrase)):
-            value = worded(value)
-        elif isinstance(value, (tuple, list)):
-            head = ""
-            if "|" in spec:
-                head, spec = f"{spec.split('|')[len(value) != 1]} ", ""
-            parts = [self.format_field(item, spec) for item in value]
-            if len(parts) > MOST_VALUES:
-                return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
-            return head + join_words(parts)
-        if isinstance(value, bool):
-            value = str(value).lower()
-        self.facts += numbers_of(value)
-        if "|" in spec:
-            one, many = spec.split("|")
-            count = value.value if isinstance(value, TracedNumber) else value
-            return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
-        if isinstance(value, TracedNumber):
-            return f"{value.value:{spec}}" if spec else str(value)
-        return figure(value, spec)
+@functools.lru_cache(1 << 12)
+def template_fields(template: str) -> tuple[tuple[str, str | None, str | None], ...]:
+    """What stands before each field, its name and its format."""
+    return tuple(each[:3] for each in _AT.parse(template))
 
 
 def worded(what: Finding | StrEnum | str) -> str:
@@ -217,3 +201,29 @@ def worded(what: Finding | StrEnum | str) -> str:
         return what.words
     assert not isinstance(what, Finding), f"{what!r} has no words"
     return what
+
+
+def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
+    """A value as a template has it. facts: takes the traced numbers in it."""
+    if type(value) in (str, int, float) and "|" not in spec:
+        return figure(value, spec)
+    if isinstance(value, (Finding, StrEnum, Phrase)):
+        value = worded(value)
+    elif isinstance(value, (tuple, list)):
+        head = ""
+        if "|" in spec:
+            head, spec = f"{spec.split('|')[len(value) != 1]} ", ""
+        parts = [_filled(item, spec, facts) for item in value]
+        if len(parts) > MOST_VALUES:
+            return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
+        return head + join_words(parts)
+    if isinstance(value, bool):
+        value = str(value).lower()
+    facts += numbers_of(value)
+    if "|" in spec:
+        one, many = spec.split("|")
+        count = value.value if isinstance(value, TracedNumber) else value
+        return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
+    if isinstance(value, TracedNumber):
+        return f"{value.value:{spec}}" if spec else str(value)
+    return figure(value, spec)

@@ -30,10 +30,10 @@ Row = Mapping[str, Any]
 
 Names = Callable[[str], str]  # column of ``launches`` -> the tool's name for it in a run
 
-Value = Callable[[Row], float | None]  # a formula ready to be evaluated
+Part = tuple[float, str, int]  # a value, how it comes about, and how tightly the outermost operation of that binds
 
-Text = Callable[[Row, Names], tuple[str, int]]
-"""A formula ready to be written, and how tightly its outermost operation binds."""
+Evaluate = Callable[[Row, Names], Part | None]
+"""A formula ready to be evaluated; None where something that it needs was not collected."""
 
 OPERATORS: Mapping[type[ast.operator], tuple[str, Callable[[float, float], float | None]]] = {
     ast.Add: ("+", operator.add),
@@ -59,13 +59,13 @@ class Formula(str):
     """A formula as text, e.g. ``dram_rate / 1e9``."""
 
     @functools.cached_property
-    def value(self) -> Value:
-        """A launch's number, in the formula's own unit."""
-        return _compiled(_parsed(str(self)))[0]
+    def evaluate(self) -> Evaluate:
+        """A launch's number in the formula's own unit, and the arithmetic in the tools' names that gives it."""
+        return _evaluation(str(self))
 
-    def written(self, row: Row, names: Names) -> str:
-        """The arithmetic in the tools' names, of the way that gives this launch's value."""
-        return _compiled(_parsed(str(self)))[1](row, names)[0]
+    def value(self, row: Row) -> float | None:
+        """The number alone."""
+        return found[0] if (found := self.evaluate(row, str)) else None
 
 
 @functools.cache
@@ -75,94 +75,87 @@ def table() -> Mapping[str, Mapping[str, str]]:
 
 
 @functools.cache
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+def _evaluation(text: str) -> Evaluate:
+    return _compiled(ast.parse(text, mode="eval").body)
 
 
-@functools.cache
-def _compiled(node: ast.expr) -> tuple[Value, Text]:
+def _compiled(node: ast.expr) -> Evaluate:
     match node:
         case ast.Constant(value=float() | int() as constant):
-            return (lambda _: constant), (lambda *_: (f"{constant:g}", ATOM))
+            found = constant, f"{constant:g}", ATOM
+            return lambda *_: found
         case ast.Name(id=name) if name in table():
-            return _compiled(_parsed(table()[name]["formula"]))
+            return _evaluation(table()[name]["formula"])
         case ast.Name(id=name):
 
-            def column(row: Row) -> float | None:
+            def column(row: Row, names: Names) -> Part | None:
                 value = row.get(name)
-                return None if value is None or value != value else float(value)
+                return None if value is None or value != value else (float(value), names(name), ATOM)
 
-            return column, lambda _, names: (names(name), ATOM)
+            return column
         case ast.BinOp():
             sign, operate = OPERATORS[type(node.op)]
-            (left, left_text), (right, right_text) = _compiled(node.left), _compiled(node.right)
+            left, right = _compiled(node.left), _compiled(node.right)
             binds = SUM if sign in "+-" else PRODUCT
+            binds_right = binds + (sign in "-/")
 
-            def operation(row: Row) -> float | None:
-                one = left(row)
-                other = None if one is None else right(row)
-                return None if one is None or other is None else operate(one, other)
+            def operation(row: Row, names: Names) -> Part | None:
+                if (one := left(row, names)) is None or (other := right(row, names)) is None:
+                    return None
+                if (value := operate(one[0], other[0])) is None:
+                    return None
+                said = one[1] if one[2] >= binds else f"({one[1]})"
+                return value, f"{said} {sign} {other[1] if other[2] >= binds_right else f'({other[1]})'}", binds
 
-            def written(row: Row, names: Names) -> tuple[str, int]:
-                (one, of_one), (other, of_other) = left_text(row, names), right_text(row, names)
-                one = f"({one})" if of_one < binds else one
-                other = f"({other})" if of_other < binds or (of_other == binds and sign in "-/") else other
-                return f"{one} {sign} {other}", binds
+            return operation
+        case ast.IfExp(test=ast.Compare(left=above, ops=[ast.Gt()], comparators=[below])):
+            high, low, then, otherwise = map(_compiled, (above, below, node.body, node.orelse))
 
-            return operation, written
-        case ast.IfExp():
-            return (
-                lambda row: _compiled(_branch(node, row))[0](row),
-                lambda row, names: _compiled(_branch(node, row))[1](row, names),
-            )
-        case ast.Call(func=ast.Name(id=name), args=args):
-            parts = tuple(map(_compiled, args))
-            return _called(name, [value for value, _ in parts]), functools.partial(_call, name, parts)
+            def choice(row: Row, names: Names) -> Part | None:
+                one, other = high(row, names), low(row, names)
+                return (then if one and other and one[0] > other[0] else otherwise)(row, names)
+
+            return choice
+        case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
+            return functools.partial(FUNCTIONS[name], tuple(map(_compiled, args)))
     raise ValueError(ast.unparse(node))
 
 
-def _called(name: str, parts: Sequence[Value]) -> Value:
-    def collected(row: Row) -> list[float]:
-        return [value for part in parts if (value := part(row)) is not None]
-
-    match name:
-        case "first":
-            return lambda row: next((value for part in parts if (value := part(row)) is not None), None)
-        case "largest":
-            return lambda row: max(collected(row), default=None)
-        case "total":
-            return lambda row: sum(values) if (values := collected(row)) else None
-        case "max":
-            return lambda row: max(values) if len(values := collected(row)) == len(parts) else None
-        case "at_most":
-            inner, most = parts
-            return lambda row: min(collected(row)) if (value := inner(row)) is not None and most(row) else value
-        case "bounded":
-            return lambda row: None if len(values := collected(row)) < 3 else min(max(values[0], values[1]), values[2])
-    raise ValueError(f"{name}() is no function of formulas")
+def _first(parts: Sequence[Evaluate], row: Row, names: Names) -> Part | None:
+    for part in parts:
+        if found := part(row, names):
+            return found
+    return None
 
 
-def _branch(node: ast.IfExp, row: Row) -> ast.expr:
-    """What ``a if b > c else d`` stands for in a launch; d where b or c was not collected."""
-    assert isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Gt)
-    low, high = (_compiled(each)[0](row) for each in (node.test.comparators[0], node.test.left))
-    return node.body if low is not None and high is not None and high > low else node.orelse
+def _of_parts(function: str) -> Callable[[Sequence[Evaluate], Row, Names], Part | None]:
+    """A function of several values, of which all have to be known, or some."""
+
+    def evaluate(parts: Sequence[Evaluate], row: Row, names: Names) -> Part | None:
+        there = [found for part in parts if (found := part(row, names))]
+        values, texts = [value for value, *_ in there], [text for _, text, _ in there]
+        if function == "largest":
+            return max(there, key=operator.itemgetter(0), default=None)
+        if function == "total":
+            return (sum(values), " + ".join(texts), SUM) if len(there) > 1 else next(iter(there), None)
+        if len(there) < len(parts):
+            return None
+        if function == "bounded":
+            value, low, high = values
+            return min(max(value, low), high), "min(max({}, {}), {})".format(*texts), ATOM
+        return max(values), f"max({', '.join(texts)})", ATOM
+
+    return evaluate
 
 
-def _call(function: str, parts: tuple[tuple[Value, Text], ...], row: Row, names: Names) -> tuple[str, int]:
-    values = [value(row) for value, _ in parts]
-    there = [place for place, value in enumerate(values) if value is not None] or range(len(parts))
-    if function == "total":
-        texts = [parts[place][1](row, names) for place in there]
-        return texts[0] if len(texts) == 1 else (" + ".join(text for text, _ in texts), SUM)
-    if function == "largest":
-        return parts[max(there, key=lambda place: values[place] or -math.inf)][1](row, names)
-    if function == "first" or (function == "at_most" and values[0] is not None and not values[1]):
-        return parts[there[0]][1](row, names)
-    inner, *others = (text(row, names)[0] for _, text in parts)
-    if function == "bounded":
-        return f"min(max({inner}, {others[0]}), {others[1]})", ATOM
-    return f"{'min' if function == 'at_most' else function}({', '.join([inner, *others])})", ATOM
+def _at_most(parts: Sequence[Evaluate], row: Row, names: Names) -> Part | None:
+    inner, most = (part(row, names) for part in parts)
+    return (min(inner[0], most[0]), f"min({inner[1]}, {most[1]})", ATOM) if inner and most and most[0] else inner
+
+
+FUNCTIONS = {
+    "first": _first, "at_most": _at_most, **{name: _of_parts(name) for name in ("largest", "total", "max", "bounded")}
+}  # fmt: skip
 
 
 class Metric(NamedTuple):
@@ -227,11 +220,10 @@ class Quantity(Key):
 
     def traced(self, row: Row, names: Names, *, spec: str = "", unit: str | None = None) -> TracedNumber | None:
         """The number with its provenance. spec, unit: how to write it, where not as usual."""
-        value = self.of(row)
-        if value is None:
+        if (found := self.formula.evaluate(row, names)) is None:
             return None
-        source = Provenance("ncu", self.formula.written(row, names), launch=row.get("launch"))
-        return TracedNumber(value, source, spec or self.spec, unit_text(self.unit if unit is None else unit))
+        source = Provenance("ncu", found[1], launch=row.get("launch"))
+        return TracedNumber(found[0], source, spec or self.spec, unit_text(self.unit if unit is None else unit))
 
 
 _METRIC_UNITS = ("%", "cycles", "bytes")  # others are of counts and ratios

@@ -137,7 +137,8 @@ class Launch(Mapping[str, Any]):
 
     def written(self, formula: Formula) -> str:
         """A formula in this run's metric names."""
-        return formula.written(self, self._run.metric_name)
+        found = formula.evaluate(self, self._run.metric_name)
+        return found[1] if found else ""
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,15 @@ class Run:
     def has(self, table: str) -> bool:
         return table in self._tables or os.path.exists(tables.table_path(self.tables_path, table))
 
+    @functools.cached_property
+    def _hide(self) -> Callable[[str], str] | None:
+        from fiprof.model.redaction import masking
+
+        return masking() if self.leaving else None
+
     def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:
-            self._tables[name] = tables.Reader(self.tables_path, name, leaving=self.leaving)
+            self._tables[name] = tables.Reader(self.tables_path, name, hide=self._hide)
         return self._tables[name]
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:

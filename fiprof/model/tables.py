@@ -138,15 +138,13 @@ def writer(folder: Path, name: str, extra: Sequence[pa.Field] = ()) -> Iterator[
 class Reader:
     """A table's file, opened once; each column is read when it is first asked for."""
 
-    def __init__(self, folder: Path, name: str, *, leaving: bool = False) -> None:
-        """leaving: mask the secrets that a table of before that was done may hold."""
+    def __init__(self, folder: Path, name: str, *, hide: Callable[[str], str] | None = None) -> None:
+        """hide: masks the secrets that a table of before that was done may hold."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         self.folder = folder
-        from fiprof.model.redaction import masking
-
-        self._hide, self._hid = masking() if leaving else None, False
+        self._hide, self._hid = hide, False
         self.path = table_path(folder, name)
         if not files.exists(folder.parent, f"{folder.name}/{self.path.name}"):
             raise FiprofError(

@@ -116,7 +116,7 @@ def _readers(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, table
         raise FiprofError(f"{run.manifest.name} has no tables", "fiprof parse makes them from the raw files")
     for name in names:
         tell(name)
-        yield name, tables.Reader(run.tables_path, name, leaving=True)
+        yield name, tables.Reader(run.tables_path, name, hide=redaction.masking())
 
 
 def _pieces(reader: tables.Reader) -> Iterator[pa.Table]:
@@ -301,7 +301,7 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
         bundle.writestr(entry(BASELINE, (run.path / BASELINE).stat().st_mtime), masked)
     secret = False
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
-        reader = tables.Reader(run.tables_path, table, leaving=True)
+        reader = tables.Reader(run.tables_path, table, hide=redaction.masking())
         secret |= reader.holds_secrets()
         made = entry(f"tables/{table}.parquet", reader.path.stat().st_mtime)
         with bundle.open(made, "w", force_zip64=True) as out:
