@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fiprof.analysis.comparison.kernels import factors
 from fiprof.analysis.comparison.measured_result import ComparedCase, compared
-from fiprof.analysis.comparison.runs import ArchivedSide, compare, pair_cases
+from fiprof.analysis.comparison.runs import pair_cases
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.model.manifest import CaseEntry
 from tests.conftest import Fiprof
@@ -23,7 +23,6 @@ from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
 from tests.recorded_runs import rows as answers
 from tests.reports_fixture import RAW
-from tests.test_programs import kernel, made_run
 from tests.test_strangers import git
 
 Rows = list[dict[str, Any]]
@@ -107,24 +106,6 @@ def test_the_parts_of_a_difference_sum_to_it(data: st.DataObject) -> None:
         assert sum(each.us for each in found) == pytest.approx(longer, abs=1e-6)
         back = {each.item: each.us for each in factors(b, a)}
         assert back == pytest.approx({each.item: -each.us for each in found}, abs=1e-6)
-
-
-def test_traces_of_unlike_length_are_compared_at_equal_work(tmp_path: Path) -> None:
-    """Side B has 4 steps for A's 8, each with a copy of twice the length: half the work, and each step longer."""
-    runs = []
-    for name, steps, copy in (("a", 8, 10), ("b", 4, 20)):
-        (tmp_path / name).mkdir()
-        starts = [step * (100 + copy) for step in range(steps)]
-        kernels = [kernel(at, at + 40, at) for at in starts]
-        copies = [{"us": (at + 40, at + 40 + copy), "kind": "Host-to-Device"} for at in starts]
-        runs.append(made_run(tmp_path / name, kernels=kernels, copies=copies))
-    program = compare(ArchivedSide(runs[0]), ArchivedSide(runs[1])).program
-    assert program
-    root = 2**0.5
-    assert program.work == 0.5
-    assert {kind: time.us / 1e3 for kind, time in program.parts.items()} == pytest.approx(
-        {"kernels": 0, "collectives": 0, "copies": 4 * 20 / 1e3 * root - 8 * 10 / 1e3 / root, "idle": -0.042}, abs=1e-3
-    )
 
 
 @pytest.mark.fault("two profiles of ncu without a trace are compared", "the change comes first, then what is not known")
