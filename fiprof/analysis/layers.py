@@ -70,7 +70,7 @@ def layers(run: Run, of: str, steps: Sequence[Launched]) -> tuple[Finding, list[
     load = _load(counted[0][0], rows)
     others = [] if load else np.flatnonzero(median > OTHER_LAYER * usual).tolist()
     longer = {"longest_us": float(median.max()) / 1e3, "usual_us": usual / 1e3}
-    which = tuple(names[other] for other in others)
+    which = tuple(f"no. {names[other]}" if names[other].isdigit() else names[other] for other in others)
     words = "{what}: {count} x the same {period:kernel|kernels}, {usual_us:,.1f} µs each, spread {spread:.0%}, "
     words += "{share:.0%} of the kernels' time" + ("; {load}" if load else "")
     words += "; longer: {others} ({longest_us:,.1f} µs at most)." if others else "."

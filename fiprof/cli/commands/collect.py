@@ -158,8 +158,9 @@ def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, p
     (output.message if to_stderr else output.data)(str(result.path))
     if result.problem is not None:
         ended = {"failed": "failed", "interrupted": "was interrupted"}[result.status]
-        what, status = f"the run {ended}: {result.problem.message}", max(program_status, 0) or result.problem.exit_code
-        raise FiprofError(what, result.problem.remedy, exit_code=status)
+        why = "" if result.problem.message == result.status else f": {result.problem.message}"
+        status = max(program_status, 0) or result.problem.exit_code
+        raise FiprofError(f"the run {ended}{why}", result.problem.remedy, exit_code=status)
     output.message("complete; next: " + "; ".join(f"{command} {result.path}" for command in next_))
 
 
