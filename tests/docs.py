@@ -55,9 +55,12 @@ def documented() -> dict[str, Key]:
 def keys() -> str:
     """Every key of the JSON output, from the quantities."""
     names = {metric.name: metric.ncu[0] for metric in METRICS}
-    rows = []
+    # No two alike, and such that the usual way of a formula that has several is written.
+    every, rows = {name: 1e6 - place for place, name in enumerate(names)}, []
+    every |= {"sm_active_cycles_max": 1.0, "l2_to_sm_pct": 2e6}
     for key in documented().values():
-        formula = key.formula.written({}, names.__getitem__) if isinstance(key, Quantity) else ""
+        found = key.formula.evaluate(every, names.__getitem__) if isinstance(key, Quantity) else None
+        formula = found[1] if found else ""
         rows.append(f"| `{key.key}` | {key.unit} | {key.meaning} | {f'`{formula}`' if formula else ''} |")
     return "\n".join(rows) + "\n"
 

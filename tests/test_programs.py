@@ -28,7 +28,7 @@ from fiprof.reports.comm import summary
 from fiprof.reports.top import folded
 from tests import golden
 from tests.fakes.recorded import recorded_bytes
-from tests.nsys_exports import PYTHON_THREADS, TWO_RANKS, altered, changed, query
+from tests.nsys_exports import TWO_RANKS, altered, changed, query
 from tests.recorded_runs import PROGRAMS, answer, invoke, profiled, two_ranks
 from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Job as Simulated
@@ -324,25 +324,6 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_report_is_of_a_program(tmp_path: Path) -> None:
-    for program, title, again in (
-        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --ncu-budget 120.0 --set full -- ./vectors 50"),
-        (
-            "ranks",
-            "# ranks.py 30 on NVIDIA H200",
-            "fiprof profile --ncu-budget 120.0 -- python3 -m torch.distributed.run --standalone \\",
-        ),
-        ("server", None, "fiprof capture NAME --duration 0.4"),
-    ):
-        assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
-        lines = (tmp_path / "report.md").read_text().splitlines()
-        assert title in (None, lines[0]) and again in lines
-        late = any("Rank 1 makes the others wait most: 33.342 ms" in line for line in lines[:20])
-        assert (program == "ranks") == late
-        of_cases = ("plain run", "names no case", "collect --replay")
-        assert not [line for line in lines if any(text in line for text in of_cases)]
-
-
 def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:
     """Of all that the golden answers have: what top and verdict say, in which order, and that no step of a kernel saves
     more than the kernel takes."""
@@ -363,24 +344,6 @@ def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:
         assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows), name
         kernels = [row for row in rows if row["cause"] == "kernel" and row["step"]]
         assert all((row["bound_pct"] or 0.0) <= 100.01 * row["share"] for row in kernels), name
-
-
-def test_waiting_for_pythons_lock(tmp_path: Path) -> None:
-    assert invoke("import", str(PYTHON_THREADS), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
-    (run,) = tmp_path.glob("*x")
-    lock, host, *_ = answer("top", run)["program"]["rows"]
-    assert (lock["cause"], lock["name"], lock["step"]["id"]) == ("gil", "burn (two.py:6)", "free_lock")
-    assert (host["cause"], host["name"], host["step"]["id"]) == ("host", "forward (two.py:12)", "less_host_work")
-    assert (round(lock["share"], 3), round(host["share"], 3)) == (0.937, 0.020)
-
-
-def test_host_work_that_compiles_is_to_be_done_before(tmp_path: Path) -> None:
-    compiles = "UPDATE StringIds SET value = 'compile_fx' WHERE value = 'forward'"
-    sqlite = altered(tmp_path, compiles, source=PYTHON_THREADS)
-    assert invoke("import", str(sqlite), "--name", "x", "--artifacts", str(tmp_path))[0] == 0
-    (run,) = tmp_path.glob("*x")
-    _, host, *_ = answer("top", run)["program"]["rows"]
-    assert (host["name"], host["step"]["id"]) == ("compile_fx (two.py:12)", "compile_before")
 
 
 @pytest.mark.parametrize(
