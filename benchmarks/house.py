@@ -83,6 +83,7 @@ def walk(*argv: str) -> tuple[int, int]:
     """Files and functions of fiprof that a command passes through."""
     from click.testing import CliRunner
 
+    sys.path.insert(0, str(ROOT))  # this tree's, whichever is installed
     from fiprof.cli.main import cli
 
     seen: set[tuple[str, str]] = set()
