@@ -89,7 +89,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     for name, fake in {"clock_us": 0.0, "Event": Event, "_sleep": spin, **nothing, **answers}.items():
         monkeypatch.setattr(torch.cuda, name, fake, raising=False)
     monkeypatch.setattr(runner, "gpu_facts", dict)
-    monkeypatch.setattr(runner, "cuda_profiler", contextlib.nullcontext)
+    monkeypatch.setattr(torch.cuda.profiler, "profile", contextlib.nullcontext)
     monkeypatch.delenv(runner.GATE_VARIABLE, raising=False)
     (tmp_path / "fake.py").write_text(WORKLOAD)
     return f"{tmp_path / 'fake.py'}:fake"

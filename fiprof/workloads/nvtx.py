@@ -1,4 +1,4 @@
-"""What a profiler sees of the runner: NVTX ranges in the domain ``fiprof`` and the CUDA profiler's start and stop."""
+"""What a profiler sees of the runner: NVTX ranges in the domain ``fiprof``."""
 
 from __future__ import annotations
 
@@ -88,15 +88,3 @@ def ranges(*names: str) -> Iterator[None]:
         for name in names:
             held.enter_context(Range(name))
         yield
-
-
-@contextlib.contextmanager
-def cuda_profiler() -> Iterator[None]:
-    """cudaProfilerStart and cudaProfilerStop around a block, for tools told to watch that range only."""
-    from torch.cuda import profiler
-
-    profiler.start()
-    try:
-        yield
-    finally:
-        profiler.stop()

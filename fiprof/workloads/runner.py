@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
 from fiprof.workloads.environment import gpu_facts, package_versions
-from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, cuda_profiler, ranges, visible
+from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, ranges, visible
 from fiprof.workloads.registry import find
 from fiprof.workloads.timing import SmClock, gpu_times, group_of, host_seconds, measure
 
@@ -103,14 +103,41 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
         raise FiprofError(what, "the reason of each stands in its line of the results")
 
 
-class _Session:
-    """The cases of one process, by their ids: why one failed, how it compared with its reference, its turns."""
+class _Cases:
+    """The cases of one process: one that fails is told, and the others still run."""
 
     def __init__(self, request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
         self.request = request
         self.emit = emit
         self.say = say
-        self.failed: dict[str, str] = {}
+        self.failed: dict[str, str] = {}  # case id -> why
+
+    @contextlib.contextmanager
+    def trying(self, case: Case, **place: int) -> Iterator[None]:
+        """A block about a case: what fails in it is emitted as the case's error.
+
+        Raises FiprofError where CUDA is unusable after it.
+        """
+        import torch
+
+        try:
+            yield
+        except Exception as error:
+            self.failed[case.id] = one_line(error)
+            self.emit({"kind": "error", "case": case.id, **place, "error": self.failed[case.id]})
+            try:
+                # An illegal address or the like poisons the context for good.
+                torch.cuda.synchronize()
+            except RuntimeError:
+                remedy = "CUDA is unusable after it, so the cases that follow were not run"
+                raise FiprofError(f"{case.id}: {self.failed[case.id]}", remedy) from error
+
+
+class _Session(_Cases):
+    """Cases that have their turns, by their ids: how each compared with its reference, and its turns so far."""
+
+    def __init__(self, request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
+        super().__init__(request, emit, say)
         self.checked: dict[str, Record] = {}
         self.turns: dict[str, list[Record]] = {case.id: [] for case in request.cases}
         self.clock = SmClock() if request.keep_memory else None
@@ -122,7 +149,7 @@ class _Session:
         if request.check and request.rounds > 1:
             # The largest first: what follows fits into the memory that it leaves.
             for number, case in enumerate(sorted(request.cases, key=_least_bytes, reverse=True), 1):
-                with self._trying(case):
+                with self.trying(case):
                     self._set_up(case, case.build(seed=request.seed), f"{number}/{len(request.cases)} {case.id}")
         repeats = 0
         if request.timing and request.rounds > 1:
@@ -144,7 +171,7 @@ class _Session:
         for number, case in enumerate(cases, 1):
             if case.id not in self.failed:
                 where = f"{number}/{len(cases)} {case.id}" + (f" round {turn + 1}" if self.request.rounds > 1 else "")
-                with self._trying(case):
+                with self.trying(case):
                     self._turn(case, where)
             yield case
 
@@ -160,21 +187,12 @@ class _Session:
             self.emit(merged([turns[index] for index in sorted(best)]))
 
     @contextlib.contextmanager
-    def _trying(self, case: Case) -> Iterator[None]:
-        """A block about a case: what fails in it is emitted as the case's error.
-
-        Raises FiprofError where CUDA is unusable after it.
-        """
+    def trying(self, case: Case, **place: int) -> Iterator[None]:
+        """And what the case had is given back after it."""
         import torch
 
-        try:
+        with super().trying(case, **place):
             yield
-        except Exception as error:
-            self.failed[case.id] = one_line(error)
-            self.emit({"kind": "error", "case": case.id, "error": self.failed[case.id]})
-            if not cuda_works():
-                what = f"{case.id}: {self.failed[case.id]}"
-                raise FiprofError(what, "CUDA is unusable after it, so the cases that follow were not run") from error
         gc.collect()
         if not self.request.keep_memory:
             torch.cuda.empty_cache()
@@ -223,12 +241,7 @@ class _Session:
             host_s = host_seconds(launch, request.warmup)
             torch.cuda.synchronize()
             if not before and request.budget_ms is not None:
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                begin.record()
-                launch()
-                end.record()
-                torch.cuda.synchronize()
-                iterations = request.fitting(1e3 * begin.elapsed_time(end))
+                iterations = request.fitting(gpu_times(launch, 1, host_s)[0])
         if self.clock is not None:
             # The GPU cleans what was given back, and the clock is to be what it was.
             given_back = int(torch.cuda.memory_stats().get("reserved_bytes.all.freed", 0))
@@ -242,7 +255,7 @@ class _Session:
             record |= measure(launch, iterations, host_s)
         else:
             first = len(before) * iterations
-            with cuda_profiler(), ranges(MEASURE, case.id):
+            with torch.cuda.profiler.profile(), ranges(MEASURE, case.id):
                 for i in range(first, first + iterations):
                     with ranges(f"iter {i}"):
                         launch()
@@ -357,17 +370,6 @@ def one_line(error: Exception) -> str:
     return text if isinstance(error, FiprofError) else f"{type(error).__name__}: {text}"
 
 
-def cuda_works() -> bool:
-    """Whether the CUDA context survived; an illegal address or the like poisons it for good."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return False
-    return True
-
-
 def follow(
     request: RunnerRequest,
     orders: Iterable[str],
@@ -396,17 +398,15 @@ def follow(
         emit({"kind": "done"})
 
 
-class _Warm:
-    """The cases of a process, set up."""
+class _Warm(_Cases):
+    """Cases that are set up, and stay."""
 
     def __init__(
         self, request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None], imports_from: str
     ) -> None:
         import torch
 
-        self.request = request
-        self.emit = emit
-        self.say = say
+        super().__init__(request, emit, say)
         self.launches: dict[int, Callable[[], Sequence[Tensor]]] = {}
         for place in range(len(request.cases)):
             with self._trying(place, "setup"):
@@ -460,17 +460,11 @@ class _Warm:
         if (expected := workload.reference()) is not None:
             self.emit({"kind": "check", "place": place, **compare(launch(), expected, workload.tolerance)})
 
-    @contextlib.contextmanager
-    def _trying(self, place: int, step: str) -> Iterator[None]:
-        """A block about a case: an error in it is told. Raises FiprofError where CUDA is unusable then."""
+    def _trying(self, place: int, step: str) -> contextlib.AbstractContextManager[None]:
+        """A block that is a step of the case at this place."""
         case = self.request.cases[place]
         self.say(f"{step} {place + 1}/{len(self.request.cases)} {case.id}")
-        try:
-            yield
-        except Exception as error:
-            self.emit({"kind": "error", "case": case.id, "place": place, "error": one_line(error)})
-            if not cuda_works():
-                raise FiprofError(f"{case.id}: {one_line(error)}", "CUDA is unusable after it") from error
+        return self.trying(case, place=place)
 
     def _warm_up(self, place: int) -> float:
         """Launch a few times. Returns the host's seconds for one."""

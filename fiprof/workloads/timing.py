@@ -48,18 +48,26 @@ def group_of(typical_us: float) -> int:
 def gpu_times(launch: Callable[[], object], iterations: int, host_s: float, group: int = 1) -> list[float]:
     """GPU time of a launch, µs, ``iterations`` times; each the mean of ``group`` launches. Arguments as above."""
     if group == 1:
-        return _between_events(launch, iterations, 1, host_s * iterations + 0.7e-3)
+        return _between_events(launch, iterations, 1, _cycles(host_s * iterations + 0.7e-3))
     # One group is queued at a time: a queue of all would be longer than CUDA's.
-    return [_between_events(launch, 1, group, host_s * group + 0.1e-3)[0] for _ in range(iterations)]
+    ahead_cycles = _cycles(host_s * group + 0.1e-3)
+    return [_between_events(launch, 1, group, ahead_cycles)[0] for _ in range(iterations)]
 
 
-def _between_events(launch: Callable[[], object], times: int, group: int, host_s: float) -> list[float]:
-    """Mean GPU time of the launches of each group, µs. host_s: what queueing all of them takes on the host."""
+def _cycles(queueing_s: float) -> int:
+    """More than the GPU runs through while the host queues its launches."""
+    return int(min(1.5 * queueing_s, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ)
+
+
+def _between_events(launch: Callable[[], object], times: int, group: int, ahead_cycles: int) -> list[float]:
+    """Mean GPU time of the launches of each group, µs.
+
+    ahead_cycles: of a loop before them, so that all are queued when the first begins.
+    """
     import torch
 
     events = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
-    # Keeps the GPU busy for longer than that.
-    torch.cuda._sleep(int(min(1.5 * host_s, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ))
+    torch.cuda._sleep(ahead_cycles)
     events[0].record()
     for event in events[1:]:
         for _ in range(group):
@@ -88,7 +96,7 @@ class SmClock:
 
     CYCLES = 400_000  # Of a loop: 0.2 ms. What a reading counts too, 3 µs from loop to loop, makes it 1.5% low, always.
     LOOPS = 3  # queued together; a reading is their median
-    AHEAD_CYCLES = 200_000  # of a loop before them, so that all are queued when the first begins
+    AHEAD_CYCLES = 200_000
     FIRST_READINGS = 31  # their median is the idle clock; as many before them wake the GPU up
     REMEMBERED = 16  # turns
     TOLERANCE = 0.01  # A clock so much below the usual one has not come back. Readings of an idle H100 differ by 0.1%.
@@ -105,15 +113,8 @@ class SmClock:
         """The clock now, MHz."""
         import torch
 
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(self.LOOPS + 1)]
-        torch.cuda._sleep(self.AHEAD_CYCLES)
-        events[0].record()
-        for event in events[1:]:
-            torch.cuda._sleep(self.CYCLES)
-            event.record()
-        torch.cuda.synchronize()
-        times_ms = [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
-        return float(self.CYCLES / max(statistics.median(times_ms), 1e-6) / 1e3)
+        times_us = _between_events(lambda: torch.cuda._sleep(self.CYCLES), self.LOOPS, 1, self.AHEAD_CYCLES)
+        return float(self.CYCLES / max(statistics.median(times_us), 1e-3))
 
     def recover(self) -> tuple[float, bool]:
         """Wait for the clock. Returns what it is, MHz, and whether it came back in time."""
