@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.flashinfer.data import JitResults
-from fiprof.model.results import CaseResult, EnvironmentInfo, KernelResults, Times, read, write
+from fiprof.model import json_file
+from fiprof.model.results import CaseResult, EnvironmentInfo, KernelResults, Times, read
 from tests.recorded_runs import STUDY
 
 Change = Callable[[CaseResult], CaseResult]
@@ -74,10 +75,10 @@ def write_study(
     chosen = {name: found for name, found in everything.items() if only is None or name in set(only)}
     for workload, found in chosen.items():
         changed = [change(case) if change else case for case in found]
-        write(results / f"{workload}.json", KernelResults(workload, "flashinfer", changed, fiprof="0.1.0"))
+        json_file.write(results / f"{workload}.json", KernelResults(workload, "flashinfer", changed, fiprof="0.1.0"))
     if jit is not None:
-        write(results / "jit_analysis.json", jit)
-    write(results / "environment_info.json", dataclasses.replace(INFO, workloads=list(chosen), **info))
+        json_file.write(results / "jit_analysis.json", jit)
+    json_file.write(results / "environment_info.json", dataclasses.replace(INFO, workloads=list(chosen), **info))
     return folder
 
 

@@ -28,8 +28,8 @@ from fiprof.flashinfer.data import JitResults, SourceResults, guide_pages
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
 from fiprof.flashinfer.study import claims as declared_claims
-from fiprof.model import packs
-from fiprof.model.results import CaseResult, read, write
+from fiprof.model import json_file, packs
+from fiprof.model.results import CaseResult, read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.batches import too_large
 from fiprof.orchestrator.process import Supervisor
@@ -251,7 +251,7 @@ def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tm
     folder = fixture.write_study(tmp_path / "study", only=["decode"])
     assert "results/sources.json is missing" in pages(load(folder))["kernel-dev-guide"]
     sources = read(STUDY / "results/sources.json", SourceResults)
-    write(folder / "results/sources.json", dataclasses.replace(sources, version="0.5.3"))
+    json_file.write(folder / "results/sources.json", dataclasses.replace(sources, version="0.5.3"))
     guide = pages(load(folder))["kernel-dev-guide"]
     assert "These lines are those of flashinfer-python 0.5.3; measured was 0.6.13." in guide
     assert "is missing" not in guide

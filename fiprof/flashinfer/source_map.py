@@ -157,11 +157,11 @@ def find_sources(python: str, names: Sequence[str] = ()) -> SourceResults:
 
 def after_measuring(request: PackRequest) -> None:
     """Write the map of a study's kernels; says why where there is none."""
-    from fiprof.model.results import write
+    from fiprof.model import json_file
 
     if request.kernels:
         try:
-            write(request.results / SOURCES, find_sources(request.python, request.kernels))
+            json_file.write(request.results / SOURCES, find_sources(request.python, request.kernels))
         except FiprofError as error:
             request.bench.progress.say(f"the kernels' source code was not looked up: {error.message}")
 

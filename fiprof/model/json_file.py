@@ -73,6 +73,11 @@ def encode(content: DataclassInstance) -> bytes:
     return msgspec.json.format(data, indent=1) + b"\n"
 
 
+def write(path: Path, content: DataclassInstance, elsewhere: str = files.ANOTHER_ARCHIVE) -> None:
+    """Write a file of fiprof's own, whole or not at all. Raises FiprofError, see :func:`fiprof.files.file_errors`."""
+    files.write_whole(path, encode(content), elsewhere)
+
+
 def _as_utf8(value: Any) -> Any:
     if isinstance(value, dict):
         return {_as_utf8(key): _as_utf8(each) for key, each in value.items()}

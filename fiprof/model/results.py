@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fiprof.files import atomic_write
 from fiprof.model import json_file
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import Environment
@@ -145,12 +144,6 @@ class EnvironmentInfo:
     anchors: dict[str, dict[str, float]] = field(default_factory=dict)
     fiprof: str = ""
     schema_version: int = SCHEMA_VERSION
-
-
-def write(path: Path, results: DataclassInstance) -> None:
-    """Write a results file whole or not at all. Raises OSError."""
-    with atomic_write(path) as partial:
-        partial.write_bytes(json_file.encode(results))
 
 
 def read(path: Path, kind: type[T]) -> T:

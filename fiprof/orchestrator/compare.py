@@ -30,7 +30,7 @@ from fiprof.analysis.comparison.measured_result import (
     read_comparison,
 )
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, scratch, write_whole
+from fiprof.files import file_errors, scratch
 from fiprof.model import json_file
 from fiprof.model.manifest import COMPARISON, MEASUREMENTS, VARIABLE, read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
@@ -330,7 +330,7 @@ class Comparison(RunSession):
         """Everything: the processes, their rounds, what they decide, ``result.json``."""
         with self.ending_in_order(), self.collecting():
             result = self._programs() if self.request.a.program else self._cases()
-            write_whole(self.path / COMPARISON, json_file.encode(result))
+            json_file.write(self.path / COMPARISON, result)
             self.note_gpu()
 
     def _cases(self) -> MeasuredComparison:
@@ -619,8 +619,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
             if result.problem is not None:
                 return result
             names.append(result.path.name)
-    explained = dataclasses.replace(found, explained=(names[0], names[1]))
-    write_whole(folder / COMPARISON, json_file.encode(explained))
+    json_file.write(folder / COMPARISON, dataclasses.replace(found, explained=(names[0], names[1])))
     return result
 
 

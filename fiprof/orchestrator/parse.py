@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import fiprof
 from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.files import MEMORY, Unwritable, cache_folder, exchange, file_errors, locked, scratch, write_whole
-from fiprof.model import packing
+from fiprof.files import MEMORY, Unwritable, cache_folder, exchange, file_errors, locked, scratch
+from fiprof.model import json_file, packing
 from fiprof.model.manifest import (
     BASELINE,
     COMPARISON,
@@ -267,7 +267,7 @@ def _take_place(folder: Path, new: Path, there: Path) -> None:
         with contextlib.suppress(FiprofError):
             manifest = read_manifest(folder)
         if manifest and manifest.tables != entries and RECORDED not in folder.resolve().parts:
-            write_whole(folder / FILE_NAME, dataclasses.replace(manifest, tables=entries).to_json())
+            json_file.write(folder / FILE_NAME, dataclasses.replace(manifest, tables=entries))
 
     with locked(folder):
         record([*made, *(entry for entry in table_entries(folder) if entry not in made)])

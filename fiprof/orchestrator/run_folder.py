@@ -22,7 +22,7 @@ from typing import Any, TypedDict, get_args
 import fiprof
 from fiprof import clock, files
 from fiprof.errors import FiprofError
-from fiprof.model import packing
+from fiprof.model import json_file, packing
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.manifest import (
     FILE_NAME,
@@ -45,11 +45,6 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
 OWNER = ".owner"  # locked by the process that fills the folder
 FURTHEST_WEST = timedelta(hours=12)  # the most that a local time is behind UTC
-
-
-def profiled(manifest: Manifest) -> bool:
-    """Whether a run is of profilers' output, and no measured comparison."""
-    return manifest.kind == "run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +93,10 @@ class Archive:
                 return self.root / found[1]
         return self.root / self.by_time()[-1]
 
-    def find(self, text: str, reads: Callable[[Manifest], bool] = profiled) -> Path:
+    def find(self, text: str, reads: Callable[[Manifest], bool] = lambda manifest: manifest.kind == "run") -> Path:
         """The run folder that a path, a name, a prefix of either, or ``latest`` means.
 
-        reads: which runs ``latest`` may be.
+        reads: which runs ``latest`` may be; those of profilers' output, no measured comparisons.
         Raises FiprofError (exit status 2) when there is none or a prefix fits several.
         """
         path = Path(text)
@@ -221,7 +216,7 @@ class RunFolder:
     def save(self) -> None:
         """Write the manifest, whole or not at all."""
         with self._lock:
-            files.write_whole(self.path / FILE_NAME, self.manifest.to_json())
+            json_file.write(self.path / FILE_NAME, self.manifest)
 
     def note(self, **more: Mapping[str, Any] | Iterable[Any]) -> None:
         """Add to fields of the manifest: to a dict, or behind a list."""

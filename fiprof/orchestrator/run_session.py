@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
 
 EXPORTS_AT_ONCE = 4
-LOG_END_BYTES = 1 << 20
 
 
 class Progress(Protocol):
@@ -421,19 +419,8 @@ class RunSession:
 
 
 def read_log(path: Path) -> str:
-    """A log's text; empty where there is none. What is not UTF-8 is replaced.
-
-    Of a log that is longer than twice LOG_END_BYTES the begin and the end: a workload may print gigabytes, and the
-    tools say at either end what went wrong.
-    """
-    if not path.exists():
-        return ""
-    with open(path, "rb") as log:
-        text = log.read(2 * LOG_END_BYTES)
-        if os.fstat(log.fileno()).st_size > len(text):
-            log.seek(-LOG_END_BYTES, os.SEEK_END)
-            text = text[:LOG_END_BYTES] + b"\n" + log.read(LOG_END_BYTES)
-    return text.decode("utf-8", "replace")
+    """A log's text, which :class:`~fiprof.orchestrator.process.Relay` keeps short; empty where there is none."""
+    return path.read_bytes().decode(errors="replace") if path.exists() else ""
 
 
 def require_success(what: str, finished: Finished, log: str) -> None:

@@ -244,7 +244,7 @@ class StudyFolder:
             self.manifest = dataclasses.replace(self.manifest, **changes)
             with files.file_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-            files.write_whole(self.path / STUDY_FILE, json_file.encode(self.manifest))
+            json_file.write(self.path / STUDY_FILE, self.manifest)
 
     def note(self, *batches: dict[str, Any], **changes: Any) -> None:
         """Change fields of this session, and add to its batches."""
@@ -379,10 +379,10 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
     )
     with files.file_errors(folder.path):
         files.make_folder(folder.path, RESULTS)
-        for workload, measured in by_workload.items():
-            content = KernelResults(workload, definition.name, measured, fiprof.__version__)
-            results.write(folder.path / RESULTS / f"{workload}.json", content)
-        results.write(folder.path / RESULTS / ENVIRONMENT, info)
+    for workload, measured in by_workload.items():
+        content = KernelResults(workload, definition.name, measured, fiprof.__version__)
+        json_file.write(folder.path / RESULTS / f"{workload}.json", content)
+    json_file.write(folder.path / RESULTS / ENVIRONMENT, info)
     return info
 
 

@@ -61,7 +61,7 @@ def command(
 
     from fiprof.flashinfer.data import JitResults
     from fiprof.flashinfer.jit import measure as jit
-    from fiprof.model import results
+    from fiprof.model import json_file, results
 
     if source is not None:
         _show(results.read(Path(source), JitResults), format_)
@@ -79,10 +79,7 @@ def command(
     with measuring(Archive(request.cache_dir), quiet=quiet, wait=wait) as bench:
         found = jit.measure(request, bench)
     if out is not None:
-        try:
-            results.write(out, found)
-        except OSError as error:
-            raise FiprofError(f"{out} cannot be written: {error.strerror}") from error
+        json_file.write(out, found, "name another")
         output.message(f"written: {out}")
     _show(found, format_)
 

@@ -24,7 +24,7 @@ import fiprof
 from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
-from fiprof.model import results
+from fiprof.model import json_file
 from fiprof.model.finding import say
 from fiprof.model.manifest import read_jsonl
 from fiprof.model.redaction import mask_file
@@ -197,7 +197,7 @@ def measure_jit(request: PackRequest) -> None:
         wanted = JitRequest(cases=request.cases, python=request.python, gpu=request.gpu)
         found = measure(wanted, request.bench, study=request.study)
         file.parent.mkdir(exist_ok=True)
-        results.write(file, found)
+        json_file.write(file, found)
 
 
 def _probe(command: Command, name: str, bench: Bench, environment: dict[str, Any]) -> dict[str, Any]:
