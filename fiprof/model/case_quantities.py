@@ -148,31 +148,31 @@ def _ratio(key: str, formula: str, part: Part, whole: Part) -> CaseQuantity:
 # What an iteration took
 
 
-def _timed(times: Times | None, of: Provenance) -> tuple[TracedNumber | None, TracedNumber | None]:
+def timed(times: Times | None, of: Provenance) -> tuple[TracedNumber | None, TracedNumber | None]:
     """Median, µs, and spread, (p90 - p10) / median, of durations."""
     if times is None:
         return None, None
     in_us = "" if of.origin == "plain" else " / 1000"
     return (
-        TracedNumber(times.median_us, of.of(f"median({of.formula}){in_us}"), ",.2f", " µs"),
-        TracedNumber(times.spread, of.of(f"spread({of.formula})"), ".1%"),
+        TracedNumber(times.median_us, of._replace(formula=f"median({of.formula}){in_us}"), ",.2f", " µs"),
+        TracedNumber(times.spread, of._replace(formula=f"spread({of.formula})"), ".1%"),
     )
 
 
 def _plain(run: Run, case: str) -> tuple[TracedNumber | None, TracedNumber | None]:
-    return _timed(run.plain.get(case), Provenance("plain", "gpu_us", case=case))
+    return timed(run.plain.get(case), Provenance("plain", "gpu_us", case=case))
 
 
 def _iteration(run: Run, case: str) -> tuple[TracedNumber | None, TracedNumber | None]:
     """Under nsys."""
     found = run.trace.cases.get(case)
-    return _timed(found and found.iteration, Provenance("nsys", "iteration_ns", case=case))
+    return timed(found and found.iteration, Provenance("nsys", "iteration_ns", case=case))
 
 
 def kernel_times(run: Run, case: str | None, kernel: str) -> tuple[TracedNumber | None, TracedNumber | None]:
     """The same of a kernel's executions in a case under nsys."""
     source = Provenance("nsys", "duration_ns", case=case, kernel=kernel)
-    return _timed(run.trace.kernels.get((case or "", kernel)), source)
+    return timed(run.trace.kernels.get((case or "", kernel)), source)
 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
@@ -198,7 +198,7 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
 
 
 def _busy(run: Run, case: str) -> TracedNumber | None:
-    return _timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))[0]
+    return timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))[0]
 
 
 NOT_IN = "max(100 * (1 - a / b), 0)"  # percent of a whole time that is not in a part of it

@@ -54,10 +54,6 @@ class Provenance(NamedTuple):
     phase: str = "measure"  # of nsys's executions
     parts: tuple[Provenance, ...] = ()
 
-    def of(self, formula: str) -> Provenance:
-        """The same place with another formula."""
-        return self._replace(formula=formula)
-
     def __str__(self) -> str:
         """``ncu, launch 3: gpu__time_duration.sum / 1000``."""
         if self.origin == "facts":

@@ -14,7 +14,7 @@ from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
 from fiprof.analysis.verdict.steps import STEPS, Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.case_quantities import DRAM_FLOOR, kernel_times
+from fiprof.model.case_quantities import DRAM_FLOOR, kernel_times, timed
 from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
@@ -228,8 +228,7 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
             time, spread = group.shown.traced(DURATION), None
             if in_loop := group.shown.nsys:
                 source = Provenance("nsys", "duration_ns", case=case, kernel=kernel, grid=group.shown.grid)
-                time = TracedNumber(in_loop.median_us, source.of("median(duration_ns) / 1000"), ",.2f", " µs")
-                spread = TracedNumber(in_loop.spread, source.of("spread(duration_ns)"), ".1%")
+                time, spread = timed(in_loop, source)
             time = rounded(time)
             count = group.count / max(measured.iterations(group), 1)
             total_us = time.value * count if time else 0.0
@@ -258,7 +257,7 @@ def _spans(measured: Analyses) -> Iterator[tuple[dict[str, Any], TracedNumber, T
             phase=span["phase"] or "",
         )  # fmt: skip
         time = TracedNumber(span["nsys_duration_us"], source, ",.2f", " µs")
-        yield span, time, TracedNumber(span["nsys_spread"], source.of("spread(duration_ns)"), ".1%")
+        yield span, time, TracedNumber(span["nsys_spread"], source._replace(formula="spread(duration_ns)"), ".1%")
 
 
 def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
