@@ -13,9 +13,10 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -36,7 +37,11 @@ class Guard:
 
     def __init__(self, command: list[str]) -> None:
         self.begin = time.monotonic()
-        self.child, self.error = _start(command)
+        self.error = 0  # an errno, where the command cannot be started
+        try:
+            self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with(os.getpid()))
+        except OSError as error:
+            self.error = error.errno or 0
         self.status: int | None = None
         self.seconds = 0.0
         self.seen: dict[int, None] = {}
@@ -98,33 +103,20 @@ class Guard:
                 return False
             if not pid:
                 return True
-            if pid == self.child:
+            if pid == self.child.pid:
                 self.status, self.seconds = os.waitstatus_to_exitcode(status), time.monotonic() - self.begin
 
 
-def _start(command: list[str]) -> tuple[int, int]:
-    """The process of a command, and 0 or the errno of what failed."""
-    told, tell = os.pipe()
-    guard, child = os.getpid(), os.fork()
-    if not child:
-        try:
-            os.setsid()
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != guard:
-                os._exit(1)
-            signal.set_wakeup_fd(-1)
-            # Python ignores the last two.
-            for number in (*ASKING, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            os.execvp(command[0], command)
-        except OSError as error:
-            os.write(tell, str(error.errno).encode())
-        finally:
-            os._exit(127)
-    os.close(tell)
-    failure = os.read(told, 16)
-    os.close(told)
-    return child, int(failure or 0)
+def _end_with(guard: int) -> Callable[[], None]:
+    """Has a new process killed when its guard is gone."""
+
+    def before_command() -> None:
+        signal.set_wakeup_fd(-1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:
+            os._exit(1)
+
+    return before_command
 
 
 def _descendants() -> list[int]:
