@@ -198,20 +198,6 @@ def test_an_idle_row_and_its_gain_are_of_all_gpus() -> None:
             assert row["estimate_pct"] is not None or shown == pytest.approx(bound / sum(windows.values()) / 100)
 
 
-@pytest.mark.parametrize("name", ["single-purpose", "llama"])
-def test_a_time_of_a_kernel_says_whose_it_is_and_is_the_same_on_every_page(name: str) -> None:
-    run = parsed(name) if name in RUNS else profiled(name)
-    answers = [answer(each, run.path) for each in ("show", "verdict", "roofline")]
-    of = [{row["launch"]: (row["nsys_duration_us"], row["duration_us"]) for row in each["rows"]} for each in answers]
-    assert of[1] == of[2] and all(of[0][launch] == times for launch, times in of[1].items())
-    assert any(nsys for nsys, _ in of[1].values())
-    first = max(of[1])
-    for command in ("stalls", "verdict"):
-        said = " ".join(invoke(command, str(run.path), "--launch", str(first))[1].split())
-        assert f"{of[1][first][0]:,.2f} µs under nsys, {of[1][first][1]:,.2f} µs under ncu" in said
-    assert all(row["time"] is None or "(n" in json.dumps(row["time"]) for row in rows(reported(name)))
-
-
 def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_path: Path) -> None:
     def made(name: str, ns: int, **values: Any) -> Run:
         kernels = [execution(i * 10**6, i * 10**6 + ns, iteration=i) for i in range(5)]

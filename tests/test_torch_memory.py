@@ -67,11 +67,6 @@ def test_a_leak_has_its_function_and_begins_where_it_began(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_without_a_history_a_leak_is_what_cuda_gave(tmp_path: Path) -> None:
-    (leak,) = (each for each in told(tmp_path, "leak")["surprises"] if each["id"] == "leak")
-    assert (leak["what"], leak["count"], "owners" in leak) == ("step 30", 10, False)
-
-
 @pytest.mark.fault("a history of torch's allocator that is cut short, or none", "the trace's tables are made")
 def test_a_damaged_history(tmp_path: Path) -> None:
     history = unpacked("leak.jsonl", tmp_path / "run/nsys/torch_memory.jsonl")
