@@ -163,10 +163,8 @@ def test_a_spread_that_grew_is_a_finding_and_fails_nothing() -> None:
     wide = ((96.0,), (103.0,), (98.0,), (105.0,), (98.2,), (102.0,), (97.0,))
     for a, b, expected in ((steady, wide, ["spread_grew"]), (wide, steady, [])):
         found = gated(a, b, limit=50.0)
-        assert [getattr(each, "kind", "") for each in measured_table.gate_document(found).shown[0].warnings] == expected
-        assert [
-            getattr(each, "kind", "") for each in measured_table.document(found.comparison).shown[0].warnings
-        ] == expected
+        for document in (measured_table.gate_document(found), measured_table.document(found.comparison)):
+            assert [getattr(each, "kind", "") for each in document.shown[0].warnings] == expected
         assert not found.failed
 
 

@@ -205,10 +205,8 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
     both, alone = (Run(importing(tmp_path, *files)[0]) for files in ((FIVE_KERNELS, export), (FIVE_KERNELS,)))
     (one,) = ranks_of(alone).all
     ranks = ranks_of(both)
-    assert [(rank.rank, rank.file, tables.own_pid(rank.pid)) for rank in ranks.all] == [
-        (0, 0, one.pid),
-        (1, 1, one.pid),
-    ]
+    found = [(rank.rank, rank.file, tables.own_pid(rank.pid)) for rank in ranks.all]
+    assert found == [(0, 0, one.pid), (1, 1, one.pid)]
     assert [rank.device for rank in ranks.all] == [0, int(other_gpu)]
     for table in ("kernels", "copies", "ranges", "api"):
         assert Counter(ranks.of(table).tolist()) == dict.fromkeys((0, 1), alone.table(table).num_rows)

@@ -67,9 +67,8 @@ def test_first_calls_in_three_states(fiprof: Fiprof, tmp_path: Path, environment
 @pytest.mark.fault("secrets in the output, the records and the results of `jit --keep`", "*** in every file")
 def test_kept_logs_hold_no_secret(fiprof: Fiprof, tmp_path: Path, environment: Env) -> None:
     program = Path(environment["FIPROF_PYTHON"])
-    said = (
-        'echo "compiles with $HF_TOKEN and api_key=SEKRET-2"\nexport FAKE_JIT_SAYS="$HF_TOKEN api_key=SEKRET-2"\nexec'
-    )
+    says = 'export FAKE_JIT_SAYS="$HF_TOKEN api_key=SEKRET-2"'
+    said = f'echo "compiles with $HF_TOKEN and api_key=SEKRET-2"\n{says}\nexec'
     program.write_text(program.read_text().replace("exec", said))
     words, env = ("jit", "--case", "rope", "--keep", "--out", "jit.json"), {**environment, "HF_TOKEN": "SEKRET-1"}
     done = fiprof(*words, env=env, status=0)

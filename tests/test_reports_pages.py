@@ -195,9 +195,8 @@ def test_every_row_is_a_slice_and_ranges_are_nested_as_nvtx_nests_them(five_kern
         found = [(each["name"], round(each["ts"] * 1e3), round(each["dur"] * 1e3)) for each in trace.of(category)]
         expected = [(row[name], row["start_ns"] - ORIGIN_NS, row["end_ns"] - row["start_ns"]) for row in rows]
         assert expected and Counter(found) == Counter(expected)
-    nested = (
-        (row["name"], row["depth"], None if row["parent"] is None else rows[row["parent"]]["name"]) for row in rows
-    )
+    parents = [None if row["parent"] is None else rows[row["parent"]]["name"] for row in rows]
+    nested = ((row["name"], row["depth"], parent) for row, parent in zip(rows, parents, strict=True))
     assert Counter((each["name"], each["depth"], each["inside"]) for each in trace.of("nvtx")) == Counter(nested)
 
 

@@ -294,9 +294,7 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
 
 def test_documents_are_those_of_the_repository() -> None:
     made = reports_fixture.snapshots()
-    differ = [
-        name for name, text in made.items() if text != (reports_fixture.SNAPSHOTS / name).read_text(encoding="utf-8")
-    ]
+    differ = [name for name, text in made.items() if text != (reports_fixture.SNAPSHOTS / name).read_text("utf-8")]
     assert not differ, "python -m tests.reports_fixture writes them anew"
     assert {path.name for path in reports_fixture.SNAPSHOTS.iterdir()} == {*made, "baseline.jsonl"}
 

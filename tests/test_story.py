@@ -286,9 +286,8 @@ def test_the_story_of_a_server_is_told_in_order() -> None:
     rows = told(served("batching").path, "--table", "told")["rows"]
     assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
     said = {row["said"]["what"]: row["said"] for row in rows if row["said"]["id"] == "step"}
-    events = {
-        name: {part["id"]: part for part in line.values() if isinstance(part, dict)} for name, line in said.items()
-    }
+    parts = {step: [part for part in line.values() if isinstance(part, dict)] for step, line in said.items()}
+    events = {step: {part["id"]: part for part in of} for step, of in parts.items()}
     assert events["step 6"]["admitted"]["prompt"] == 60 and "slow" in events["step 18"]
     assert [events[step]["preempted"]["who"] for step in ("step 40", "step 54")] == [["r14"], ["r15"]]
     assert [events["step 54"]["preempted"][key] for key in ("level", "used", "of")] == ["pages", 111, 112]

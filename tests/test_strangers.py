@@ -265,10 +265,8 @@ def test_git_runs_nothing_of_a_checkout(plant: str, tmp_path: Path) -> None:
         config = checkout / ".git/modules/sub/config"
         (checkout / "sub/file").write_text("two")
     elif plant == "promisor":
-        planted = (
-            '[core]\n repositoryformatversion = 1\n[extensions]\n partialClone = evil\n[remote "evil"]\n url = .\n'
-        )
-        planted += f' promisor = true\n uploadpack = "{evil}"\n[protocol]\n allow = always\n'
+        planted = "[core]\n repositoryformatversion = 1\n[extensions]\n partialClone = evil\n"
+        planted += f'[remote "evil"]\n url = .\n promisor = true\n uploadpack = "{evil}"\n[protocol]\n allow = always\n'
         tree = git(checkout, "rev-parse", "HEAD^{tree}")
         (checkout / ".git/objects" / tree[:2] / tree[2:]).unlink()
     elif plant != "config":
