@@ -330,7 +330,7 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
         refused = fiprof("capture", name, env=env)
         assert refused.returncode == 1 and f"is being worked on by process {killed.pid}" in refused.stderr
         killed.kill()
-    while list(tmp_path.rglob("*.capture")):
+    while (tmp_path / f"cache/fiprof/sessions/{name}.capture").exists():
         assert serving.poll() is None
     for _ in range(2):
         done = fiprof("capture", name, "--duration", "0.5", env=env)
