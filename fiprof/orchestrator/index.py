@@ -83,24 +83,21 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
 
     root = archive.root.resolve()
     shown = escape_control(str(root))
+
+    def at(where: str) -> Catalogue:
+        made = Catalogue(where, archive.tell)
+        made.migrate()
+        return made
+
     if named := url or os.environ.get(VARIABLE):
-        catalogue = Catalogue(named, archive.tell)
-        catalogue.migrate()
+        catalogue = at(named)
         return Index(archive.root, catalogue, catalogue.archive(_identity(root), shown, alone=False))
-    file = _file(root) if root.is_dir() else None
-    catalogue = Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell)
-    try:
-        if not anew or file is None:
-            catalogue.migrate()
-    except Damaged:
-        if file is None:
-            raise
-        anew = True
-    if anew and file is not None:
-        for suffix in SUFFIXES:
-            Path(f"{file}{suffix}").unlink(missing_ok=True)
-        catalogue = Catalogue(f"sqlite:///{file}", archive.tell)
-        catalogue.migrate()
+    file, found = _file(root) if root.is_dir() else None, None
+    with contextlib.suppress(*([Damaged] if file else [])):
+        found = None if anew and file else at(f"sqlite:///{file or ':memory:'}")
+    for suffix in () if found else SUFFIXES:
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
+    catalogue = found or at(f"sqlite:///{file}")
     # A copy of an archive brings a catalogue of other folders along.
     key = f"inode {root.stat().st_ino}" if file else "none"
     return Index(archive.root, catalogue, catalogue.archive(key, shown, alone=True))

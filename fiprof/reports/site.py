@@ -111,7 +111,7 @@ def write(folder: Path, run: Run, state: str) -> Published:
     return published
 
 
-def publish_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
+def write_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
     """Write a page of TRENDS; remove it where there is no line."""
     if found:
         metric = TRENDS[name]

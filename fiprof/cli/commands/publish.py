@@ -41,6 +41,8 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
 
     It needs no server and no network. The index's path goes to standard output.
     """
+    from fiprof.model.catalogue.queries import question
+    from fiprof.orchestrator import index
     from fiprof.reports import site
 
     before, names = site.begin(folder), archive.by_time()[::-1]
@@ -64,14 +66,17 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
                     now[name] = made
             for page, metric in site.TRENDS.items():
                 tell(page)
-                _trend(archive, catalog, folder, page, metric)
+                try:
+                    site.write_trend(folder, page, index.trend(archive, question(metrics=(metric,)), catalog))
+                except FiprofError as error:
+                    output.message(f"fiprof: {page} is left as it was: {error}")
         finally:
             # What is made counts, also where this is interrupted: the next one goes on from there.
             kept = {**before, **now} if len(now) + len(failed) < len(names) else now
-            index = site.finish(folder, archive.root, [kept[name] for name in names if name in kept], before)
+            front = site.finish(folder, archive.root, [kept[name] for name in names if name in kept], before)
     unchanged = f", {len(names) - len(new):,} unchanged" if len(names) > len(new) else ""
     output.message(f"{count(len(new) - len(failed), 'report')} made{unchanged}")
-    output.data(str(index))
+    output.data(str(front))
     if failed:
         raise FiprofError(f"{len(failed)} of {len(names)} runs could not be read", "fiprof verify says what is wrong")
 
@@ -141,16 +146,3 @@ def _page(folder: Path, run: Path) -> Published | FiprofError:
         return error
     finally:
         parse.in_memory.close()
-
-
-def _trend(archive: Archive, catalog: str | None, folder: Path, page: str, metric: str) -> None:
-    """A page of a quantity over the runs; without a catalogue it says so."""
-    from fiprof.model.catalogue.queries import question
-    from fiprof.orchestrator import index
-    from fiprof.reports import site
-
-    try:
-        found = index.trend(archive, question(metrics=(metric,)), catalog)
-        site.publish_trend(folder, page, found)
-    except FiprofError as error:
-        output.message(f"fiprof: {page} is left as it was: {error}")
