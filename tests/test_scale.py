@@ -164,7 +164,7 @@ def workers(session: int) -> list[psutil.Process]:
 @pytest.mark.fault("a GPU is used, slowed or limited while a batch measures", "it is set aside, and measured again")
 def test_a_batch_that_never_ends_well_is_given_up_and_tried_by_the_next_command(place: Path, env: Env) -> None:
     """There a case takes its process with it, and is left out; then something else is on the GPU."""
-    words = ("study", "one.toml", "--on", "local:1", "--out", "refused", "--no-documents")
+    words = ("study", "one.toml", "--on", "local", "--out", "refused", "--no-documents")
     done = run_fiprof(*words, cwd=place, env={**env, "FAKE_WORKLOAD": "exit3"})
     assert done.returncode == 1
     assert done.stderr.count("is measured again: the plain run ended with exit status 3") == 3
