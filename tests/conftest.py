@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -91,6 +92,11 @@ def nsys_path() -> Iterator[Path]:
     with (Path(tempfile.gettempdir()) / "fiprof-tests-nsys.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(found)
+        # Those of the test before end a little after it, and take names with them that the next one's are about to open.
+        home = str(Path(found).resolve().parents[1])
+        psutil.wait_procs(
+            [each for each in psutil.process_iter(["exe"]) if home in (each.info["exe"] or "")], timeout=10
+        )
 
 
 @pytest.fixture(scope="session")
