@@ -92,11 +92,10 @@ def nsys_path() -> Iterator[Path]:
     with (Path(tempfile.gettempdir()) / "fiprof-tests-nsys.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield Path(found)
-        # Those of the test before end a little after it, and take names with them that the next one's are about to open.
+        # It and its guard may end after the test, and take names with them that the next nsys is about to open.
         home = str(Path(found).resolve().parents[1])
-        psutil.wait_procs(
-            [each for each in psutil.process_iter(["exe"]) if home in (each.info["exe"] or "")], timeout=10
-        )
+        there = [each for each in psutil.process_iter(["cmdline"]) if home in " ".join(each.info["cmdline"] or ())]
+        psutil.wait_procs(there, timeout=15)
 
 
 @pytest.fixture(scope="session")
