@@ -143,6 +143,8 @@ OF_GPU = frozenset(
     )
 )
 """In which the GPU is not idle."""
+TWICE = frozenset((Waste.STREAMS, Waste.ELEMENTWISE, Waste.DOUBLES))
+"""Rows whose time is that of kernels which have rows of their own."""
 STEPS = {
     Waste.HOST: "less_host_work", Waste.GIL: "free_lock", Waste.INPUT: "faster_input",
     Waste.SYNCHRONIZATION: "fewer_waits", Waste.ALLOCATION: "keep_memory", Waste.LOADING: "load_before",
@@ -268,8 +270,7 @@ class _Gpu:
         self.copying: dict[str | None, int] = defaultdict(int)  # ns in calls that copy, before the copy began
         self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
         """What the launching threads were seen to do, also while the GPU worked."""
-        self.planning_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
-        """Of that, while it was idle, what cuDNN's attention began after."""
+        self.planning_ns: Counter[str | None] = Counter()  # host work by its name that cuDNN's attention began after
 
     def count(self, names: re.Pattern[str] | str) -> int:
         """Calls in the part."""
@@ -384,7 +385,7 @@ class _Gpu:
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
                 kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
-                kind = "keep_plans" if self.planning_ns[cause, name] >= MOSTLY * ns else kind
+                kind = "keep_plans" if cause is Waste.HOST and self.planning_ns[name] > MOSTLY * ns else kind
                 kind = "same_arguments" if cause is Waste.CALL and GRAPH_UPDATES.match(name or "") else kind
                 self.add(
                     cause, ns, name, range_, per_step=count, saves_ns=saves, estimate_ns=estimate, kind=kind,
@@ -417,19 +418,22 @@ class _Gpu:
     def _of_host(self, waste: dict[tuple[Waste, str | None], dict[str | None, int]]) -> None:
         """Host work by the function that was seen in it, else by range."""
         ranges = waste.pop((Waste.HOST, None), {})
-        idle = [each for stretches in self.part.host for each in self._functions(*stretches)]
+        kernels_start, of_cudnn = self.attention()
+        idle = [
+            (planned, *each)
+            for thread, begins, ends, labels in self.part.host
+            for planned, here in split(of_cudnn[np.searchsorted(kernels_start, ends)])
+            for each in self._functions(thread, begins[here], ends[here], labels[here])
+        ]
         names: dict[tuple[Waste, HostWork], Counter[str]] = defaultdict(Counter)
-        for cause, work, name, path, ns in idle:
+        for _, cause, work, name, path, ns in idle:
             names[cause, work][name] += ns
             ranges[path] = ranges.get(path, 0) - ns
         name_of = {key: seen.most_common(1)[0][0] for key, seen in names.items()}
-        for cause, work, _, path, ns in idle:
+        for planned, cause, work, _, path, ns in idle:
             waste[cause, name_of[cause, work] or None][path] += ns
-        kernels_start, of_cudnn = self.attention()
-        for thread, begins, ends, labels in self.part.host if of_cudnn.any() else ():
-            first = of_cudnn[np.searchsorted(kernels_start, ends)] > 0
-            for cause, work, _, _, ns in self._functions(thread, begins[first], ends[first], labels[first]):
-                self.planning_ns[cause, name_of[cause, work] or None] += ns
+            if planned and cause is Waste.HOST:
+                self.planning_ns[name_of[cause, work] or None] += ns
         # While the GPU worked too.
         first, last = (np.clip(each, *self.part.span) for each in (self.at.begins, self.at.ends))
         for thread in {thread for thread, *_ in self.part.host} & host_times(self.run).threads.keys():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
 from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity, Cause
-from fiprof.analysis.program import FIRST_STEPS, OF_GPU, RANKING, Program, Waste, saves_more
+from fiprof.analysis.program import FIRST_STEPS, OF_GPU, RANKING, TWICE, Program, Waste, saves_more
 from fiprof.analysis.top import KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
@@ -44,7 +44,6 @@ LAUNCHING = finding(
     "idle: launching holds the host's own work of up to {own_us} µs before each launch.",
     own_us=OWN_WORK_NS // 1000,
 )
-TWICE = {Waste.STREAMS, Waste.ELEMENTWISE, Waste.DOUBLES}
 EARLY = finding("early", "first steps: of the time of all steps, those before the steady part too.")
 CALLS = finding("calls", "only copies holds the calls that kept them from beginning.")
 MOST_WORDS = 3  # of a kernel's full name, that tell it from others

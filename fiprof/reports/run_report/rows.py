@@ -8,7 +8,7 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.program import GUESS, NOTICED, Waste
+from fiprof.analysis.program import GUESS, NOTICED, TWICE, Waste
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
@@ -23,7 +23,7 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import detailed_kernel, kernel_detail, kernel_identity, short_kernel, shorten
 
-TOGETHER = {Waste.DOUBLES, Waste.ELEMENTWISE, Waste.LAYOUTS, Waste.SMALL_KERNELS, Waste.STREAMS}
+TOGETHER = TWICE | {Waste.LAYOUTS, Waste.SMALL_KERNELS}
 """Time of several kernels, which have rows of their own."""
 MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
