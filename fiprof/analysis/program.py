@@ -528,7 +528,7 @@ class _Gpu:
         saves, estimate = ns + (self.small_ns + gaps if fused else 0.0), None
         least, most = (min(each * self.window_ns, ns) for each in LENGTHENED)
         if ns > least:
-            words += "; nsys itself is some {nsys_least:.0%} to {nsys_most:.0%} of that time"
+            words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of that time"
             values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
             own = (least + most) / 2
             estimate = (saves - own) * self.window_ns / (self.window_ns - own)
