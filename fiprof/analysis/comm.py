@@ -24,7 +24,7 @@ from fiprof.analysis.comm_match import (
     texts_of,
     trace_clocks,
 )
-from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
@@ -54,13 +54,18 @@ CLOCK_WORDS = {
     "reduce-scatter ties it to the first one's",
 }
 MOVED = "; it was moved by up to {shift_us:,.1f} µs, with a drift of {drift_ppm:,.1f} ppm"
-RANKS = tuple(map(Column, (
-    "rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives", "late_collectives", "delay_us",
-    "recurring_us", "wait_us", "communication_us", "overlap_share", "compute_us", "lost_share",
-)))  # fmt: skip
-CAUSES = tuple(map(Column, (
-    "rank", "doing", "doing_name", "range", "doing_us", "recurring_us", "collectives", "delay_share",
-)))  # fmt: skip
+RANKS = (
+    Column("rank", "rank"), *map(Column, ("file", "pid", "process")), Column("device", "GPU"),
+    Column("host", "host", narrow=Narrow.DROP), *map(Column, ("gpu", "uuid", "collectives")),
+    Column("late_collectives", "late"), Column("delay_us", "others wait"), Column("recurring_us", "recurring"),
+    Column("wait_us", "waits"), Column("lost_share", "of steps", spec=".1%"), Column("communication_us", "comm."),
+    Column("overlap_share", "hidden", spec=".1%"), Column("compute_us", "computes"),
+)  # fmt: skip
+CAUSES = (
+    Column("rank", "late rank"), Column("doing", "meanwhile"), *map(Column, ("doing_name", "range")),
+    Column("doing_us", "time"), Column("recurring_us", "recurring"),
+    Column("delay_share", "of its delays", spec=".1%"), Column("collectives", "collectives", spec=",d"),
+)  # fmt: skip
 COLLECTIVES = tuple(map(Column, (
     "op", "kernel", "communicator", "number", "message_bytes", "channels", "start_us", "skew_us", "transfer_us",
     "wait_us", "waiting_us", "waiting_rank", "late_rank", "algorithm_gbps", "bus_gbps", "overlap_share", "range",

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.text import join_words, short_kernel
@@ -70,31 +70,10 @@ WIDE = 1.25  # longest over shortest of launches that are still shown as one
 MOST_NAMES = 8  # names of each kind that an error lists
 
 
-class HasNames(Protocol):
-    """What a launch, or a kernel under nsys, is called."""
-
-    @property
-    def launch(self) -> int | None: ...
-    @property
-    def case(self) -> str | None: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def kernel_full(self) -> str | None: ...
-    @property
-    def grid(self) -> str | None: ...
-    @property
-    def block(self) -> str | None: ...
-    @property
-    def duration_us(self) -> float | None: ...
-
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", int, float)
 T = TypeVar("T")
-N = TypeVar("N", bound=HasNames)
+N = TypeVar("N", bound=Any)  # has a launch's names, grid and block; a kernel under nsys has them too
 Weights = Mapping[int, float]  # ncu's launch ID -> the time that it stands for, µs
 Names = tuple[str, str, str, str]  # a launch's kernel, its full name, its case's id and label
 
@@ -196,9 +175,9 @@ class Selection:
 
         Raises FiprofError where none is left, with what there is.
         """
-        named = {_names(item) for item in items}
+        named = [(item.kernel, item.kernel_full or "", item.case or "", item.label) for item in items]
         wanted = matching(self.kernel, named)
-        found = [item for item in items if _names(item) in wanted]
+        found = [item for item, names in zip(items, named, strict=True) if names in wanted]
         if self.launches:
             found = [item for item in found if item.launch in self.launches]
         if not found and (items or self):
@@ -246,7 +225,3 @@ def matching(words: str, known: Iterable[Names]) -> set[Names]:
 def _tokens(text: str) -> set[str]:
     """``decode[batch=1,page_size=16]`` or ``decode batch=1`` as a name and parameters."""
     return set(filter(None, re.split(r"[\[\],\s]+", text.lower())))
-
-
-def _names(item: HasNames) -> Names:
-    return item.kernel, item.kernel_full or "", item.case or "", item.label

@@ -25,19 +25,11 @@ NOTE = (
     "the CUDA call (host code: none) and NVTX range of the thread that launches the collective. Charts: █ "
     "computes, ▒ communicates, w waits for another rank, · idle; what takes most of a character's time."
 )
-_RANKS = (
-    Column("", "rank"), Column("", "GPU"), Column("", "host", narrow=Narrow.DROP), Column("", "late"),
-    Column("", "others wait"), Column("", "recurring"), Column("", "waits"), Column("", "of steps", spec=".1%"),
-    Column("", "comm."), Column("", "hidden", spec=".1%"), Column("", "computes"),
-)  # fmt: skip
-_CAUSES = (
-    Column("", "late rank"), Column("", "meanwhile"), Column("", "time"), Column("", "recurring"),
-    Column("", "of its delays", spec=".1%"), Column("", "collectives", spec=",d"),
-)  # fmt: skip
 _WORST = (
-    Column("", "#", spec="d"), Column("", "operation"), Column("", "size"), Column("", "at"), Column("", "waits"),
-    Column("", "wait"), Column("", "of step", spec=".1%"), Column("", "transfer"), Column("", "bus", "GB/s", ".1f"),
-    Column("", "late rank meanwhile", wrap=True, narrow=Narrow.BELOW),
+    Column("number", "#", spec="d"), Column("op", "operation"), Column("size", "size"), Column("start_us", "at"),
+    Column("pair", "waits"), Column("wait_us", "wait"), Column("lost_share", "of step", spec=".1%"),
+    Column("transfer_us", "transfer"), Column("bus_gbps", "bus", "GB/s", ".1f"),
+    Column("meanwhile", "late rank meanwhile", wrap=True, narrow=Narrow.BELOW),
 )  # fmt: skip
 
 
@@ -50,36 +42,26 @@ def document(what: Comm, *, by: By = "collective", most: int | None = MOST_COLLE
 
 
 def _tables(what: Comm, most: int | None) -> Iterator[View]:
-    ranks = tuple(
-        (
-            *(row[key] for key in ("rank", "device", "host", "late_collectives")),
-            *(time_words(row[key]) for key in ("delay_us", "recurring_us", "wait_us")), row["lost_share"],
-            time_words(row["communication_us"]), row["overlap_share"], time_words(row["compute_us"]),
-        )
-        for row in what.ranks
-    )  # fmt: skip
-    yield View(_RANKS, ranks, title="Ranks", summary=(summary(what),))
-    causes = tuple(
-        (
-            row["rank"], _doing(row), time_words(row["doing_us"]), time_words(row["recurring_us"]), row["delay_share"],
-            row["collectives"],
-        )
-        for row in what.causes[: None if most is None else MOST_CAUSES]
-    )  # fmt: skip
-    yield View(_CAUSES, causes, title="What the late rank did while the others waited")
-    worst = tuple(
-        (
-            row["number"], worded(row["op"]),
-            None if row["message_bytes"] is None else byte_words(row["message_bytes"]), time_words(row["start_us"]),
-            say("{one} for {other}", one=row["waiting_rank"], other=row["late_rank"]), time_words(row["wait_us"]),
-            row["lost_share"], time_words(row["transfer_us"]), row["bus_gbps"],
-            ", ".join(f"{_doing(each)} {time_words(each['us'])}" for each in row["meanwhile"][:MOST_DOINGS]),
+
+    def in_words(row: Row, **cells: str | None) -> Row:
+        times = {key: time_words(value) for key, value in row.items() if key.endswith("_us") and value is not None}
+        return row | times | cells
+
+    yield view_of(RANKS, map(in_words, what.ranks), title="Ranks", summary=(summary(what),))
+    causes = [in_words(row, doing=_doing(row)) for row in what.causes[: None if most is None else MOST_CAUSES]]
+    yield view_of(CAUSES, causes, title="What the late rank did while the others waited")
+    worst = [
+        in_words(
+            row,
+            size=None if row["message_bytes"] is None else byte_words(row["message_bytes"]),
+            pair=say("{one} for {other}", one=row["waiting_rank"], other=row["late_rank"]),
+            meanwhile=", ".join(f"{_doing(each)} {time_words(each['us'])}" for each in row["meanwhile"][:MOST_DOINGS]),
         )
         for row in what.worst[:most]
-    )  # fmt: skip
+    ]
     words = "{count:collective|collectives} left out: --top N or --all shows them."
     notes = left_out(words, len(what.collectives) - len(worst))
-    yield View(_WORST, worst, title="Collectives with the longest waits", notes=notes)
+    yield view_of(_WORST, worst, title="Collectives with the longest waits", notes=notes)
     for chart in what.charts:
         yield _chart(chart, what)
 

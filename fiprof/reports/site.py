@@ -96,31 +96,19 @@ def write(folder: Path, run: Run, state: str) -> Published:
     else:
         made = report([run])
         title, text = str(made.title), made.html([("All runs", f"../{INDEX}{SUFFIX}")])
-    commit = run.environment("program", "git") or run.environment("git")
-    gpu = run.environment("gpu", "name")
-    published = Published(
-        name,
-        state,
-        title,
-        manifest.status,
-        manifest.duration_s,
-        None if gpu is None else str(gpu),
-        commit if isinstance(commit, str) else None,
-    )
     _write(folder, f"{REPORTS}/{name}{SUFFIX}", text)
-    return published
+    gpu, commit = run.environment("gpu", "name"), run.environment("program", "git") or run.environment("git")
+    known = [each if isinstance(each, str) else None for each in (gpu, commit)]
+    return Published(name, state, title, manifest.status, manifest.duration_s, *known)
 
 
 def write_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
     """Write a page of TRENDS; remove it where there is no line."""
     if found:
-        metric = TRENDS[name]
-        command = f"fiprof trend --metric {metric}"
-        text = trend.page(found, metric, command, lead=(link("All runs", f"{INDEX}{SUFFIX}"),), library=LIBRARY)
-        _write(folder, f"{name}{SUFFIX}", text)
+        lead, command = (link("All runs", f"{INDEX}{SUFFIX}"),), f"fiprof trend --metric {TRENDS[name]}"
+        _write(folder, f"{name}{SUFFIX}", trend.page(found, TRENDS[name], command, lead=lead, library=LIBRARY))
     else:
-        with contextlib.suppress(FileNotFoundError):
-            files.remove(folder, f"{name}{SUFFIX}")
+        _remove(folder, name)
 
 
 def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
@@ -129,8 +117,7 @@ def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mappi
     archive: has the runs' tags. runs: in the order of the index. before: what the site had.
     """
     for name in before.keys() - {run.name for run in runs}:
-        with contextlib.suppress(FileNotFoundError):
-            files.remove(folder, f"{REPORTS}/{name}{SUFFIX}")
+        _remove(folder, f"{REPORTS}/{name}")
     with contextlib.suppress(ImportError):
         _write(folder, LIBRARY, vega_js())
     _write(folder, f"{INDEX}{SUFFIX}", _index(folder, archive, runs))
@@ -141,30 +128,24 @@ def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mappi
 def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> str:
     names = ("run", "what", "GPU", "commit", "tags", "status")
     columns = (*(Column("", name) for name in names), Column("", "took", "s", ",.1f"))
-    rows = tuple(
-        (
-            link(run.name, f"{REPORTS}/{quote(run.name)}{SUFFIX}"),
-            run.title,
-            run.gpu,
-            run.commit and run.commit[:SHORT_COMMIT],
-            _tags(archive / run.name),
-            run.status,
-            run.duration_s,
-        )
-        for run in runs
-    )
+    rows = []
+    for run in runs:
+        tags: tuple[str, ...] = ()
+        with contextlib.suppress(FiprofError):
+            tags = tuple(read_annotations(archive / run.name).tags)
+        name, commit = link(run.name, f"{REPORTS}/{quote(run.name)}{SUFFIX}"), run.commit and run.commit[:SHORT_COMMIT]
+        rows.append((name, run.title, run.gpu, commit, tags, run.status, run.duration_s))
     note = "Search ( / ) leaves the runs that have every word; a click on a heading sorts."
-    view = View(columns, rows, title="Runs", notes=(note,))
+    view = View(columns, tuple(rows), title="Runs", notes=(note,))
     there = [name for name in TRENDS if (folder / f"{name}{SUFFIX}").exists()]
     links = Markdown(" · ".join(link(f"Trends of {name.removeprefix('trend-')}", f"{name}{SUFFIX}") for name in there))
     title = say("{count:profiled run|profiled runs}", count=len(runs))
     return report_html(Document(view, (view,)), title, lead=(links,))
 
 
-def _tags(run: Path) -> tuple[str, ...]:
-    with contextlib.suppress(FiprofError):
-        return tuple(read_annotations(run).tags)
-    return ()
+def _remove(folder: Path, page: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(folder, f"{page}{SUFFIX}")
 
 
 def _write(folder: Path, name: str, text: str) -> None:
