@@ -114,8 +114,7 @@ def reference(run: Run, case: CaseEntry) -> CheckValues:
 
 
 def nsys_vs_plain(run: Run, case: CaseEntry) -> CheckValues:
-    """Kernel time under nsys over an iteration's time without a profiler, which events and gaps make longer. nsys_us,
-    plain_us: the two."""
+    """Kernel time under nsys over an iteration's time without a profiler, which events and gaps make longer."""
     plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
     if run.imported or plain is None or traced is None:
         return "imported" if run.imported else "no_plain_time" if plain is None else "no_nsys_time"
@@ -189,8 +188,7 @@ def ncu_vs_nsys(run: Run, launch: Row) -> CheckValues:
 
 
 def stall_sum(run: Run, launch: Row) -> CheckValues:
-    """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own. stall_cycles,
-    warp_latency_cycles: the two."""
+    """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own."""
     ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
     known, latency = [ratio for ratio in ratios if ratio is not None], launch["warp_latency_cycles"]
     if not known or not latency:
@@ -383,8 +381,7 @@ def subject(run: Run, check: Check) -> str:
 
 
 def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
-    """A finding for each kind of check: what it found first, and what else it found it for. others: launches' IDs, or
-    the number of further cases."""
+    """A finding for each kind of check: what it found first, and others: further launches' IDs, or how many cases."""
     found = []
     for first, *rest in by_key((check.check, check) for check in checks).values():
         values: dict[str, Value] = {"check": first.finding}

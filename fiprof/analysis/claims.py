@@ -31,8 +31,7 @@ TOLERANCE = 0.10
 """How far from a claimed number, in proportion, a measured one may be and still confirm it. fiprof's own choice."""
 SAVING_TOLERANCE = 0.05  # the same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%
 MOST = 0.80
-"""Part of the deciding cases beyond a claim on one side, from which it is wrong on that side and does not depend.
-fiprof's own choice."""
+"""Part of the deciding cases beyond a claim on one side, from which it is wrong on that side. fiprof's own choice."""
 LEAST_DECIDED = 0.50  # part of the cases that have to decide before anything is said of a claim. fiprof's own choice.
 NEAR_ONE = 0.1  # ratios so close to 1 are written with three decimals: the side of it matters
 MOST_GROUPS = 6  # groups of cases that the parameters tell apart, at most
@@ -331,8 +330,7 @@ class Chosen:
 
     choice: Choice
     where: str  # the value of ``by`` in words
-    group: tuple[tuple[Pair, Ratio], ...]
-    """Each pair with the old one's time over the new one's; the largest ratio first."""
+    group: tuple[tuple[Pair, Ratio], ...]  # each pair with the old one's time over the new one's; the largest first
 
     @property
     def question(self) -> str:

@@ -14,8 +14,7 @@ from fiprof.model.arrays import Floats, Ints
 
 ENDS_APART_NS, ENDS_APART = 30_000.0, 0.17
 """A late rank ends so much later at most, in ns and over its transfer: two ranks of one trace on H200s."""
-SAME_TIME_NS = 12_000.0
-"""So far apart two GPUs of one trace end an all-reduce of 34 MB (H200s): a smaller shift is none."""
+SAME_TIME_NS = 12_000.0  # so far apart two GPUs of one trace end an all-reduce of 34 MB (H200s): less is none
 MOST_WEIGHT = 4.0
 """Of a collective in which the other rank than usually was late: both orders count alike, for this bias cancels."""
 LEAST_SIDE = 0.1  # share of the collectives in one order whose residual counts
@@ -33,8 +32,7 @@ class Clock(NamedTuple):
     file: int
     begin_ns: int = 0  # first end of the collectives that it stands on, by the trace's own clock
     end_ns: int = 1  # last
-    shifts_ns: tuple[float, float] = (0.0, 0.0)
-    """At these; 0 where the sessions' start times agree with the collectives."""
+    shifts_ns: tuple[float, float] = (0.0, 0.0)  # at these; 0 where session starts agree with the collectives
     error_ns: float = 0.0  # how far off its times may still be
     collectives: int = 0
     impossible: int = 0  # collectives that end before they begin by more than the error, with any line; 0 for a few

@@ -25,8 +25,7 @@ from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection, sums_by_key
 from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, peak_of, work_share
 
-TOLERANCE_POINTS = 5.0
-"""Tolerance of a share that is expected as one number; the published ranges are as wide, 10 points."""
+TOLERANCE_POINTS = 5.0  # of a share that is expected as one number; the published ranges are as wide, 10 points
 STALL_MARGIN_POINTS = 1.0  # tolerance of a range of stall shares: recorded runs of the same kernel differ by as much
 MODEL_DIFFERS = 0.10
 """Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
@@ -186,8 +185,7 @@ class Expected(NamedTuple):
     cases: tuple[CaseExpected, ...]  # cases with figures for this compute capability and shape
     not_compared: tuple[Row, ...]
     """Each figure for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
-    faster: Mapping[str, tuple[str, Step]]
-    """Case id -> label and step, of each case whose problem the run solved faster."""
+    faster: Mapping[str, tuple[str, Step]]  # case id -> label and step, of cases whose problem the run solved faster
     summary: tuple[Finding, ...]
     sources: tuple[Source, ...]
     warnings: tuple[Finding, ...]  # findings about the run

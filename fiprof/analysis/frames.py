@@ -67,8 +67,6 @@ class OfRun(Generic[L, C]):
 
     launches: tuple[L, ...]  # in the order of the run
     warnings: tuple[Finding, ...] = ()  # about the run
-    weights: Weights = field(default_factory=dict)
-    """The time that each launch stands for; empty where each stands for itself."""
+    weights: Weights = field(default_factory=dict)  # the time each launch stands for; empty where for itself
     cases: tuple[C, ...] = ()  # in the order of the run; empty where nothing is found about cases as a whole
-    groups: tuple[Alike[L], ...] = ()
-    """Like launches, each group with what was found about one; empty where each was looked at."""
+    groups: tuple[Alike[L], ...] = ()  # like launches, with what was found about one; empty where each was looked at

@@ -34,8 +34,7 @@ _OF_TABLE = ("samples_not_issued", "top_reason", "source_file", "source_line")
 class LaunchHotspots(OfLaunch):
     instructions: int  # of the kernel
     samples: int  # of the launch, over all instructions
-    blocks: tuple[tuple[Line, ...], ...]
-    """Hotspots and what is around them, in the order of the code; each instruction once."""
+    blocks: tuple[tuple[Line, ...], ...]  # hotspots and what is around them, by address; each instruction once
     warnings: tuple[Finding, ...] = ()
 
     @property
@@ -64,8 +63,7 @@ class LaunchHotspots(OfLaunch):
 
     @property
     def meanings(self) -> tuple[Finding, ...]:
-        """The hotspots' stalls, the one with most samples first; and waits that ncu counts as long_scoreboard at what
-        loads nothing itself."""
+        """The hotspots' stalls, most samples first; and long_scoreboard waits at what loads nothing itself."""
         stalls: Counter[str] = Counter()
         for line in self.hotspots:
             if line["top_reason"] and state(line["top_reason"]).kind == ReasonKind.STALL:

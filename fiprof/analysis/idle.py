@@ -25,10 +25,8 @@ from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, covered, side_by_si
 class Cause(Worded):
     """Why a GPU had nothing to run."""
 
-    LAUNCH = "launch", "launching"
-    """The call that launches the next work was under way, or the work was on its way to the GPU."""
-    GPU = "gpu", "on the GPU"
-    """The call had long returned: the work waited on the GPU, for its turn or for another stream."""
+    LAUNCH = "launch", "launching"  # the call that launches the next work is under way, or the work on its way
+    GPU = "gpu", "on the GPU"  # the call had returned: the work waited on the GPU, for its turn or another stream
     GRAPH = "graph", "between graph nodes"  # the same, between two nodes of one launch of a CUDA graph
     SYNCHRONIZATION = "synchronization", "waiting for the GPU"
     """The launching thread was still in a call that waits for the GPU."""
@@ -54,8 +52,7 @@ COPIES = re.compile(r"cu(da)?Memcpy|cu(da)?Memset(?!\w*Async)")  # likewise, whe
 ON_ITS_WAY_NS = 5_000
 """From the return of a launch call to its work's start on an idle GPU, at most: on an H200 the median is 2.2 µs and
 99 % take less than 3.3 (9,300 launches of the recorded Llama)."""
-OWN_WORK_NS = 200_000
-"""Host work of so long is more than PyTorch's between two calls: 99 % of that is below 91 µs (the same)."""
+OWN_WORK_NS = 200_000  # host work longer than PyTorch's between two calls: 99 % of that is below 91 µs (the same)
 RANK, DEVICE = Column("rank", "rank"), Column("device", "GPU")
 BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
 TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
@@ -316,8 +313,7 @@ class _Host:
     def _of_thread(
         self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, part: Activity
     ) -> None:
-        """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls. before: of
-        the gap before each."""
+        """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each."""
         host, width = len(self.calls.names), len(self.phases) + 1
         meanwhile = int(begins[0]), int(stops[-1])
         in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]

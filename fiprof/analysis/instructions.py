@@ -75,8 +75,7 @@ def family(line: str) -> Family:
     return known
 
 
-ACCESS_BYTES = 4
-"""Bytes of a thread that SASS loads or stores unless the instruction says otherwise (.U8, .64, .128, …)."""
+ACCESS_BYTES = 4  # bytes of a thread that SASS loads or stores unless the instruction says (.U8, .64, .128, …)
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 
 
@@ -224,8 +223,7 @@ def by_launch(run: Run) -> Mapping[int, Listing]:
 
 
 def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator[tuple[int, Listing]]:
-    """Each launch of a table ``hotspots`` with its instructions, in the order of the addresses. wanted: only these
-    launches."""
+    """Each launch of a table ``hotspots`` with its instructions, by address. wanted: only these launches."""
     # No pa.array and no to_numpy: they import pandas.
     kept = table.filter(pc.is_valid(table["address"]))
     kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()

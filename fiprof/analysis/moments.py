@@ -97,11 +97,9 @@ class Moments:
         self.torch = TorchMemory(run, device)
         self.allocations = times, _, totals, _, _ = self._allocations()
         held = np.append(0, totals)[np.searchsorted(times, self.edges[1:], side="right")]
-        self.memory = held if len(times) else None
-        """Device memory at the end of each, bytes; None where it was not traced."""
+        self.memory = held if len(times) else None  # device memory at the end of each, bytes; None if not traced
         ends = self.edges[1:] if self.on_gpu else np.maximum(self.edges[1:], self.last)
-        self.done = np.maximum.accumulate(ends)
-        """When the host and the GPU are done with each, and with those before it."""
+        self.done = np.maximum.accumulate(ends)  # when host and GPU are done with each, and with those before it
         self.from_ = np.maximum(self.begins, np.append(self.begins[:1], self.done[:-1]))
         """The begin of each, or the end of what came before."""
         self.length = np.maximum(self.done - self.from_, 0)
@@ -247,8 +245,7 @@ class Moments:
                 self.kernel_ns[key // width][names[key % width]] += ns
 
     def _allocations(self) -> Ints:
-        """Device memory given and taken back, by time: when, bytes, what all processes hold then, address, and 1 for
-        given."""
+        """Device memory given and taken back, by time: when, bytes, what is held then, address, and 1 for given."""
         if not self.run.row_count("memory"):
             return np.empty((5, 0), np.int64)
         table = self.run.table("memory", ["time_ns", "bytes", "address", "device", "kind"])

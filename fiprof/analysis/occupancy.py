@@ -12,10 +12,8 @@ from fiprof.model.finding import Finding, Worded, finding
 from fiprof.model.quantities import Formula, Row, number
 
 WARP_THREADS = 32
-REGISTER_STEP = 8
-"""Registers a thread: a warp is given registers in steps of 256, and has 32 threads (cuda_occupancy.h)."""
-PARTITIONS = 4
-"""Of a multiprocessor, each with a quarter of its registers; compute capability 5.0 and later, 6.0 excepted."""
+REGISTER_STEP = 8  # registers a thread: a warp gets them in steps of 256, and has 32 threads (cuda_occupancy.h)
+PARTITIONS = 4  # of a multiprocessor, each with a quarter of its registers; from compute capability 5.0 on, but 6.0
 SHARED_STEP_BYTES, OLD_SHARED_STEP_BYTES = 128, 256
 """A block is given shared memory in such steps: from compute capability 8.0 on, and on 7.0 and 7.5."""
 
@@ -36,8 +34,7 @@ class Limit(NamedTuple):
 
     resource: Resource
     blocks: float  # blocks on a multiprocessor, by ncu; of clusters the average over the GPU, which need not be whole
-    most_blocks: float
-    """The same with as much shared memory as a multiprocessor can be set up with; otherwise equal to blocks."""
+    most_blocks: float  # the same with the most shared memory that can be set up; otherwise equal to blocks
     occupancy_pct: float | None  # the occupancy of so many blocks, at most 100; None where the block's size is unknown
     binds: bool  # whether it is the smallest limit, alone or in a tie
 
@@ -124,8 +121,7 @@ def occupancy(row: Row) -> Occupancy:
 
 
 def register_limit(registers_per_thread: float, warps_per_block: int, registers_per_sm: float) -> int:
-    """Blocks that fit on a multiprocessor by registers. A warp's registers lie in one partition, so each partition
-    holds a whole number of warps."""
+    """Blocks on a multiprocessor by registers. A warp's lie in one partition: each holds a whole number of warps."""
     step = REGISTER_STEP * WARP_THREADS
     per_warp = math.ceil(registers_per_thread * WARP_THREADS / step) * step
     warps = int(registers_per_sm / PARTITIONS // per_warp) * PARTITIONS

@@ -18,8 +18,7 @@ from fiprof.model.spans import NOTHING, by_thread
 
 NAME = re.compile(r"(?i)(\b|_)plan(\b|_)")
 SMALL = 0.05  # share of plan() and its layers up to which planning is small
-FEWEST = 3
-"""Plans of a name, the first of which load code, and ranges of a name beside each, from which on these are layers."""
+FEWEST = 3  # plans of a name, the first of which load code, and ranges of a name beside each, for these to be layers
 PLANS = (
     Column("planned", "plan() in"),
     Column("count", "x", spec=",d"),

@@ -75,8 +75,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Ratio:
-    """One number over another, with its interval. Numbers that were counted once have none: low and high are the value
-    then, and confidence is None."""
+    """One number over another, with its interval; of numbers counted once that is the value, confidence None."""
 
     value: float
     low: float

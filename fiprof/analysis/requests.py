@@ -36,8 +36,7 @@ _VERBS = {
     "first": re.compile("first token", re.IGNORECASE),
     "ended": re.compile("finish|done|complet|abort|end", re.IGNORECASE),
 }
-FOLLOWED = 0.98
-"""Share of the steps in which as many requests decode as the step says, from which on their tokens are told."""
+FOLLOWED = 0.98  # share of steps in which as many requests decode as the step says, for tokens to be told
 FEW_STEPS = 5  # of one name, from which on what is usual can be told
 DISTURBS = 1.05  # times as long as a step that only decodes a step with a prefill takes at least, to be told
 

@@ -69,8 +69,7 @@ class Work(NamedTuple):
 
     kind: str
     """``tensor fp16``, ``tensor fp16 mma``, ``fp32``, ``fp16``, ``fp64``; ``model`` where the cost model gives it."""
-    ops: float
-    """Operations, a multiply-add being two. Those of ``tensor int8`` and ``tensor int1`` are no floating-point ones."""
+    ops: float  # operations, a multiply-add being two; of ``tensor int8`` and ``tensor int1`` not floating-point
     ops_per_second: float
     peak_ops_per_second: float | None  # at the clock measured during the launch; None where it was not collected
 
@@ -100,8 +99,7 @@ class LaunchRoofline(OfLaunch):
     work: Work | None  # the work whose roof is used most: the launch's main work, which the intensities are of
     works: tuple[Work, ...]  # every kind that ncu counted, as far as it is not zero
     memories: tuple[MemoryRoof, ...]  # DRAM, L2, L1, as far as they were collected
-    model_flop_per_byte: float | None
-    """Of the launch's case as a whole, all its kernels together, by the workload's cost model."""
+    model_flop_per_byte: float | None  # of the launch's case, all kernels together, by the cost model
     floats_counted: bool
     """Whether operations outside the tensor cores were counted; if not, only roofs of the tensor cores are known."""
     remark: Finding | None = None  # why it has no point, or what is particular about it
@@ -250,8 +248,7 @@ def mma_remark(row: Launch, kind: str) -> Finding | None:
 
 
 def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
-    """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted, or
-    where there are none to count."""
+    """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted."""
     pipe = uncounted_pipe(row)
     if FLOAT_OPS["fp32"].value(row) is not None and pipe is None:
         return None, None

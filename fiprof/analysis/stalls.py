@@ -15,8 +15,7 @@ from fiprof.model.run import Run, StallReason
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.text import csv_rows
 
-DISAGREEMENT = 0.05
-"""Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
+DISAGREEMENT = 0.05  # difference of the two measures' shares that gets a note, if more than the samples' own error
 FEW_SAMPLES_ERROR = 0.03  # uncertainty of sampled shares from which it gets a note
 
 

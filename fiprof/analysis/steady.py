@@ -258,8 +258,7 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
 
 
 def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
-    """The steps after those at the beginning that take much longer than the median. steps: when each begins on the
-    GPU."""
+    """The steps after those at the beginning that take much longer than the median. steps: each begin on the GPU."""
     steps = np.unique(steps)
     lengths = np.diff(steps, append=end)
     median = np.median(lengths)

@@ -274,8 +274,7 @@ class Study:
 
     @cached_property
     def largest(self) -> tuple[CaseResult, ...]:
-        """Each model shape (what is neither a size nor an option of solving) at its largest size, solved the fastest
-        way, in the study's order."""
+        """Each model shape (neither size nor option of solving) at its largest size, solved the fastest way."""
         found: dict[object, tuple[CaseResult, ...]] = {}
         for solving in alternatives.by_problem(self.measured):
             workload, defining = alternatives.problem(solving[0].workload, solving[0].params)
@@ -297,8 +296,7 @@ class Study:
         return max((max(times.values()) / min(times.values()) - 1 for times in anchors), default=0.0)
 
     def _fastest_of(self, problems: Iterable[tuple[CaseResult, ...]]) -> tuple[CaseResult, ...]:
-        """Of the cases of each problem that nothing is certain to beat, and that are as fast as each other, the study's
-        first."""
+        """The study's first case of each problem among those that are as fast as each other and that nothing beats."""
         places = {case.id: index for index, case in enumerate(self.measured)}
         found = []
         for solving in problems:

@@ -162,8 +162,7 @@ def _cause(more: Mapping[Part, Floats], excess: float, names: Sequence[str]) -> 
 
 
 def late_rank(latest: Sequence[Delay | None], usual_ns: float) -> Finding | None:
-    """The rank that comes late in most of some steps, by a share of them that counts. latest: of each step the longest
-    delay."""
+    """The rank that comes late in most of some steps, by a share that counts. latest: each step's longest delay."""
     rank, count = Counter(each.rank for each in latest if each).most_common(1)[0] if any(latest) else (None, 0)
     mine = sorted((each for each in latest if each and each.rank == rank), key=lambda each: each.ns)
     if count < max(MOST_OF * len(latest), 1) or (median := mine[count // 2]).ns < LATE_SHARE * usual_ns:
@@ -269,8 +268,7 @@ def _where(moments: Moments, place: int) -> dict[str, Any]:
 
 
 def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
-    """Memory that grows until the end in steps of one name and is never given back: torch's, where its history was
-    recorded, else what CUDA gave."""
+    """Memory that grows until the end in steps of one name and is never given back: torch's, else what CUDA gave."""
     held = [("torch's memory", moments.torch.at(moments.edges[1:])), ("device memory", moments.memory)]
     for what, memory in held if len(rows) >= 2 * FEW_STEPS else ():
         grown = np.diff(memory[rows]) if memory is not None else np.zeros(1)

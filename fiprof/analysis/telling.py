@@ -18,8 +18,7 @@ MOST_LINES, MOST_SINGLE = 90, 16
 FEWEST_TURNS, MOST_PHASES = 3, 12  # turns from which on phases are one line, and runs of phases in one, at most
 OFTEN = 5  # pieces of one name, between steps, from which on only those are told that take so many times the median
 PLACES = re.compile("page|block|kv|cache|slot", re.IGNORECASE)  # words for the memory of tokens, in what a step says
-NOTABLE = 1.15
-"""Times the usual step from which on a step that surprises nobody is said to be slow, and what it does besides."""
+NOTABLE = 1.15  # times the usual step from which a step that surprises nobody is said to be slow, and what it does
 TOLD = (
     Column("at_ms", "at", "ms", ",.1f", "Since the trace began."),
     Column("until_ms", unit="ms", meaning="When what the line tells ends, since the trace began."),

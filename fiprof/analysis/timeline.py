@@ -31,8 +31,7 @@ PIECES = 79  # of a track, where none are asked for
 TENSOR_ACTIVE = quantity("tensor_active_pct")
 KNOWN_PCT = 5.0  # tensor activity below this is too little to compare ncu's with nsys's
 AGREEMENT = (0.75, 1.33)  # nsys's tensor level over ncu's: their windows and clocks differ, but not by more
-FULL_PCT = 75.0
-"""SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
+FULL_PCT = 75.0  # SMs Active at least, while a kernel with a block for each of them fills whole samples
 FIPROF_DOMAIN = "fiprof"
 NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
 LEAST_GAP_NS = -(1 << 41)  # kernels of a GPU overlap by less: 37 minutes
@@ -78,8 +77,7 @@ class CasePhase:
     copying: float  # in which one of the latter ran and no kernel
     spans: list[Row]  # rows of SPANS
     tracks: list[Track]  # kernels, then what was sampled, from ``start_us`` to ``end_us``
-    copies: list[Row]
-    """``kind``, ``memory``, ``count``, ``total_ms`` and what :func:`copies.speed` says, the longest first."""
+    copies: list[Row]  # ``kind``, ``memory``, ``count``, ``total_ms`` and what ``copies.speed`` says, longest first
     calls: list[Row]  # ``name``, ``count``, ``total_us``, the longest first
     turns: int  # how often the case came, between others
     length_us: float  # from the first kernel's start to the last one's end, of all turns together

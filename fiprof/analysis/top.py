@@ -141,8 +141,7 @@ def program_of(run: Run) -> Program | None:
 
 
 def _bound(run: Run) -> dict[CaseShape, LaunchVerdict]:
-    """The verdicts of the kernels that ncu profiled; of launches of one shape, and range where that matters, the
-    longest."""
+    """The verdicts of the kernels that ncu profiled; of launches of one shape (and range) the longest."""
     if not run.has("launches") or not run.launches:
         return {}
     found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)

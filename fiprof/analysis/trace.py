@@ -135,8 +135,7 @@ class Marks:
         return often & ~self.inside(often)
 
     def around(self, chosen: Any, kind: Any = np.int32) -> Ints:
-        """How many of the chosen ranges, of its thread and domain, each lies in; with ``bool`` whether in one. chosen:
-        a flag of each range."""
+        """How many of the chosen ranges each lies in; with ``bool`` whether in one. chosen: a flag of each range."""
         found = np.zeros(len(self.starts), kind)
         for _ in range(int(self.depths.max(initial=0))):  # one level more each time; nothing lies around the outermost
             more = np.append(found + chosen, False)[self.parents]
@@ -325,8 +324,7 @@ def kernel_calls(run: Run) -> Ints:
 
 
 def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[pa.Table, Any, Ints]]:
-    """A GPU's kernels, or copies, in pieces: a piece with all GPUs' rows, what indexes its own, and the call that
-    started each of those."""
+    """A GPU's kernels, or copies, in pieces: a piece with all GPUs' rows, what indexes its own, and their calls."""
     by, at = kernel_calls(run) if table == "kernels" else calls(run).of(table), 0
     for piece in run.pieces(table, (*columns, "device")):
         rows, mine = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
@@ -342,8 +340,7 @@ def kernel_phases(run: Run) -> Ints:
 # How much of a program's trace each launch under ncu stands for
 
 CaseShape = tuple[str | None, Shape]  # with the case: a program has some where its launches were chosen by NVTX range
-NEAR = 2.0
-"""Times as long, or as short, as on the grid that was profiled a kernel may take on another that it stands for."""
+NEAR = 2.0  # times as long, or as short, as on the profiled grid a kernel may take on another that this stands for
 
 
 @dataclass(frozen=True)

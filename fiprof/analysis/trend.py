@@ -37,8 +37,7 @@ class Level:
     end: int  # place after its last
     value: float  # median of its runs
     ratio: float | None = None  # change from the level before: its value over that one's, less 1; None for the first
-    p_value: float | None = None
-    """Part of random orders of the runs of both levels that shows a change as large somewhere."""
+    p_value: float | None = None  # part of random orders of both levels' runs that shows as large a change
     updates: tuple[tuple[str, str | None, str | None], ...] = ()
     """What differs between its first run and the one before: commit and packages, before and after."""
 

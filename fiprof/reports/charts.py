@@ -333,8 +333,7 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
 
 
 def _logarithmic(title: str, low: float, high: float, values: Sequence[float] = (), **scale: Any) -> Spec:
-    """Axis and scale of a logarithmic channel: ticks at the values, or at each decade, and at 2 and 5 where these are
-    few."""
+    """Axis and scale of a logarithmic channel: ticks at the values, or at decades, and at 2 and 5 where few."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1,) if len(decades) > 4 else (1, 2, 5)
     ticks = [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]

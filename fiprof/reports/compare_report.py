@@ -49,8 +49,7 @@ Contribution = tuple[str, float, Mapping[str, str]]
 
 
 def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
-    """Tables and charts for people; for programs every number in rows of one form. every: leave out nothing. most:
-    cases that are shown in detail."""
+    """Tables and charts for people; for programs all numbers. every: all of it. most: cases shown in detail."""
     shown = (View((), (), summary=(*summary(found), *_about(found))), *_views(found, every=every, most=most))
     return Document(programs=lambda: rows(found), shown=shown, warnings=_cautions(found))
 

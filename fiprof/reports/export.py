@@ -82,8 +82,7 @@ def export(
 
 
 def require_target(out: Path, target: str) -> None:
-    """Raise FiprofError where something else than an earlier export of this format has a path, or it lies in an archive
-    or a run folder."""
+    """Raise FiprofError where a path is no earlier export of this format, or lies in an archive or a run folder."""
     place = out.resolve()
     for folder in place.parents:
         ours = (folder / MARK_FILE).exists()

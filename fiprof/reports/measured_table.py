@@ -27,8 +27,7 @@ from fiprof.reports.view import Chart, Column, Document, Narrow, View, left_out,
 from fiprof.text import escape_control
 
 MOST_GRAVE, MOST_OTHERS = 100, 20
-"""Rows that people are shown: of what is slower or cannot be told, and of the rest. A comment on GitHub holds 65,536
-characters."""
+"""Rows for people: slower or cannot be told, and the rest. A comment on GitHub holds 65,536 characters."""
 MOST_ANNOTATIONS = 10  # annotations of one level that GitHub shows of a step; its documentation of workflow commands
 
 DECIDED_BY = (
@@ -86,8 +85,7 @@ def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
 
 
 def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
-    """The cases whose processes differ more on side B, and those of which rounds count although the clock was not
-    back."""
+    """The cases whose processes differ more on side B, and those with rounds that count at a lower clock."""
     grew = "{case}: its spread grew. Processes of B vary by {b:.2g}%, of A by {a:.2g}% (standard deviation; p {p:.2g})"
     words = "{case}: the clock was not back in {count:round|rounds} of its processes, and repeating them did not help"
     for case in cases:
@@ -315,8 +313,7 @@ def _xml(against: str, tests: Iterable[Any], seconds: float, properties: Mapping
 
 
 def github_lines(found: Gate) -> list[str]:
-    """Workflow commands: what is to be seen without opening a log; of many of one level the gravest, and how many more
-    there are."""
+    """Workflow commands: what is to be seen without a log; of many of one level the gravest, and how many more."""
     label = Labels(case.id for case in found.run.cases)
     levels = {
         **dict.fromkeys((Decision.NEW, Decision.FASTER), "notice"),
@@ -343,8 +340,7 @@ def annotation(level: str, title: str, text: str) -> str:
 def baselines(
     found: Sequence[tuple[NamedBaseline, Sequence[CaseEntry] | None]], *, with_cases: bool = False
 ) -> Document:
-    """A row a baseline; its cases are None where its run is not in the archive. with_cases: a second table for people,
-    a row a case."""
+    """A row a baseline; its cases are None where its run is gone. with_cases: people also get a row a case."""
     rows = [
         {
             **vars(of),

@@ -191,8 +191,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _doubts(run: Run, told: bool) -> Iterator[str]:
-    """What makes a report doubtful as a whole: how its run ended, and what it has nothing of. told: whether its story
-    says the latter."""
+    """What makes a report doubtful as a whole: how its run ended, what it lacks. told: its story says the latter."""
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:

@@ -134,8 +134,7 @@ PRUNED = (
 
 
 def verified(runs: Sequence[Verified], catalogue: Sequence[Finding] = ()) -> Document:
-    """A run with all that was found; of several those that are not intact, and how many there are. catalogue: what does
-    not agree in it."""
+    """A run with all that was found; of several those that are not intact. catalogue: what does not agree in it."""
     rows = []
     for run in runs:
         wrong_files = sum(each.kind not in HARMLESS for each in run.found)

@@ -84,8 +84,7 @@ def has(folder: Path, name: str) -> bool:
 
 
 def write(folder: Path, run: Run, state: str) -> Published:
-    """Write a run's report as a page into a site. Raises FiprofError where it cannot be read or written, or its name is
-    no file's."""
+    """Write a run's report as a page into a site. Raises FiprofError where its name is no file's."""
     run = replace(run, leaving=True)
     name, manifest = run.path.name, run.manifest
     if manifest.kind == "comparison":

@@ -16,8 +16,7 @@ from fiprof.reports.view import Document, View, left_out, view_of
 from fiprof.text import byte_words, escape_control, shorten
 
 MOST_ROWS, MOST_STEPS, MOST_REQUESTS = 20, 40, 6
-"""Phases that people are shown: what takes most time, in order of time; steps; and requests: those with the longest
-TTFT, in order of arrival."""
+"""Phases, steps and requests that people are shown: those of most time, and of the longest TTFT, in order."""
 MOST_KERNELS, FIRST = 3, 3  # of a layer, that are named; and rows of the program's verdict
 LONGEST_NAME = 60  # cells
 

@@ -52,8 +52,7 @@ MOST_PHASES, MOST_KERNELS = 8, 12  # cases, and kernels of each, that people are
 
 
 def document(what: Timeline, *, most: bool = False) -> Document:
-    """The timeline as charts and tables for people; for programs, a row a kernel of a case. most: only so much as
-    people read, what takes most time."""
+    """Charts and tables for people; for programs, a row a kernel of a case. most: only what takes most time."""
     spans = [span for part in what.phases for span in part.spans]
     rank = [Column("rank")] if any(span["rank"] is not None for span in spans) else []
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]

@@ -163,8 +163,7 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
 
 
 def _told_apart(rows: Sequence[Row]) -> dict[str, str]:
-    """Full name of each kernel -> how it is shown: of those that are otherwise called the same also words of its full
-    name that not all of them have."""
+    """Full name of each kernel -> how it is shown: words of it beside, where others are called the same."""
     alike = by_key((detailed_kernel(row["kernel"], row["kernel_full"]), row["kernel_full"]) for row in rows)
     shown = {}
     for name, fulls in alike.items():

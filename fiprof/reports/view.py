@@ -63,8 +63,7 @@ class View:
 class Document:
     """A report of several tables for people, and one for programs."""
 
-    programs: View | Callable[[], View]
-    """All of it in one table, for JSON and CSV; what makes it, where that takes time."""
+    programs: View | Callable[[], View]  # one table for JSON and CSV; what makes it, where that takes time
     shown: tuple[View, ...]  # for the terminal and Markdown
     warnings: tuple[Sayable, ...] = ()  # about the whole, before everything
     notes: tuple[Sayable, ...] = ()  # about the whole, after everything
@@ -76,8 +75,7 @@ class Document:
 
 
 def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) -> View:
-    """A view whose rows are mappings with, or objects with an attribute for, each column's key. texts: the view's
-    title, warnings, summary and notes."""
+    """A view whose rows are mappings, or objects, by each column's key. texts: title, warnings, summary, notes."""
     keys = [column.key for column in columns]
     rows = tuple(
         tuple([item[key] for key in keys] if isinstance(item, Mapping) else [getattr(item, key) for key in keys])
@@ -92,8 +90,7 @@ def left_out(words: str, count: int, **values: Any) -> tuple[TracedText, ...]:
 
 
 def warnings(what: View | Document) -> tuple[str, ...]:
-    """Every warning of a report, with the heading that it stands under. JSON and CSV leave them out, so that a command
-    says them on stderr."""
+    """Every warning of a report, with its heading: CSV leaves them out, so that a command says them on stderr."""
     own = tuple(map(worded, what.warnings))
     if isinstance(what, View):
         return own

@@ -183,8 +183,7 @@ class Match(Worded):
 
     SAME = "same"  # by its name, the functor and the numbers among its template arguments
     RENAMED = "renamed", "other template arguments"  # by its name and functor
-    REPLACED = "replaced"
-    """By its part: each takes most of what has no counterpart, and at least half of its side's time."""
+    REPLACED = "replaced"  # each takes most of what has no counterpart, and at least half of its side's time
     NEW = "new"  # only side B has it
     GONE = "gone"  # only side A has it
 
@@ -229,8 +228,7 @@ class KernelChange:
     verdicts: tuple[LaunchVerdict | None, LaunchVerdict | None] = (None, None)
     """Verdicts of the launches that stand for it; None where ncu saw none, or its numbers cannot be compared."""
     explained: tuple[Change, ...] = ()
-    """What explains it: verdicts, the factors of these launches' times, counters, stall mix, hot code; of each the most
-    time first."""
+    """Verdicts, the factors of these launches' times, counters, stall mix, hot code; of each the most time first."""
 
     @property
     def shown(self) -> SideKernel:

@@ -31,12 +31,10 @@ class ComparedCase:
     a: str  # case id on side A, and likewise B; a range's name, or ``wall``, of a program
     b: str
     a_us: tuple[float, ...]
-    """Median time of each process of A in the order of time: of its rounds, each of which is the median of its
-    launches."""
+    """Median time of each process of A in the order of time: of its rounds, each the median of its launches."""
     b_us: tuple[float, ...]
     difference: Difference
-    slow_clock_rounds: int = 0
-    """Rounds of all processes that count although the clock was not back: repeating did not help."""
+    slow_clock_rounds: int = 0  # rounds of all processes that count though the clock was not back
 
     def mean_us(self, side: str) -> float:
         """The geometric mean of the processes of side ``a`` or ``b``, which differences are of."""
@@ -65,11 +63,9 @@ class MeasuredComparison:
     b: Side
     cases: tuple[ComparedCase, ...]
     schedule: str
-    """The processes in the order in which they started. Of those that were kept warm each round draws another order,
-    by the setting order_seed of run.json."""
+    """The processes in the order in which they started; of those kept warm each round draws another by order_seed."""
     rounds: int  # of each process; one of a program, which is not kept warm
-    repeated_rounds: int
-    """Rounds that were measured again, each by all processes, because the clock was not back in one."""
+    repeated_rounds: int  # rounds measured again, each by all processes, because the clock was not back in one
     kept_warm: bool  # whether processes were set up before the first round, and waited in between
     failed: tuple[FailedCase, ...] = ()
     explained: tuple[str, str] | None = None

@@ -54,15 +54,12 @@ class ProgramComparison:
     """What changed of a program's trace. Changes of no device are of all ranks together."""
 
     work: float
-    """Executions on side B over those on side A, of kernels that both have; 1 where they hardly differ, or did not
-    change alike."""
+    """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike."""
     common: float  # share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1
     time: tuple[Change, ...]
-    """The GPUs' time from their first work to their last: a window, of all and of each rank, and the parts of each,
-    which sum to it."""
+    """The GPUs' time from first work to last: a window of all and of each rank, and each one's parts, its sum."""
     waits: Change | None  # waiting for other ranks inside the collectives; None where that cannot be told
-    kernels: tuple[KernelChange, ...]
-    """Those that account for most of the change first; the first ones with what explains them."""
+    kernels: tuple[KernelChange, ...]  # the largest change first; the first ones with what explains them
     idle: tuple[Change, ...]  # time without work by cause, call and range
     ranges: tuple[Change, ...]  # the kernels launched in each NVTX range; the detail is how many on either side
 
@@ -205,8 +202,7 @@ Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else te
 def _totals(
     a: Sequence[Row], b: Sequence[Row]
 ) -> Iterator[tuple[tuple[Any, ...], tuple[float, float], tuple[int, int]]]:
-    """Range and the rest, µs and count of either side. The numbers in the name of a range count calls: they are left
-    out where a side lacks it."""
+    """Range and the rest, µs and count of either side; without numbers in the name of a range that a side lacks."""
     both = {row[0] for row in a} & {row[0] for row in b}
     totals: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for side, rows in enumerate((a, b)):

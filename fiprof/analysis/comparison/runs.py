@@ -33,8 +33,7 @@ from fiprof.text import escape_control, join_words, short_kernel
 
 MOST_EXPLAINED = 3  # kernels of a case whose counters are compared: those that account for most of its change
 TIMES = (PLAIN, NSYS, NCU)
-"""What a case's change is measured by, the first that both sides have; each is of another condition, and none is mixed
-with another."""
+"""What a case's change is measured by, the first that both sides have; none is mixed with another."""
 MORE_TIMES = (WALL, BUSY, WAITING)
 TIMED_BY = {PLAIN.key: "without a profiler", NSYS.key: "under nsys", NCU.key: "under ncu"}
 
@@ -63,8 +62,7 @@ _ENVIRONMENT: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
 
 
 def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
-    """What differs between what two runs were measured under, the gravest first. What one of them does not tell is no
-    difference."""
+    """What differs between what two runs were measured under, the gravest first; nothing where one does not tell."""
     found: list[Finding] = []
 
     def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "", words: str = "") -> None:
@@ -99,8 +97,7 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: list(Weight).index(Weight(each.kind))))
 
 
-CasePair = tuple[CaseEntry, CaseEntry]
-"""A case of either side with the same parameters, but for those that make the sides."""
+CasePair = tuple[CaseEntry, CaseEntry]  # of either side, with the same parameters but for those that make the sides
 
 
 def different(pair: CasePair) -> dict[str, tuple[object, object]]:
@@ -144,8 +141,7 @@ def pair_cases(
 @dataclass(frozen=True)
 class ArchivedSide:
     run: Run
-    params: Mapping[str, str] = field(default_factory=dict)
-    """Only the cases with these parameters, as their ids write them."""
+    params: Mapping[str, str] = field(default_factory=dict)  # only cases with these, as their ids write them
 
     def cases(self) -> list[CaseEntry]:
         """Its cases. Raises FiprofError (exit status 2) where it has none with these parameters."""
@@ -186,8 +182,7 @@ class CaseChange:
 
     @property
     def outside_us(self) -> float | None:
-        """How much longer an iteration is outside its kernels: between them, before and after; None where the change
-        is measured by what the kernels took."""
+        """How much longer an iteration is outside its kernels; None where its change is what the kernels took."""
         if self.time is None or self.time.item != PLAIN.key or not self.kernels:
             return None
         return self.us - sum(each.us for each in self.kernels)

@@ -21,8 +21,7 @@ from fiprof.model.arrays import Floats
 from fiprof.model.finding import Worded
 
 LEAST_PROCESSES = 5  # a side: four have 70 relabellings, and no difference reaches 2 in 100 of them
-MOST_ENUMERATED = 20_000
-"""Relabellings that are all tried, those of up to eight processes a side; of more, so many are drawn."""
+MOST_ENUMERATED = 20_000  # relabellings that are all tried: of up to eight processes a side; of more, so many are drawn
 SEED = 0  # of the drawn relabellings
 FREEDOM_LESS = 2
 """By which Satterthwaite's degrees of freedom, of spreads seen in few processes, are too many. With so many fewer false
@@ -48,8 +47,7 @@ class Difference:
     difference_pct: float
     low_pct: float
     high_pct: float
-    """The interval: those of all cases hold at once in 98 of 100 comparisons. It holds 0 exactly where p is above
-    FALSE_ALARMS."""
+    """Those of all cases hold at once in 98 of 100 comparisons; it holds 0 exactly where p is above FALSE_ALARMS."""
     p: float
     """The larger of two: the share of the relabellings that give some case at least this one's statistic, and that of
     Welch's t times the number of cases."""
@@ -160,8 +158,7 @@ def relabellings(count: int) -> Floats:
 
 
 def processes_for(pct: float, tells_pct: float, processes: int) -> int:
-    """Processes a side that tell a difference of ``pct`` where ``processes`` tell one of ``tells_pct``: an interval
-    narrows with their square root."""
+    """Processes a side that tell ``pct`` where ``processes`` tell ``tells_pct``: intervals narrow with their root."""
     return max(processes, math.ceil(processes * (_log(tells_pct) / _log(pct)) ** 2))
 
 

@@ -67,8 +67,7 @@ class Part(Worded):
 
 
 class Confidence(Worded):
-    """high: nothing speaks against the verdict; medium: something does, or is missing; low: it might as well be the
-    runner-up."""
+    """high: nothing speaks against it; medium: something does, or is missing; low: it might be the runner-up."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -187,8 +186,7 @@ class Verdict:
     """What binds a launch, and why."""
 
     limits: tuple[Bottleneck, ...] = ()
-    """What binds; a pair where the second would come first after a change within ``NOISE``. Empty where that is not
-    known."""
+    """What binds; a pair where the second comes first after a change within ``NOISE``. Empty where not known."""
     evidence: tuple[Comparison, ...] = ()  # the deciding one first
     runner_up: Bottleneck | None = None  # what the verdict would be otherwise; of a pair the second
     margin_points: float | None = None

@@ -34,8 +34,7 @@ class QuotedRule(NamedTuple):
 
 
 RULES = csv_rows(Path(__file__).with_name("ncu_rules.csv"))
-"""ncu's rules: the parts and kinds of verdict that each is about; or why it is never a step: it says the same of every
-launch."""
+"""ncu's rules: the parts and kinds of verdict that each is about; or why it is never a step."""
 CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
 BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")

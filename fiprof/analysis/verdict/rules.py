@@ -47,8 +47,7 @@ class Resource(NamedTuple):
 
     kind: Kind
     columns: tuple[str, ...]  # columns of ``launches`` in percent of its peak over the elapsed time; the largest counts
-    fed_by: tuple[Part, ...]
-    """Resources whose use is what this one's work needs: they are at their limit because this one is."""
+    fed_by: tuple[Part, ...]  # whose use is what this one's work needs: they are at their limit because it is
     further: bool  # whether it is named only where it is busier, by ``ELSEWHERE``, than all before it on its side
     stalls: frozenset[str]  # the stalls that waiting for it shows as
 
@@ -77,8 +76,7 @@ that is of a part that ncu's report does not show (see ``hidden_l2_part``)."""
 
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
-    """Every resource that was measured, the busiest first. dram: DRAM's use where more is known of it than ncu's one
-    cold launch."""
+    """Every resource that was measured, the busiest first. dram: its use, where more is known than by ncu."""
     found: list[Bottleneck] = []
     for part, resource in RESOURCES.items():
         if part is Part.L1_DATA:
@@ -119,8 +117,7 @@ class _Limits(NamedTuple):
 
     @property
     def busiest(self) -> Bottleneck | None:
-        """The busiest resource; but where it feeds another one that is as busy, or at its limit too and close, that
-        one."""
+        """The busiest resource; where it feeds another as busy, or at its limit too and close, that one."""
         if not self.resources:
             return None
         top = self.resources[0]
@@ -168,8 +165,7 @@ class _Limits(NamedTuple):
         return busy[0] if busy else self.latency
 
     def others(self) -> list[tuple[Bottleneck, float]]:
-        """Every other verdict that a change of one number gives, with the least such change in points, that of the
-        least first."""
+        """Every other verdict that a change of one number gives, with the least change in points, the least first."""
         all_limits = (*self.resources, self.waiting, self.beside, self.imbalance, self.latency)
         limits = {each[:2]: each for each in all_limits if each}
         found: dict[tuple[Kind, Part | None], float] = {}

@@ -134,12 +134,10 @@ class LaunchContext(NamedTuple):
     verdict: Verdict
     stalls: tuple[Comparison, ...] = ()  # percent of the warps' time in each stall reason, the largest first
     rules: tuple[QuotedRule, ...] = ()  # weighed: with why they are no step
-    excess_ops: float | None = None
-    """Operations that ncu counted over those that the case needs; None where that is not known."""
+    excess_ops: float | None = None  # counted operations over those that the case needs; None for unknown
     excess_bytes: float | None = None  # DRAM bytes likewise
     case: CaseVerdict | None = None
-    floor: Floor | None = None
-    """The least time of its case; None where it is not the case's main kernel, or nothing is known."""
+    floor: Floor | None = None  # the least time of its case; None for another than its main kernel, and unknown
     code: Listing | None = None  # its instructions; None where they were not collected
     share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where that is not known
     whole: TimeOf = TimeOf.KERNELS
@@ -263,8 +261,7 @@ class LaunchContext(NamedTuple):
         return self.code is not None and self.code.count(*families) > 0
 
     def narrow(self, *families: Family) -> bool:
-        """Whether the widest access of these families is known to be below 16 bytes a thread; True where the code is
-        not known."""
+        """Whether the widest access of these families is below 16 bytes a thread, or the code is not known."""
         if self.code is None:
             return True
         return max(self.code.widths(*families), default=16) < 16
@@ -290,8 +287,7 @@ class LaunchContext(NamedTuple):
 
 
 def of_program(kind: str, bound_pct: float | None, because: Finding, values: Mapping[str, Any]) -> Step:
-    """A step of ``steps.csv`` for a whole program. bound_pct: the most that it saves, percent of its time; None where
-    that is not known."""
+    """A step of ``steps.csv`` for a program. bound_pct: the most that it saves of its time; None for unknown."""
     row = STEPS[kind]
     action = Finding(kind, values, row["words"])
     return Step(action, row["short"], None if bound_pct is None else min(bound_pct, 100.0), because, TimeOf.PROGRAM)
@@ -397,8 +393,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
 
 
 def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
-    """ncu's rules that are about what binds, but those whose step is among fiprof's own, with their estimate beside
-    it."""
+    """ncu's rules that are about what binds, but those whose step is among fiprof's own, with their estimate."""
     taken |= {"CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *BALANCE_RULES, *CONFLICT_RULES}
     for rule in s.rules:
         if rule.rejected is not None or rule.speedup_pct is None or rule.rule in taken:
@@ -725,8 +720,7 @@ def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any
 
 
 def _below_word(waiting: HotInstruction | None) -> bool:
-    """Whether warps wait for a load of one or two bytes a thread: a request that carries at most half of the sectors
-    that one of words does."""
+    """Whether warps wait for a load of one or two bytes a thread, half of a word's sectors a request at most."""
     if waiting is None or waiting.waits_for is None or waiting.chain or waiting.cause is not Family.GLOBAL_LOAD:
         return False
     return access_bytes(waiting.waits_for) < ACCESS_BYTES

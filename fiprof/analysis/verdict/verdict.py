@@ -47,8 +47,7 @@ def limits(run: Run, launches: Sequence[Launch]) -> list[Verdict]:
 
 
 def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict, tuple[Comparison, ...]]:
-    """What binds a launch, and its warps' stalls without ready and issuing warps, the largest first but for those of
-    :func:`loads_behind_barriers`."""
+    """What binds a launch, and its warps' stalls (not ready, not issuing) as ``loads_behind_barriers`` has them."""
     shares = [
         Comparison(STALL_SHARE, stall_share(launch, item.reason, item.share), DOMINANT_STALL, item.reason)
         for item in run.stall_reasons.get(launch.launch, ())

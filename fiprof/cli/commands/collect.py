@@ -47,8 +47,7 @@ class CollectCommand(options.SettingsCommand):
 
         own = super().get_params(ctx)
         taken = {option for parameter in own for option in parameter.opts}
-        owners: dict[str, list[tuple[str, Parameter]]] = {}
-        """Parameter -> the workloads that have it."""
+        owners: dict[str, list[tuple[str, Parameter]]] = {}  # parameter -> the workloads that have it
         files = {file: find(file) for file in ctx.meta.get(WORKLOAD_FLAG, ()) if file}
         for name, workload in {**available(), **files}.items():
             for parameter in parameters(workload):

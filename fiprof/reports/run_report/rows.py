@@ -23,8 +23,7 @@ from fiprof.reports import colours
 from fiprof.reports import verdict_words as words
 from fiprof.text import detailed_kernel, kernel_detail, kernel_identity, short_kernel, shorten
 
-TOGETHER = TWICE | {Waste.LAYOUTS, Waste.SMALL_KERNELS}
-"""Time of several kernels, which have rows of their own."""
+TOGETHER = TWICE | {Waste.LAYOUTS, Waste.SMALL_KERNELS}  # time of several kernels, which have rows of their own
 MOST_ROWS = 300  # of a run: those with most time
 LONGEST_LABEL = 48  # cells of what tells two names apart
 MOST_SHAPES = 12  # of a program's kernel, that are told one by one
@@ -196,8 +195,7 @@ class Rows:
     rows: tuple[Row, ...]
     left_out: int = 0
     top: Top | None = None  # of a program
-    wall: tuple[tuple[str, float, str], ...] = ()
-    """Of a program: what its GPUs' time went into, as words, share and colour."""
+    wall: tuple[tuple[str, float, str], ...] = ()  # of a program: where its GPUs' time went: words, share, colour
     window: TracedText | None = None  # of a program: the part that this is about, and what came before
     window_us: float = 0.0
 
@@ -261,8 +259,7 @@ def _spans(measured: Analyses) -> Iterator[tuple[dict[str, Any], TracedNumber, T
 
 
 def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Rows of one name told apart: by their case, else by grid and block, else by what the full name has, else
-    counted."""
+    """Rows of one name told apart: by case, else by grid and block, else by the full name, else counted."""
     tells: tuple[Callable[[Row], str], ...] = (
         lambda row: _shape(row.group) if row.group else "",
         lambda row: shorten((row.full.partition(f"{row.kernel}<")[2] or row.full).partition(">(")[0], LONGEST_LABEL),
