@@ -18,23 +18,15 @@ from tests.conftest import REPOSITORY, ran
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import query
 from tests.recorded_runs import answer, rows, served
+from tests.test_story import DATA, near, own
 
-DATA = Path(__file__).parent / "data/story"
 EXAMPLES = REPOSITORY / "examples"
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def close(found_us: float, told_us: float) -> bool:
-    return abs(found_us - told_us) <= max(50, 0.02 * told_us)
 
 
 def test_a_profiler_changes_no_decision() -> None:
     done = ran(sys.executable, str(EXAMPLES / "batching.py"), "--dry-run")
     decided = [json.loads(line) for line in done.stdout.splitlines()]
-    told = zip(decided, lines(DATA / "batching.jsonl"), strict=True)
+    told = zip(decided, own("batching"), strict=True)
     assert [{key: line[key] for key in each} for each, line in told] == decided
     steps = rows("story", served("batching").path, "--table", "steps")
     said = [line["decision"] for line in decided if "decision" in line]
@@ -85,7 +77,7 @@ def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, laun
     """The layers of one rank take half, or a quarter, as long again. What CUDA events on each GPU say of steps, all-reduces
     and lateness is what fiprof says of the trace of both ranks, or of one of each, with clocks of their own. launched_late:
     all-reduces that the host launched late after the first event."""
-    *told, summary = lines(DATA / f"{name}.jsonl")
+    *told, summary = own(name)
     assert (summary["slow_rank"], summary["all_reduces"]) == (slowed, 8)
     run = str(served(name).path)
     for rank in (0, 1):
@@ -96,7 +88,7 @@ def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, laun
         for line, row in zip(told, steps, strict=True):
             assert (row["what"], row["late_rank"]) == (line["step"], slowed)
             assert abs(1e3 * row["late_ms"] - line["late_us"][slowed]) <= max(20, 0.05 * line["late_us"][slowed])
-            assert close(1e3 * row["length_ms"], line["host_us"][rank]), line["step"]
+            assert near(row["length_ms"], line["host_us"][rank]), line["step"]
     collectives = [row for row in rows("comm", run) if row["op"] == "all_reduce" and len(row["arrivals"]) == 2]
     collectives.sort(key=lambda row: float(row["start_us"]))
     each = [times for line in told for times in zip(*line["all_reduce_us"], strict=True)]
@@ -106,7 +98,7 @@ def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, laun
         for arrival in row["arrivals"]
     ]
     assert all(found_us <= told_us for found_us, told_us in pairs)
-    assert sum(not close(found_us, told_us) for found_us, told_us in pairs) == launched_late
+    assert sum(not near(found_us / 1e3, told_us) for found_us, told_us in pairs) == launched_late
     sizes = {row["message_bytes"] for row in collectives[-8:]}
     assert sizes == {summary["decode_bytes"] if summary["all_reduce"] == "nccl" else None}  # NCCL alone tells
     for command in ("top", "verdict"):
@@ -126,7 +118,7 @@ def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, laun
 def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event_us: Any) -> None:
     """Medians of the prefill's and of the decode steps' all-reduces, as docs/any-program.md has them: of the last rank's
     kernel, and between the events of that rank."""
-    *told, _ = lines(DATA / f"{name}.jsonl")
+    *told, _ = own(name)
     collectives = [row for row in rows("comm", str(served(name).path)) if row["op"] == "all_reduce"]
     collectives = sorted((row for row in collectives if len(row["arrivals"]) == 2), key=lambda each: each["start_us"])
     collectives = collectives[-104:]

@@ -1,6 +1,7 @@
 """What commands say of launches and traces that nobody has recorded: partial runs, odd counters, what runs side by side."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,11 @@ from fiprof.analysis.occupancy import occupancy, register_limit
 from fiprof.model.finding import Finding, worded
 from fiprof.model.run import Run
 from fiprof.model.spans import union_by
-from tests.recorded_runs import answer, invoke, refusal, rows
+from tests.recorded_runs import answer, copied, invoke, refusal, rows
 from tests.reports_fixture import add, case, ended, execution, make_run, record_run, recorded_cases, write_manifest
 
 NEED_COUNTERS = ("expected", "hotspots", "roofline", "stalls", "verdict")
 READERS = ("hotspots", "roofline", "show", "stalls", "timeline", "verdict")
-
-
-def run_of(folder: Path, **manifest: Any) -> str:
-    """A run of one launch with a stall and an instruction, traced too."""
-    ran = execution(0, 1000)
-    launch = {**ran, "launch": 0, "duration_ns": 1000.0}
-    stall = {"launch": 0, "reason": "wait", "share": 1.0, "warps_per_issue": 10.0}
-    run = make_run(folder, launches=[launch], reasons=[stall], kernels=[ran], **manifest)
-    add(run, "hotspots", [{"launch": 0, "address": 0, "sass": "K", "samples": 300, "top_reason": "K"}])
-    return str(folder)
-
-
-def shown(folder: Path, command: str = "roofline", **launch: Any) -> dict[str, Any]:
-    """The first row of a command about a run of one launch with these columns."""
-    made = {"launch": 7, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0, **launch}
-    return rows(command, make_run(folder, launches=[made]).path)[0]
 
 
 @pytest.mark.parametrize("command", NEED_COUNTERS)
@@ -50,53 +35,23 @@ def test_a_run_without_counters_says_why(tmp_path: Path, command: str, manifest:
     assert isinstance(error.why, Finding) and worded(error.why) == why
 
 
-@pytest.mark.parametrize("command", [command for command in READERS if command != "hotspots"])
-def test_a_kernel_that_is_not_there(five_kernels: Run, command: str) -> None:
-    error = refusal(command, five_kernels.path, "--kernel", "nosuch")
-    assert error.message == "recorded has no launch with kernel 'nosuch'"
-    assert "PersistentVariableLengthMergeStatesKernel" in error.remedy
-
-
 @pytest.mark.parametrize("command", READERS)
 @pytest.mark.parametrize(("reason", "said"), [("Ctrl-C", ": Ctrl-C"), ("interrupted", "")])
 def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str, reason: str, said: str) -> None:
-    printed = invoke(command, run_of(tmp_path / "cut", status="interrupted", reason=reason))[1]
-    first = next(line for line in printed.splitlines() if line.startswith("! "))
-    assert first == f"! the run cut was interrupted{said}"
+    run = copied("decode", tmp_path)
+    manifest = json.loads((run / "run.json").read_text()) | {"status": "interrupted", "reason": reason}
+    (run / "run.json").write_text(json.dumps(manifest))
+    first = next(line for line in invoke(command, str(run))[1].splitlines() if line.startswith("! "))
+    assert first == f"! the run {run.name} was interrupted{said}"
 
 
-INSTRUCTIONS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")
-COPY: dict[str, Any] = {
-    **{f"{each}_thread_insts": 0.0 for each in INSTRUCTIONS},
-    "sm_clock_hz": 1e9, "dram_clock_hz": 1e9, "l2_clock_hz": 1e9,
-    "fp32_peak_ops_per_cycle": 1000.0, "fp16_peak_ops_per_cycle": 2000.0, "fp64_peak_ops_per_cycle": 500.0,
+TENSOR: dict[str, Any] = {
+    **{f"{each}_thread_insts": 0.0 for each in ("fadd", "fmul", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")},
+    "ffma_thread_insts": 1e6, "tensor_active_pct": 48.0, "sm_clock_hz": 1e9, "dram_clock_hz": 1e9,
+    "fp32_peak_ops_per_cycle": 1e5, "fp16_peak_ops_per_cycle": 2000.0, "fp64_peak_ops_per_cycle": 500.0,
     "dram_bytes_per_second": 9e11, "dram_peak_bytes_per_cycle": 1000.0,
-    "l2_bytes_per_second": 1e12, "l2_peak_bytes_per_cycle": 2000.0,
-    "l1_bytes_per_second": 1e11, "l1_peak_bytes_per_cycle": 8000.0,
 }  # fmt: skip
-"""A launch of 1 µs that moves 900 kB and computes nothing."""
-FMA = {"ffma_thread_insts": 1e5}
-
-
-@pytest.mark.parametrize(
-    ("changes", "basis", "roof", "share"),
-    [
-        ({}, "traffic", "DRAM", 0.9),
-        ({"fadd_thread_insts": 9_900.0}, "traffic", "DRAM", 0.9),
-        ({"fadd_thread_insts": 10_100.0}, "counted", "DRAM", 0.9),
-        ({**FMA, "l1_bytes_per_second": 7.9e12}, "counted", "L1", 0.9875),
-        ({**FMA, "l2_bytes_per_second": 1.9e12}, "counted", "L2", 0.95),
-        ({"dfma_thread_insts": 2.4e5}, "counted", "fp64", 0.96),
-        ({**FMA, "hfma_thread_insts": 4.6e5}, "counted", "fp16", 0.92),
-    ],
-)
-def test_the_lowest_roof_binds(tmp_path: Path, changes: dict[str, float], basis: str, roof: str, share: float) -> None:
-    row = shown(tmp_path / "run", **{**COPY, **changes})
-    assert (row["basis"], row["roof"], row["roof_share"]) == (basis, roof, pytest.approx(share))
-    assert (row["remark"] or {}).get("id") == ("moves_memory" if basis == "traffic" else None)
-
-
-TENSOR = {**COPY, "tensor_active_pct": 48.0, "ffma_thread_insts": 1e6, "fp32_peak_ops_per_cycle": 1e5}
+"""A launch of 1 µs that moves 900 kB, with tensor cores at work."""
 UNCOUNTED_FP64 = {f"{each}_thread_insts": None for each in ("dadd", "dmul", "dfma")}
 
 
@@ -138,25 +93,20 @@ SIX_BLOCKS = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "limiter", "step"),
+    ("changes", "step"),
     [
         # A small configuration of shared memory is raised, not saved.
-        ({"limit_shared_memory_blocks": 2.0}, "shared memory", ("more_shared_set_up", 3, 49152, 32768)),
+        ({"limit_shared_memory_blocks": 2.0}, ("more_shared_set_up", 3, 49152, 32768)),
         # In steps of 256 bytes before compute capability 8.0, of 128 from then on.
-        ({**SIX_BLOCKS, "cc_major": 7.0}, "shared memory", ("less_shared_memory", 6, 10752, 12800)),
-        ({**SIX_BLOCKS, "cc_major": 8.0}, "shared memory", ("less_shared_memory", 6, 10880, 12800)),
-        (SIX_BLOCKS, "shared memory", ("less_shared_memory", 6, 10880, 12800)),
-        # Clusters that fit less often than blocks.
-        ({"cluster_size": 16.0, "clusters_max_active": 8.0}, "clusters", ("smaller_clusters", 1, 15, 16)),
+        ({**SIX_BLOCKS, "cc_major": 7.0}, ("less_shared_memory", 6, 10752, 12800)),
+        (SIX_BLOCKS, ("less_shared_memory", 6, 10880, 12800)),
     ],
 )
-def test_what_one_more_block_takes(
-    tmp_path: Path, changes: dict[str, float], limiter: str, step: tuple[str, float, float, float]
-) -> None:
-    row = shown(tmp_path / "run", "show", **{**FULL, **changes})
-    (found,) = row["occupancy_steps"]
-    assert row["occupancy_limiters"] == [limiter]
-    assert tuple(found[key] for key in ("id", "blocks", "needed", "now")) == step
+def test_what_one_more_block_takes(tmp_path: Path, changes: dict[str, float], step: tuple[Any, ...]) -> None:
+    launch = {"launch": 7, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0, **FULL, **changes}
+    (row,) = rows("show", make_run(tmp_path / "run", launches=[launch]).path)
+    assert row["occupancy_limiters"] == ["shared memory"]
+    assert [tuple(each[key] for key in ("id", "blocks", "needed", "now")) for each in row["occupancy_steps"]] == [step]
 
 
 @given(registers=st.integers(1, 255), threads=st.integers(1, 1024), blocks=st.integers(1, 100_000))

@@ -1,7 +1,6 @@
 """``fiprof top`` and ``comm``: where the GPUs' time goes, who waits for whom, which process is which rank; a program's verdict, and
 made-up causes."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from fiprof.reports.top import folded
 from tests import golden
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
-from tests.recorded_runs import PROGRAMS, answer, invoke, profiled, two_ranks
+from tests.recorded_runs import PROGRAMS, answer, invoke, profiled, rows, two_ranks
 from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Job as Simulated
 from tests.simulated_ranks import Ranks, judge
@@ -269,7 +268,7 @@ def test_clocks_that_are_apart_and_drift(job: Simulated) -> None:
 @pytest.mark.fault("the clock of a trace is set while it runs", "`comm` says that no steady clock fits")
 def test_a_clock_that_is_set(tmp_path: Path) -> None:
     job = Simulated(2)
-    for row in [row for rows in job.tables.values() for row in rows if row["file"] == 1]:
+    for row in [row for table in job.tables.values() for row in table if row["file"] == 1]:
         late = 5_000_000 * (row["start_ns"] > 1_400_000_000)
         row.update({"start_ns": row["start_ns"] + late, "end_ns": row["end_ns"] + late})
     steps = [each for each in job.comm(tmp_path).warnings if each.kind == "clock_steps"]
@@ -315,13 +314,6 @@ def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], 
     if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
         noted = query(tmp_path / "trace.sqlite", f"SELECT rank FROM {NOTED}")
         assert [rank for (rank,) in noted] == [rank for _, rank in ranks]
-
-
-def rows(*arguments: str) -> list[dict[str, Any]]:
-    status, text = invoke(*arguments, "--format", "json")
-    assert status == 0
-    found: list[dict[str, Any]] = json.loads(text)["rows"]
-    return found
 
 
 def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:

@@ -30,64 +30,35 @@ from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parse
 from tests.test_programs import kernel, launch, made_run
 
 told = cache(partial(answer, "story"))
-STEPS = 24
 DATA = Path(__file__).parent / "data/story"
 
 
-def program(folder: Path, *, planted: bool, growth_us: int = 0) -> Run:
-    """Steps of four layers of two kernels and a head; planted: what takes 3 ms more in some of them."""
-    kernels, api = list[dict[str, Any]](), list[dict[str, Any]]()
-    ranges, at, number = list[dict[str, Any]](), 1000, 0
-    for step in range(STEPS):
-        begin, name = at, "a"
-        trouble = {
-            3: "cuLibraryLoadData", 5: "gc", 7: "host", 11: "cudaMalloc", 13: "cudaStreamSynchronize", 17: "kernel",
-        }  # fmt: skip
-        what = trouble.get(step) if planted else None
-        sizes = [20, 30] * 4 + [50 + growth_us * step]
-        for place, size in enumerate(sizes):
-            number += 1
-            api.append(launch(at, number))
-            long = 3000 if what == "kernel" and place == 2 else 0
-            name = "head" if place == 8 else ("slow" if long else "ab"[place % 2])
-            kernels.append(kernel(at + 5, at + 5 + size + long, number, kernel=name, kernel_full=name))
-            at += size + long + 10
-            if place == 4 and what not in (None, "kernel"):
-                inner = {"name": "gc generation 2", "domain": "Python"} if what == "gc" else {"name": "sample"}
-                ranges.append({"us": (at, at + 3000), "depth": 1, "parent": None, **inner})
-                if what not in ("host", "gc"):
-                    api.append({"us": (at, at + 2900), "correlation": 10_000 + step, "name": what})
-                at += 3000
-        end = at = max(at, begin + 1000 + growth_us * step)
+def program(folder: Path, *, planted: bool = False, growth_us: int = 0) -> Run:
+    """Steps of four layers of two kernels and a head; planted: a collection of garbage and a kernel, 3 ms each."""
+    kernels, api, ranges, at = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]](), 1000
+    for step in range(24):
+        begin = at
+        for place, size in enumerate([20, 30] * 4 + [50 + growth_us * step]):
+            slow = planted and (step, place) == (17, 2)
+            name = "head" if place == 8 else "slow" if slow else "ab"[place % 2]
+            size += 3000 * slow
+            api.append(launch(at, len(api)))
+            kernels.append(kernel(at + 5, at + 5 + size, len(kernels), kernel=name, kernel_full=name))
+            at += size + 10
+        if planted and step == 5:
+            ranges.append({"us": (at, at + 3000), "name": "gc generation 2", "domain": "Python"})
+            at += 3000
+        end = max(at, begin + 1000 + growth_us * step)
         ranges.append({"us": (begin, end), "name": f"step {step}: {step % 3} requests"})
-        at += 20
-    ranges.sort(key=lambda row: (row["us"][0], -row["us"][1]))
-    outer = None
-    for place, row in enumerate(ranges):
-        if row["name"] == "sample":
-            row["parent"] = outer
-        elif "domain" in row:
-            row["depth"] = 0
-        else:
-            outer = place
-    api.sort(key=lambda row: row["us"][0])
+        at = end + 20
+    ranges.sort(key=lambda row: row["us"])
     return made_run(folder, kernels=kernels, api=api, ranges=ranges)
 
 
 def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: Path) -> None:
-    run = program(tmp_path, planted=True)
-    found = {each["number"]: each["cause"] for each in told(run.path)["surprises"]}
-    assert {number: cause["id"] for number, cause in found.items()} == {
-        3: "loading", 5: "garbage", 7: "host", 11: "allocating", 13: "waiting", 17: "kernels",
-    }  # fmt: skip
-    assert found[3]["name"] == "cuLibraryLoadData" and found[7]["range"] == "sample"
-    assert found[11]["name"] == "cudaMalloc" and found[17]["name"] == "slow"
-    assert (found[13]["name"], found[13]["count"]) == ("cudaStreamSynchronize", 1)
-    rows = told(run.path, "--step", "11")["rows"]
-    assert [row["number"] for row in rows] == [9, 10, 11, 12, 13]
-    assert rows[2]["what"] == "step 11: 2 requests" and rows[2]["allocating_ms"] == pytest.approx(2.9)
-    around = told(run.path, "--around", str(rows[2]["at_ms"] + 0.1))["rows"]
-    assert 11 in [row["number"] for row in around]
+    found = told(program(tmp_path, planted=True).path)["surprises"]
+    assert [(each["number"], each["cause"]["id"]) for each in found] == [(5, "garbage"), (17, "kernels")]
+    assert (found[0]["cause"]["range"], found[1]["cause"]["name"]) == ("gc generation 2", "slow")
 
 
 LAYER = ("norm", "qkv", "attention", "out", "norm2", "up", "down")
@@ -186,7 +157,7 @@ def test_long_ones_among_steps_as_short_as_layers(tmp_path: Path) -> None:
 
 
 def test_how_steps_grow(tmp_path: Path) -> None:
-    (law,) = told(program(tmp_path, planted=False, growth_us=100).path)["laws"]
+    (law,) = told(program(tmp_path, growth_us=100).path)["laws"]
     assert law["slope_us"] == pytest.approx(100, rel=0.05)
 
 
@@ -477,6 +448,12 @@ def test_what_was_planted_in_a_step_is_named(name: str) -> None:
     assert 1e3 * step["length_ms"] == pytest.approx(PRINTED[name]["step_us"][step["number"]], rel=0.02, abs=50)
     assert FIRST_USE.get(name, "") in " ".join(step["first_use"])
     assert [other["id"] for other in others] == (["kernels_change"] if name == "kernel" else [])
+    path, number = imported(SURPRISES / f"{name}.sqlite.xz", name=name).path, step["number"]
+    rows = told(path, "--step", str(number))["rows"]
+    assert [row["number"] for row in rows] == [*range(number - 2, number + 3)]
+    assert name != "allocation" or rows[2]["allocating_ms"] == 0.443808
+    around = told(path, "--around", str(rows[2]["at_ms"] + 0.1))["rows"]
+    assert number in [row["number"] for row in around]
 
 
 def test_a_layer_that_is_slow_in_every_step() -> None:
