@@ -1,7 +1,6 @@
 """Files of a run and a study with flipped bytes and values of other types: read, or one line that names file and field."""
 
 import contextlib
-import copy
 import json
 import lzma
 import os
@@ -28,9 +27,6 @@ from tests.fakes import jit as fake_jit
 from tests.golden import READERS
 from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, replayed, served
 
-OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
-"""Values of other types."""
-
 
 def ends_well(*arguments: str) -> str:
     """What a command printed, or the one line that it ended with."""
@@ -48,20 +44,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     inside = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
     for key, each in inside:
         yield from places(each, (*path, key))
-
-
-def other_type(data: bytes, random: random.Random) -> bytes:
-    """One value of some JSON, or of a line of it, replaced."""
-    lines = data.splitlines() if data.startswith(b'{"kind"') else [data]
-    number = random.randrange(len(lines))
-    changed = {"": copy.deepcopy(json.loads(lines[number]))}
-    *inside, last = ("", *random.choice(list(places(changed[""]))))
-    around: Any = changed
-    for key in inside:
-        around = around[key]
-    around[last] = random.choice(OTHER)
-    lines[number] = json.dumps(changed[""]).encode()
-    return b"\n".join(lines) + b"\n"
 
 
 def flipped(data: bytes, random: random.Random) -> bytes:
@@ -97,7 +79,7 @@ def test_json_is_read_or_refused(source: Path, name: str, read: Callable[[Path],
     whole, seed = (folder / name).read_bytes(), random.Random(10)
     lines = []
     for turn in range(80):
-        (folder / name).write_bytes((flipped, other_type)[turn % 2](whole, seed))
+        (folder / name).write_bytes((flipped, odd_text)[turn % 2](whole, seed))
         try:
             read(folder)
         except FiprofError as error:
@@ -112,7 +94,7 @@ def test_results_of_jit_are_shown_or_refused(tmp_path: Path) -> None:
     formats = ("table", "md", "json", "csv")
     refused = 0
     for turn in range(40):
-        (tmp_path / "jit.json").write_bytes((flipped, other_type)[turn % 2](whole, seed))
+        (tmp_path / "jit.json").write_bytes((flipped, odd_text)[turn % 2](whole, seed))
         printed = ends_well("jit", "--read", str(tmp_path / "jit.json"), "--format", formats[turn // 2 % 4])
         refused += printed.startswith(str(tmp_path))
         assert printed.replace("\n", "").isprintable()
@@ -238,9 +220,10 @@ ODD: dict[type, tuple[Any, ...]] = {
 }  # fmt: skip
 TEXTS = (
     "NaN", "-Infinity", "1e999", "9" * 400, "-1", "[[[[]]]]", "[" * 100_000, '"\\ud800"', '"\\u0000"', '"../x"', "null",
-    "9223372036854775808", "0", '"9999-99-99T99:99:99+99:99"', '"' + "x" * 70_000 + '"', '[null]', '{"": {}}',
+    "9223372036854775808", "0", '"9999-99-99T99:99:99+99:99"', '"' + "x" * 70_000 + '"', '[null]', '{"": {}}', "true", "1.5",
+    '""', '"\\u001b[31m"', "[]", "[1]", "{}", '{"a": 1}',
 )  # fmt: skip
-"""Values as JSON writes them, and as it must not."""
+"""Values of other types, as JSON writes them, and as it must not."""
 
 
 def odd_values(table: pa.Table, random: random.Random) -> pa.Table:
@@ -338,7 +321,7 @@ def test_every_command_on_any_damage(tmp_path: Path) -> None:
             shutil.rmtree(archive / name, ignore_errors=True)
             shutil.copytree(DAMAGED[source](source).path, archive / name)
         path = seed.choice(sorted(run.glob(seed.choice(("tables/*.parquet", "tables/*.parquet", "**/*.json*")))))
-        odd = odd_table if path.suffix == ".parquet" else seed.choice((odd_text, odd_text, other_type))
+        odd = odd_table if path.suffix == ".parquet" else odd_text
         path.write_bytes(seed.choice((*[odd] * 8, flipped, cut))(path.read_bytes(), seed))
         for words in seed.sample(READING, 6):
             line = words.replace("RUN", "artifacts/run").replace("other", "artifacts/other").split()
@@ -388,7 +371,7 @@ def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
             seed = random.Random(f"{SEED} {turn} {name}")
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(whole, folder)
-            odd = (flipped, cut) if name.endswith(".sqlite") else (flipped, cut, odd_text, odd_text, other_type)
+            odd = (flipped, cut) if name.endswith(".sqlite") else (flipped, cut, odd_text, odd_text, odd_text)
             (folder / name).write_bytes(seed.choice(odd)((folder / name).read_bytes(), seed))
             for line in lines.split("|"):
                 ended = forks().run(line.split(), folder, env)

@@ -347,11 +347,13 @@ def test_a_file_twice_a_file_that_is_not_there_and_a_replay_are_refused(tmp_path
 
 
 @pytest.mark.fault("import of a damaged SQLite", "one line; the run is kept as failed, the original as it is")
+@pytest.mark.fault("an export that cannot be cleared of the environment", "the step fails in one line; it is not kept")
 def test_a_damaged_export_is_a_failed_run(tmp_path: Path) -> None:
     export = altered(tmp_path)
     export.write_bytes(export.read_bytes()[:100_000])
-    _, manifest = importing(tmp_path, export)
-    assert manifest.status == "failed" and manifest.reason and "\n" not in manifest.reason
+    run, manifest = importing(tmp_path, export)
+    assert manifest.status == "failed" and "cannot be cleared of the environment" in manifest.reason
+    assert "\n" not in manifest.reason and not [*run.rglob("*.sqlite*")]
 
 
 @pytest.mark.parametrize(

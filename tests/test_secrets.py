@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from fiprof.errors import FiprofError
 from fiprof.model.redaction import given, mask, mask_words
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
 from fiprof.reports.export import SUFFIXES as EXPORTS
@@ -137,13 +136,6 @@ def test_a_string_in_use_stays_without_its_secret(tmp_path: Path) -> None:
     assert {"login api_key=*** end", "LR=0.1", "as token=***"} <= ranges
 
 
-@pytest.mark.fault("an export that cannot be cleared of the environment", "the step fails in one line; it is not kept")
-def test_an_export_that_cannot_be_scrubbed(tmp_path: Path) -> None:
-    (tmp_path / "trace.sqlite").write_bytes(b"SQLite format 3\\0 and no more" * 99)
-    with pytest.raises(FiprofError, match="cannot be cleared of the environment"):
-        scrub(tmp_path / "trace.sqlite")
-
-
 VALUE = "SEKRETv4lue9"
 FORMS = {
     "assignment": ["env", f"HF_TOKEN={VALUE}", "prog"],
@@ -251,16 +243,15 @@ def test_no_file_holds_a_secret_of_a_command_line(faked: Fiprof, tmp_path: Path)
     everything = every_byte(tmp_path)
     assert b"SEKRET" not in everything and b"said" in everything
     assert "argv: HF_TOKEN" in json.loads((run / "run.json").read_text())["masked"]
-    assert "Masked, to be given anew: " in faked("report", "latest", "--format", "md").stdout + "".join(
-        path.read_text() for path in run.rglob("report.md")
-    )
+    assert "Masked, to be given anew: " in (run / "report.md").read_text()
 
 
+@pytest.mark.fault("a program prints tokens and secrets of its environment", "its log has ***; the program keeps them")
 @pytest.mark.fault("fiprof is killed while a program runs that printed a token", "the log has *** already; until a run has its name, its folder is its owner's alone")  # fmt: skip
 def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
     """The next command does not know the environment of the killed one."""
     program = tmp_path / "program.sh"
-    program.write_text("umask 0\necho as $HF_TOKEN\nexec sleep 60\n")
+    program.write_text("umask 0\necho as $HF_TOKEN of ${#HF_TOKEN}\nexec sleep 60\n")
     archive, profile = tmp_path / "artifacts", ("profile", "--tool", "nsys", "--", "sh", str(program))
 
     def said() -> list[Path]:
@@ -271,7 +262,7 @@ def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
         run.kill()
     (partial,) = archive.glob(".partial-*")
     assert partial.stat().st_mode & 0o077 == 0
-    assert [log.read_text() for log in said()] == ["as ***\n"] and holding(archive) == []
+    assert [log.read_text() for log in said()] == ["as *** of 8\n"] and holding(archive) == []
     for words in (("runs",), ("verify",), ("report", "latest")):
         done = run_fiprof(*words, cwd=tmp_path)
         assert "SEKRET" not in done.stdout + done.stderr
