@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,6 @@ class Fake(Workload[Params]):
     def reference(self):
         import torch
         return (torch.ones(2),)
-
-    def facts(self):
-        return {"tile": 128}
 """
 
 
@@ -135,11 +133,6 @@ def test_short_kernels_are_timed_in_groups(cuda: str) -> None:
 FIRST_LOOK = 2 * SmClock.FIRST_READINGS
 
 
-def measured(said: list[str]) -> int:
-    """Turns that were measured."""
-    return len([step for step in said if step.startswith("measure")])
-
-
 def test_a_turn_without_the_clock_is_repeated_at_the_end(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = parse_case(f"{cuda}[us=100]")
     # The second turn is without its clock.
@@ -149,7 +142,7 @@ def test_a_turn_without_the_clock_is_repeated_at_the_end(cuda: str, monkeypatch:
     assert done[case.id]["sm_clock_mhz"] == [1980.0, 1975.0, 1980.0]
     assert done[case.id]["clock_recovered"] == [True, True, True]
     assert len(done[case.id]["gpu_us"]) == 3 * 20
-    assert measured(said) == 4
+    assert sum(step.startswith("measure") for step in said) == 4
 
 
 def test_a_case_that_fails_has_no_further_turn(cuda: str) -> None:
@@ -188,14 +181,8 @@ def test_a_process_of_a_comparison_follows_its_orders(cuda: str, tmp_path: Path)
     words = [word for us in (100, 30_000) for word in ("--case", f"{cuda}[us={us}]")]
     words += ["--case", f"{cuda}[fails_in_turn=1]", f"--orders={tmp_path / 'orders'}", f"--out={tmp_path / 'out'}"]
     assert main(["rounds", *words, "--budget-ms=10", f"--imports-from={tmp_path}"]) == 0
-    lines = (tmp_path / "out").read_text().splitlines()
-    answers: list[list[dict[str, Any]]] = [[]]
-    for record in map(json.loads, lines):
-        if record["kind"] == "done":
-            answers.append([])
-        else:
-            answers[-1].append(record)
-    set_up, clock, plan, measured, checked, rest = answers
+    answers = re.split('.*"done".*\n', (tmp_path / "out").read_text())
+    set_up, clock, plan, measured, checked, rest = ([*map(json.loads, each.splitlines())] for each in answers)
     assert [(each["kind"], each.get("place")) for each in set_up] == [("environment", None), ("error", 2)]
     assert clock == [{"kind": "clock", "idle_mhz": pytest.approx(1980)}]
     # The third cannot: it was never set up.
@@ -210,31 +197,25 @@ def test_a_process_of_a_comparison_follows_its_orders(cuda: str, tmp_path: Path)
     assert main(["rounds", *words, f"--imports-from={tmp_path / 'elsewhere'}"]) == 1
 
 
-class TestSmClock:
-    """The gate before each turn."""
+def test_a_single_high_reading_moves_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on an H100 of 1,980 MHz: 2,067 MHz after kernels that load the DRAM."""
+    monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * 30, 2034.0, *[1980.0] * 31, 2067.0, 1975.0))
+    clock = SmClock()
+    assert [clock.recover() for _ in range(2)] == [(2067.0, True), (1975.0, True)]
 
-    @pytest.mark.usefixtures("cuda")
-    def test_the_clock_is_read_by_loops_of_known_length(self) -> None:
-        mhz, recovered = SmClock().recover()
-        assert (round(mhz), recovered) == (1980, True)
 
-    def test_a_single_high_reading_moves_no_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Seen on an H100 of 1,980 MHz: 2,067 MHz after kernels that load the DRAM."""
-        monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * 30, 2034.0, *[1980.0] * 31, 2067.0, 1975.0))
-        clock = SmClock()
-        assert [clock.recover() for _ in range(2)] == [(2067.0, True), (1975.0, True)]
+def test_it_waits_for_a_clock_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, 1410.0, 1695.0, 1905.0, 1965.0))
+    monkeypatch.setattr(SmClock, "PAUSE_S", 0.0)
+    assert SmClock().recover() == (1965.0, True)
 
-    def test_it_waits_for_a_clock_that_comes_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, 1410.0, 1695.0, 1905.0, 1965.0))
-        monkeypatch.setattr(SmClock, "PAUSE_S", 0.0)
-        assert SmClock().recover() == (1965.0, True)
 
-    def test_a_gpu_that_stays_slower_is_waited_for_no_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(SmClock, "LONGEST_S", 0.0)
-        monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, *[1900.0] * 40))
-        clock = SmClock()
-        recovered = [clock.recover()[1] for _ in range(40)]
-        assert recovered == [False] * SmClock.REMEMBERED + [True] * (40 - SmClock.REMEMBERED)
+def test_a_gpu_that_stays_slower_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SmClock, "LONGEST_S", 0.0)
+    monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, *[1900.0] * 40))
+    clock = SmClock()
+    recovered = [clock.recover()[1] for _ in range(40)]
+    assert recovered == [False] * SmClock.REMEMBERED + [True] * (40 - SmClock.REMEMBERED)
 
 
 def build(text: str, seed: int = 0) -> Any:
@@ -283,19 +264,13 @@ def test_pages_are_shuffled() -> None:
     assert torch.equal(kv.indices.sort().values, torch.arange(64, dtype=torch.int32))
 
 
-def test_rmsnorm() -> None:
-    workload = build("rmsnorm[rows=5,hidden=64]")
-    rows, weight = workload.inputs
-    (got,) = workload.reference()
-    want = torch.nn.functional.rms_norm(rows.double(), (64,), weight.double(), eps=1e-6)
-    assert relative_error(got, want) < 1e-6
-
-
-def test_fused_add_rmsnorm() -> None:
-    workload = build("fused_add_rmsnorm[rows=5,hidden=64]")
-    rows, residual, weight = workload.inputs
-    normalized, total = workload.reference()
-    assert torch.equal(total, rows.float() + residual.float())
+@pytest.mark.parametrize("name", ["rmsnorm", "fused_add_rmsnorm", "add_then_rmsnorm"])
+def test_norms(name: str) -> None:
+    workload = build(f"{name}[rows=5,hidden=64]")
+    *summands, weight = workload.inputs
+    normalized, *sums = workload.reference()
+    total = sum(each.float() for each in summands)
+    assert len(sums) == len(summands) - 1 and all(torch.equal(each, total) for each in sums)
     want = torch.nn.functional.rms_norm(total.double(), (64,), weight.double(), eps=1e-6)
     assert relative_error(normalized, want) < 1e-6
 
@@ -332,11 +307,8 @@ def test_inputs_are_seeded_and_never_zero(name: str) -> None:
 
 
 def test_a_wrong_result_is_refused() -> None:
-    from fiprof.errors import FiprofError
-    from fiprof.workloads.runner import compare
-
     want = torch.ones(4)
-    assert compare((want.half(),), (want,), 1e-3)["relative_error"] == 0.0
+    assert runner.compare((want.half(),), (want,), 1e-3)["relative_error"] == 0.0
     for wrong in (want * 1.1, want * float("nan"), torch.zeros(4)):
         with pytest.raises(FiprofError, match="wrong result"):
-            compare((wrong,), (want,), 1e-3)
+            runner.compare((wrong,), (want,), 1e-3)
