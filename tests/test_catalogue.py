@@ -146,16 +146,6 @@ def test_a_copied_damaged_or_forged_catalogue_is_made_again(archive: Path, tmp_p
     assert len(names(archive)) == 4
 
 
-def test_where_others_may_not_write_the_catalogue_is_the_readers_own(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(os, "access", lambda path, _: not Path(path).is_relative_to(archive))
-    assert len(names(archive)) == 4
-    assert not (archive / index.FILE_NAME).exists()
-    assert len(list((tmp_path / "cache/fiprof/catalogues").glob("*.sqlite"))) == 1
-
-
 @pytest.mark.fault("names, parameters, tags and user in run.json are SQL, NULs, control characters", "shown as text")
 @pytest.mark.usefixtures("url")
 def test_hostile_strings_are_data(archive: Path) -> None:

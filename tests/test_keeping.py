@@ -42,12 +42,9 @@ def run(tmp_path: Path) -> Path:
     """A small run with its tables, to be changed, in an archive."""
     recorded = profiled("graph").path
     made = Path(shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name))
-    # It was recorded without ncu's report.
-    manifest = read_manifest(made)
-    actions = [
-        dataclasses.replace(action, files=[file for file in action.files if not file.path.endswith(".ncu-rep")])
-        for action in manifest.actions
-    ]
+    actions = read_manifest(made).actions
+    for action in actions:  # it was recorded without ncu's report
+        action.files[:] = [file for file in action.files if not file.path.endswith(".ncu-rep")]
     write(made, actions=actions, started="2020-02-02T12:00:00+01:00")
     return made
 
@@ -68,15 +65,10 @@ def lose(run: Path) -> None:
     (run / "nsys/trace.sqlite.xz").unlink()
 
 
-def flip(run: Path) -> None:
-    """A plain file whose content has changed."""
-    packing.unpack(run)
-    with (run / "ncu/raw.csv").open("r+b") as file:
-        file.write(b"#")
-
-
-def flip_table(run: Path) -> None:
-    path = run / "tables/kernels.parquet"
+def flip(path: Path) -> None:
+    """A bit of a file, unpacked where it is packed."""
+    if not path.exists():
+        packing.unpack(path.parents[1])
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -94,9 +86,9 @@ TABLE = "tables/kernels.parquet"
         (lambda run: shutil.rmtree(run / "tables"), [], "rebuildable", "no_tables"),
         (lambda run: (run / "ncu/raw.csv.xz").unlink(), [("missing", "ncu/raw.csv")], "whole", "damaged"),
         (lambda run: cut(run / "nsys/trace.sqlite.xz"), [("damaged", SQLITE)], "whole", "damaged"),
-        (flip, [("changed", "ncu/raw.csv")], "whole", "damaged"),
+        (lambda run: flip(run / "ncu/raw.csv"), [("changed", "ncu/raw.csv")], "whole", "damaged"),
         (lambda run: cut(run / TABLE), [("changed", TABLE)], "rebuildable", "no_tables"),
-        (flip_table, [("changed", TABLE)], "rebuildable", "no_tables"),
+        (lambda run: flip(run / TABLE), [("changed", TABLE)], "rebuildable", "no_tables"),
         (lambda run: (run / TABLE).write_bytes(b""), [("changed", TABLE)], "rebuildable", "no_tables"),
         (lambda run: (run / TABLE).unlink(), [], "rebuildable", "no_tables"),
         (lambda run: write(run, tables=[]), [], "whole", "no_tables"),
@@ -363,7 +355,7 @@ def test_a_sites_index_names_runs_alone(name: str, tmp_path: Path) -> None:
     assert invoke(*words)[0] == 0
     index = json.loads((tmp_path / "site/site.json").read_text())
     entry = {"name": name.format(tmp_path), "state": "", "title": "", "status": "complete", "duration_s": 1.0}
-    index["runs"] = [entry | {"gpu": None, "commit": None}]
+    index |= {"runs": [entry | {"gpu": None, "commit": None}]}
     (tmp_path / "site/site.json").write_text(json.dumps(index))
     error = refusal(*words)
     assert (error.exit_code, error.remedy) == (1, "remove the folder and publish it anew")
@@ -447,14 +439,14 @@ def as_user(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def listing(run: Path) -> list[tuple[str, int]]:
-    return sorted((str(path), path.stat().st_mtime_ns) for path in (run, *run.rglob("*")))
-
-
 @pytest.mark.fault("a run of another user's that may not be written, two readers", "tables in the reader's cache")
 def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    before = listing(theirs)
+
+    def listing() -> list[tuple[str, int]]:
+        return sorted((str(path), path.stat().st_mtime_ns) for path in (theirs, *theirs.rglob("*")))
+
+    before = listing()
     both = [as_user(tmp_path, "show", str(theirs)) for _ in range(2)]
     (shown, errors), (other, _) = [each.communicate(timeout=60) for each in both]
     assert shown == other and f"making the tables of {theirs}" in errors
@@ -468,7 +460,7 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
     with zipfile.ZipFile(tmp_path / f"{theirs.name}.zip") as bundle:
         names = bundle.namelist()
         assert f"{theirs.name}/tables/kernels.csv" in names and not any(name.endswith(".nsys-rep") for name in names)
-    assert listing(theirs) == before
+    assert listing() == before
     # In another state it is another run.
     os.utime(theirs / "ncu/raw.csv.xz")
     assert "making the tables" in as_user(tmp_path, "show", str(theirs)).communicate(timeout=60)[1]
@@ -483,10 +475,14 @@ def test_a_cache_that_others_may_write(theirs: Path, tmp_path: Path) -> None:
     assert "is not this user's alone" in done.communicate(timeout=60)[1] and done.returncode == 1
 
 
-def test_the_cache_is_bounded(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_readers_cache_has_the_catalogue_and_is_bounded(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(parse, "CACHE_BYTES", 1)
+    assert run.name in invoke("runs", "--artifacts", str(run.parent))[1]
+    assert len(list(tmp_path.rglob("*.sqlite"))) == len(list(tmp_path.glob("cache/fiprof/catalogues/*.sqlite"))) == 1
     shutil.rmtree(run / "tables")
     first, other = parse.base(run), run.with_name("other")
     (first / "bytes").write_bytes(bytes(9))
