@@ -10,10 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from fiprof.analysis.study import load
+from fiprof.model.finding import Provenance, TracedNumber, say
 from fiprof.reports import study
-from fiprof.reports.markdown_html import document_html
+from fiprof.reports.markdown_html import code_block, document_html, link, report_html
 from fiprof.reports.report import report
-from tests import pages
+from fiprof.reports.view import Column, Document, View
 from tests.browser import DESKTOP, NEEDED, PHONE, Show
 from tests.recorded_runs import STUDY, invoke, parsed, profiled, served
 from tests.reports_fixture import case, execution, make_run
@@ -21,13 +22,33 @@ from tests.reports_fixture import case, execution, make_run
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 
 HOSTILE = 'void <script>alert("1")</script>`rm -rf /`|[x](http://e.example)\x1b[31m{0}{}%s'
+NAMES = (
+    "<script>document.title='owned'</script>",
+    "</script><img src=x onerror=\"document.title='owned'\">",
+    "<b>bold</b><a href='https://example.invalid/'>click</a>%{customdata[0]}",
+    "| pipe `tick` *star* [link](https://example.invalid) # heading",
+    "bell\x07escape\x1b[31m override\u202egnirts",
+    "a_template<" + ", ".join(f"cute::Layout<cute::_{i}>" for i in range(60)) + ">",
+)
+"""Names of kernels that are no text for somebody."""
 
 pytestmark = NEEDED
 
 
+def names_page() -> str:
+    """A document with those names wherever one may stand, numbers that are missing, a command and traced numbers."""
+    fact = TracedNumber(52.84, Provenance("ncu", 'a | b / "c"', launch=3), ".1f", "%")
+    columns = (Column("name", "kernel"), Column("time", "time", "µs", ",.1f"), Column("", "traced"))
+    times = (307.87, 94.62, None, 1093.5, 22.5, float("nan"))
+    rows = tuple((name, time, say("at {} of {}", fact, "<b>")) for name, time in zip(NAMES, times, strict=True))
+    view = View(columns, rows, title=NAMES[0], summary=NAMES, warnings=NAMES[:1])
+    lead = (link("Analysis", "analysis.md#x"), code_block("fiprof collect --kernel prefill --batch 1,8,32"))
+    return report_html(Document(view, (view,)), "All five kernels on an H200", lead=lead)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports of runs, the analysis of the study, and a page with every kind of block."""
+    """Reports of runs, the analysis of the study, a comparison, and a document with hostile names."""
     folder = tmp_path_factory.mktemp("pages")
     mine = f"mine[rows={HOSTILE}]"
     ran = execution(0, 10_000, HOSTILE, case=mine)
@@ -38,10 +59,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "several": [parsed("all"), parsed("prefill-decode-rope")], "batching": [served("batching")],
     }  # fmt: skip
     analysis = document_html(study.pages(load(STUDY))["analysis"], "analysis")
-    texts = {"demo": pages.demo(), "analysis": analysis, **{name: report(of).html() for name, of in runs.items()}}
+    texts = {"names": names_page(), "analysis": analysis, **{name: report(of).html() for name, of in runs.items()}}
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in texts}
+    sides = (f"{parsed('decode').path}:tensor_cores={value}" for value in ("false", "true"))
+    assert invoke("compare", *sides, "--out", str(folder / "compare.html"))[0] == 0
+    return {path.stem: path for path in folder.glob("*.html")}
 
 
 def chosen(page: Any) -> str:
@@ -253,7 +276,7 @@ def overlap(one: Corners, other: Corners) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "viewport", "scheme"),
-    [("demo", PHONE, "dark"), ("analysis", DESKTOP, "light")],
+    [("compare", PHONE, "dark"), ("analysis", DESKTOP, "light")],
 )
 def test_no_label_lies_on_another_or_outside_and_axe_core_finds_nothing(
     show: Show, name: str, viewport: dict[str, int], scheme: str
@@ -273,40 +296,28 @@ def test_no_label_lies_on_another_or_outside_and_axe_core_finds_nothing(
 
 
 def test_tables_are_sorted_by_the_number_and_searched_and_folds_open(show: Show) -> None:
-    page = show("demo")
-    table = page.locator("#launches-of-the-run table").first
-
-    def column(index: int) -> Any:
-        return table.locator(f"tbody td:nth-child({index})")
-
-    heading = table.get_by_role("button", name="ncu")
-    heading.click()
-    expect(column(4)).to_have_text(["1093.50", "307.87", "94.62", "22.50"])
-    expect(column(1)).to_have_text(["10", "0", "1", "2"])
-    heading.click()
-    expect(column(4)).to_have_text(["22.50", "94.62", "307.87", "1093.50"])
-    table.get_by_role("button", name="DRAM").click()
-    expect(column(7)).to_have_text(["2,957.0", "1,490.2", "487.3", "–"])
-    assert not page.locator("#folded-3 p").is_visible()
-    page.evaluate("location.hash = '#folded-3'")
-    expect(page.locator("#folded-3 p")).to_be_visible()
-    heading = page.locator("#every-launch").get_by_role("button", name="#")
-    for first in ("263", "0"):
+    page = show("names")
+    heading, times = page.get_by_role("button", name="time"), page.locator("tbody td:nth-child(2)")
+    for order in (["1,093.5", "307.9", "94.6", "22.5", "–", "–"], ["22.5", "94.6", "307.9", "1,093.5", "–", "–"]):
         heading.click()
-        expect(page.locator("#every-launch tbody td").first).to_have_text(first)
+        expect(times).to_have_text(order)
+    page = show("compare")
+    table = page.locator("#decode-batch8-where-the-change-is table").first
+    assert not table.is_visible()
+    page.evaluate("location.hash = '#decode-batch8-where-the-change-is'")
+    expect(table).to_be_visible()
+    page = show("analysis")
     page.keyboard.press("/")
-    page.keyboard.type("kernel_12")
-    assert set(page.locator("#every-launch tbody td:nth-child(3):visible").all_inner_texts()) == {"kernel_12"}
-    assert page.locator("main > section:visible").count() == 1
-    expect(page.locator("#found")).to_have_text("20 found")
-    page.locator("#search").fill("rmsnorm")
-    expect(page.locator("#launches-of-the-run tbody tr:visible")).to_have_count(1)
-    page.locator("#search").fill("<script>document")
-    expect(page.locator("#scriptdocumenttitleownedscript td:visible").first).to_be_visible()
+    page.keyboard.type("cos_sin_cache")
+    expect(page.locator("#found")).to_have_text("12 found")
+    expect(page.locator("#every-rope-case tbody tr:visible")).to_have_count(4)
+    assert page.locator("main > section:visible").count() == 3
+    page.locator("#search").fill("inplace")
+    expect(page.locator("#every-rope-case tbody td:nth-child(1):visible")).to_contain_text(["inplace"] * 4)
 
 
 def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Show) -> None:
-    page = show("demo", scheme="dark")
+    page = show("analysis", scheme="dark")
     paper = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(paper) == "rgb(20, 24, 30)"
     page.get_by_label("Colour scheme").select_option("light")
@@ -316,38 +327,43 @@ def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Sho
     assert page.evaluate(paper) == "rgb(255, 255, 255)"
 
 
-def test_contents_mark_the_section_code_is_copied_and_names_are_text(show: Show) -> None:
-    """Without a network or eval."""
-    page = show("demo")
-    assert page.locator("main details").evaluate_all("all => all.map(each => each.open)") == [True, True, False]
-    page.locator("nav.side").get_by_text("Launches of the run").click()
-    expect(page.locator("nav.side a[aria-current]")).to_have_text("Launches of the run")
-    page.get_by_role("button", name="Copy").first.click()
-    expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText()").startswith("fiprof collect --kernel prefill")
+def test_contents_mark_the_section_and_folds_are_closed_but_the_first(show: Show) -> None:
+    page = show("compare")
+    assert page.locator("main details").evaluate_all("all => all.map(each => each.open)") == [True] * 2 + [False] * 8
+    page = show("analysis")
+    page.locator("nav.side").get_by_text("decode: growth along batch").click()
+    expect(page.locator("nav.side a[aria-current]")).to_have_text("decode: growth along batch")
     draw_all(page)
-    assert page.locator("#chart-decode-over-kv-length .mark-line path").count() == 3
-    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
-    assert "unsafe-eval" not in policy and "http" not in policy
-    assert page.title() == "All five kernels on an H200"
-    assert page.locator("main img, main a[href^=https], #vg-tooltip-element b").count() == 0
+    assert page.locator("#chart-decode-time-against-batch-kv-2048 .mark-line path").count() == 6
     ids, hrefs = (
         page.eval_on_selector_all(f"[{name}]", f"all => all.map(each => each.getAttribute('{name}'))")
         for name in ("id", "href")
     )
-    assert len(ids) == len({*ids}) and {href for href in hrefs if href[1:] not in ids} == {"analysis.html#x"}
-    assert hrefs.count("#every-launch") == 2  # the contents twice; a folded heading has no link
+    elsewhere = {href.partition("#")[0] for href in hrefs if href[1:] not in ids}
+    assert len(ids) == len({*ids}) and elsewhere == {"INDEX.html", "kernel-dev-guide.html"}
+
+
+def test_a_command_is_copied_and_names_are_text(show: Show) -> None:
+    """Without a network or eval."""
+    page = show("names")
+    page.get_by_role("button", name="Copy").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("fiprof collect --kernel prefill")
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
+    assert "unsafe-eval" not in policy and "http" not in policy
+    assert page.title() == "All five kernels on an H200"
+    assert page.locator("main img, main a[href^=https], #vg-tooltip-element b").count() == 0
     text = page.locator("body").text_content()
-    assert all(name in text for name in (*pages.HOSTILE[:4], "bell\\x07escape\\x1b[31m override\\u202egnirts"))
+    assert all(name in text for name in (*NAMES[:4], "bell\\x07escape\\x1b[31m override\\u202egnirts"))
     facts = page.locator("span.fact").evaluate_all("all => all.map(each => each.dataset.tip)")
-    assert facts == ['ncu, launch 3: a | b / "c"'] * len(pages.HOSTILE) and text.count("at 52.8% of <b>") == len(facts)
+    assert facts == ['ncu, launch 3: a | b / "c"'] * len(NAMES) and text.count("at 52.8% of <b>") == len(facts)
 
 
 def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does_not(show: Show) -> None:
-    page = show("demo", viewport=PHONE)
+    page = show("analysis", viewport=PHONE)
     draw_all(page)
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    box = page.locator(".scroll", has_text="metric 11")
+    box = page.locator("#every-rope-case .scroll")
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
     box.evaluate("box => box.scrollLeft = 600")
     assert box.locator("tbody td").first.evaluate("cell => cell.getBoundingClientRect().left") < 40
@@ -357,20 +373,20 @@ def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does
 
 
 def test_a_document_is_printed_dark_on_white_with_all_its_charts(show: Show) -> None:
-    page = show("demo", scheme="dark")
+    page = show("analysis", scheme="dark")
     draw_all(page)
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-    assert page.locator("#chart-decode-over-kv-length svg").is_visible()
+    assert page.locator("#chart-rope-time-against-tokens svg").is_visible()
     assert not page.locator("nav.side").is_visible()
-    assert page.locator(".scroll", has_text="metric 11").evaluate("box => getComputedStyle(box).overflowX") == "visible"
+    box = page.locator("#every-decode-case .scroll")
+    assert box.evaluate("box => getComputedStyle(box).overflowX") == "visible"
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
 def test_without_javascript_tables_are_there(show: Show) -> None:
-    page = show("demo", script=False)
-    assert page.locator("#launches-of-the-run td", has_text="PrefillWithKVCacheKernel").is_visible()
+    assert show("names", script=False).locator("td", has_text="*star*").is_visible()
 
 
 def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
