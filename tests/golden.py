@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,11 @@ def reading() -> Iterator[tuple[str, Callable[[], Answer]]]:
     paths = run_paths()
     for name, path in paths.items():
         for command in READERS:
-            yield f"{command} {name}", lambda command=command, path=path: asked(command, str(path))  # type: ignore[misc]
-    for name in ("llama", "ranks", "graph"):
-        for by in ("kernel", "range", "rank"):
-            yield f"top {name} --by {by}", lambda n=name, by=by: asked("top", str(paths[n]), "--by", by)  # type: ignore[misc]
-    for by in ("collective", "rank", "cause"):
-        yield f"comm two-ranks --by {by}", lambda by=by: asked("comm", str(paths["two-ranks"]), "--by", by)  # type: ignore[misc]
+            yield f"{command} {name}", partial(asked, command, str(path))
+    ways = {("top", name): ("kernel", "range", "rank") for name in ("llama", "ranks", "graph")}
+    for (command, name), every in (ways | {("comm", "two-ranks"): ("collective", "rank", "cause")}).items():
+        for by in every:
+            yield f"{command} {name} --by {by}", partial(asked, command, str(paths[name]), "--by", by)
     pairs = {
         "tensor cores": [f"{paths['decode']}:tensor_cores={value}" for value in ("false", "true")],
         "five kernels, three": [str(paths["all"]), str(paths["prefill-decode-rope"])],
@@ -60,7 +60,7 @@ def reading() -> Iterator[tuple[str, Callable[[], Answer]]]:
         "ranks": [str(paths["ranks"]), str(paths["tworanks"])],
     }
     for name, sides in pairs.items():
-        yield f"compare {name}", lambda sides=sides: asked("compare", *sides)  # type: ignore[misc]
+        yield f"compare {name}", partial(asked, "compare", *sides)
 
 
 def keeping() -> Iterator[tuple[str, Callable[[], Answer]]]:
@@ -76,7 +76,7 @@ def keeping() -> Iterator[tuple[str, Callable[[], Answer]]]:
     }  # fmt: skip
     for name, (command, *words) in questions.items():
         at = () if command == "kernels" else archive
-        yield name, lambda command=command, words=words, at=at: asked(command, *words, *at)  # type: ignore[misc]
+        yield name, partial(asked, command, *words, *at)
 
 
 def study_results() -> Answer:
@@ -134,9 +134,7 @@ def report_numbers(name: str, path: Path) -> Answer:
 @functools.cache
 def questions() -> dict[str, Callable[[], Answer]]:
     """Name -> what gives the answer."""
-    reports = {
-        f"report {name}": lambda n=name, path=path: report_numbers(n, path) for name, path in run_paths().items()
-    }
+    reports = {f"report {name}": partial(report_numbers, name, path) for name, path in run_paths().items()}
     return {
         **dict(reading()), **reports, **dict(keeping()), "study results": study_results, "wrong uses": wrong_uses
     }  # fmt: skip

@@ -3,8 +3,6 @@ limits and first steps that are right of them (``tests/kernels/exams.csv``). Bot
 without the verdict's rules at hand. Collected by ``tests/collect_single_purpose.sh``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.exam_kernels import exams

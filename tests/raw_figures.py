@@ -15,7 +15,7 @@ import tempfile
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, quantiles
 from typing import Any
 
 PHASES = ("setup", "warmup", "measure")
@@ -29,15 +29,8 @@ LEVELS = {
 
 def spread(values: list[float]) -> float:
     """(p90 - p10) / median, percentiles between neighbours."""
-    ordered = sorted(values)
-
-    def percentile(q: float) -> float:
-        position = q * (len(ordered) - 1)
-        low = int(position)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-    return (percentile(0.9) - percentile(0.1)) / percentile(0.5)
+    p10, *_, p90 = quantiles(values, n=10, method="inclusive")
+    return (p90 - p10) / median(values)
 
 
 FUNCTIONS: dict[str, Any] = {

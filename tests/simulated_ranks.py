@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ TRANSFER_US = {"ncclAllReduce": 300.0, "ncclReduceScatter": 160.0}
 TOLERANCE_US, TOLERANCE = 20.0, 0.05
 """What a rank's lateness may be off by: the larger one."""
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
 Rows = list[dict[str, Any]]
+Also = Sequence[tuple[str, dict[str, int]]]
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Ranks:
     ranks: int = 2
     files: bool = field(default=False, kw_only=True)
     """Whether each rank is a trace of its own."""
+    told: bool = field(default=True, kw_only=True)
+    """Whether NCCL's payloads are in the trace."""
     tables: dict[str, Rows] = field(default_factory=lambda: {"kernels": [], "api": [], "ranges": []}, kw_only=True)
 
     def clock(self, rank: int, us: float) -> float:  # noqa: ARG002
@@ -54,10 +58,16 @@ class Ranks:
                  grid="16x1x1", correlation=number)  # fmt: skip
         self.row("api", rank, begin - 4, begin - 3, name="cudaLaunchKernel", tid=100 + rank, correlation=number)
 
-    def call(self, rank: int, begin: float, end: float, name: str, said: Mapping[str, int]) -> None:
-        """NCCL's range around a call."""
-        more = {"domain": "NCCL", "kind": "push_pop", "tid": 100 + rank, "payload": json.dumps(said)}
-        self.row("ranges", rank, begin, end, name=name, **more)
+    def nccl(
+        self, rank: int, begin: float, end: float, call: str = "ncclAllReduce", also: Also = (), **said: int
+    ) -> None:
+        """A kernel that NCCL launched: in a call, or for several in a group. said: comm, bytes and peer."""
+        self.kernel(rank, begin, end, f"ncclDevKernel_{'SendRecv' if 'peer' in said else call.removeprefix('nccl')}")
+        for number, (name, values) in enumerate([(call, said), *also] if self.told else ()):
+            at = begin - 5 + number / 10
+            more = {"name": name, "domain": "NCCL", "kind": "push_pop", "tid": 100 + rank}
+            payload = json.dumps({NAMES[key]: value for key, value in values.items()})
+            self.row("ranges", rank, at, at + (0.05 if also else 3), payload=payload, **more)
 
     def comm(self, folder: Path) -> Comm:
         """What is found in the job."""
@@ -81,8 +91,6 @@ class Job(Ranks):
     """And drift by up to this, against the first."""
     seed: int = 0
     point_to_point: bool = False
-    told: bool = True
-    """Whether NCCL's payloads are in the trace."""
     always: bool = False
     """Whether the late rank is late in every step."""
     lost: int = 0
@@ -108,14 +116,6 @@ class Job(Ranks):
     def clock(self, rank: int, us: float) -> float:
         return float(us * (1 + self._drifts[rank]) + self._offsets[rank])
 
-    def _nccl(self, rank: int, begin: float, end: float, call: str, peer: int | None = None) -> None:
-        self.kernel(rank, begin, end, f"ncclDevKernel_{call[4:] if peer is None else 'SendRecv'}")
-        if self.told:
-            said = {"NCCL communicator ID": 1, "Message size [bytes]": 1 << 20}
-            if peer is not None:
-                said["Peer rank"] = peer
-            self.call(rank, begin - 5, begin - 2, call, said)
-
     def _step(self, step: int) -> None:
         now = 1e6 + step * self.step_us + 200_000 * (step > 0)
         ready = now + 500 + self._random.exponential(JITTER_US, self.ranks)
@@ -135,12 +135,12 @@ class Job(Ranks):
             ends = ready.max() + transfer + np.minimum(ready - ready.min(), HEAD_START_US)
             ends += self._random.normal(0, SCATTER_US, self.ranks)
             for rank in range(self.ranks):
-                self._nccl(rank, float(ready[rank]), float(ends[rank]), call)
+                self.nccl(rank, float(ready[rank]), float(ends[rank]), call, comm=1, bytes=1 << 20)
             ready = ends + 2 + self._random.exponential(JITTER_US, self.ranks)
         for sender in range(0, self.ranks - 1, 2) if self.point_to_point else ():
-            self._nccl(sender, float(ready[sender]), float(ready[sender]) + 60, "ncclSend", sender + 1)
-            begin = float(ready[sender]) + 70
-            self._nccl(sender + 1, begin, begin + 60, "ncclRecv", sender)
+            begin = float(ready[sender])
+            self.nccl(sender, begin, begin + 60, "ncclSend", comm=1, bytes=1 << 20, peer=sender + 1)
+            self.nccl(sender + 1, begin + 70, begin + 130, "ncclRecv", comm=1, bytes=1 << 20, peer=sender)
 
 
 OF_OP = {"all_reduce": "ncclAllReduce", "reduce_scatter": "ncclReduceScatter"}

@@ -32,28 +32,12 @@ INFO = read(STUDY / "results/environment_info.json", EnvironmentInfo)
 JIT_RESULTS = read(STUDY / "results/jit_analysis.json", JitResults)
 
 
-def make_case(
-    workload: str, params: dict[str, Any], us: float | None = None, like: CaseResult | None = None
-) -> CaseResult:
-    """A case of these parameters with the results of another one, and with this time."""
+def make_case(workload: str, params: dict[str, Any], us: float) -> CaseResult:
+    """A case of these parameters with the results of another one and this time."""
     words = (f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in params.items())
     case = f"{workload}[{','.join(words)}]"
-    found = dataclasses.replace(like or whole_matrix()["rope"][0], id=case, workload=workload, params=params)
-    return dataclasses.replace(found, plain=times(us, seed=case)) if us is not None else found
-
-
-def of(workload: str, **params: Any) -> CaseResult:
-    """The recorded case that has most of these parameters, with all of them."""
-    found = max(whole_matrix()[workload], key=lambda case: len(params.items() & case.params.items()))
-    return make_case(workload, {**found.params, **params}, like=found)
-
-
-def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_graph: bool) -> CaseResult:
-    return of("decode", batch=batch, kv_len=kv_len, kv_heads=kv_heads, tensor_cores=tensor_cores, cuda_graph=cuda_graph)
-
-
-def skipped(case: CaseResult, why: str) -> CaseResult:
-    return CaseResult(case.id, case.workload, case.params, run="", skipped=why)
+    plain = times(us, seed=case)
+    return dataclasses.replace(whole_matrix()["rope"][0], id=case, workload=workload, params=params, plain=plain)
 
 
 def write_study(
@@ -80,9 +64,3 @@ def write_study(
         json_file.write(results / "jit_analysis.json", jit)
     json_file.write(results / "environment_info.json", dataclasses.replace(INFO, workloads=list(chosen), **info))
     return folder
-
-
-def scaled(case: CaseResult, factor: float) -> CaseResult:
-    """The case with its plain time multiplied."""
-    assert case.plain is not None
-    return dataclasses.replace(case, plain=times(case.plain.median_us * factor))

@@ -3,7 +3,7 @@
 import csv
 import lzma
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -165,41 +165,22 @@ def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -
         assert launch["blocks"] / row["wave_blocks"] == pytest.approx(row["waves_per_sm"], abs=0.00501)
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_shares_of_all_stalls_are_one(name: str) -> None:
-    found: dict[int, list[tuple[float, float]]] = {}
-    for row in rows("stalls", parsed(name).path):
-        found.setdefault(row["launch"], []).append((row["stall_share"] or 0, row["sample_share"] or 0))
-    assert len(found) >= 6
-    for shares in found.values():
-        stalled, sampled = map(sum, zip(*shares, strict=True))
-        assert len(shares) >= 18
-        assert stalled == pytest.approx(1, abs=0.001) and sampled in (0, pytest.approx(1, abs=0.001))
-
-
-def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
+def source_page() -> Iterator[tuple[str, dict[str, tuple[str, int, int]]]]:
     """Each listing, without fiprof: kernel, offset -> instruction, samples, not issued."""
-    listings: list[tuple[str, dict[str, tuple[str, int, int]]]] = []
-    header: list[str] = []
-    first = -1
-    with lzma.open(RUNS["all"] / "ncu/source.csv.xz", "rt", newline="") as file:
-        for row in csv.reader(file):
-            if row[:1] == ["Kernel Name"]:
-                listings.append((row[1], {}))
-                first = -1
-            elif row[:2] == ["Address", "Source"]:
-                header = row
-            elif listings and len(row) == len(header):
-                cells = dict(zip(header, row, strict=True))
-                address = int(cells["Address"], 16)
-                first = address if first < 0 else first
-                samples = int(cells["# Samples"]), int(cells["Warp Stall Sampling (Not-issued Samples)"])
-                listings[-1][1][hex(address - first)] = (cells["Source"].strip(), *samples)
-    return listings
+    page = lzma.decompress((RUNS["all"] / "ncu/source.csv.xz").read_bytes()).decode()
+    for listing in page.split('"Kernel Name",')[1:]:
+        kernel, *lines = listing.splitlines()
+        rows: list[dict[str, Any]] = [{**row, "at": int(row["Address"], 16)} for row in csv.DictReader(lines)]
+        yield kernel, {
+            hex(row["at"] - rows[0]["at"]): (
+                row["Source"].strip(), int(row["# Samples"]), int(row["Warp Stall Sampling (Not-issued Samples)"])
+            )
+            for row in rows
+        }  # fmt: skip
 
 
 def test_every_hotspot_is_in_the_source_page_and_no_hotter_one_is_missing() -> None:
-    page = source_page()
+    page = [*source_page()]
     found = rows("hotspots", parsed("all").path, "--instructions", "20")
     assert len(found) == 6 * 20
     for launch in range(6):

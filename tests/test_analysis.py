@@ -163,13 +163,9 @@ compute_capability = "9.0"
 name = "norms"
 workloads = ["rmsnorm"]
 size = "rows"
-[family.stalls]
-long_scoreboard = [20, 30]
-[family.roof]
-kind = "dram"
-shares = { 4096 = 45 }
-[family.bandwidth]
-least_tb_per_s = 2
+stalls = { long_scoreboard = [20, 30] }
+roof = { kind = "dram", shares = { 4096 = 45 } }
+bandwidth = { least_tb_per_s = 2 }
 """
 
 
@@ -235,7 +231,7 @@ def test_a_file_of_one_s_own_replaces_the_packaged_family(tmp_path: Path) -> Non
         ("[20, 30]", "[1, 101]", "family[0].stalls[...][1]: expected float <= 100.0"),
         ("4096 = 45", "0 = 45", "family[0].roof.shares"),
         ("least_tb", "least_gb", "family[0].bandwidth: object contains unknown field least_gb_per_s"),
-        ("[family.bandwidth]\nleast_tb_per_s = 2", '[[family]]\nname = "b"\nworkloads = ["rmsnorm"]', "two families claim rmsnorm"),
+        ("bandwidth = { least_tb_per_s = 2 }", '[[family]]\nname = "b"\nworkloads = ["rmsnorm"]', "two families claim rmsnorm"),
         ("[source]", "= 1", "Invalid statement"),
     ],
 )  # fmt: skip

@@ -6,7 +6,6 @@ import re
 from html import unescape
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import pytest
 
@@ -33,25 +32,14 @@ def saved_pct(suffering: float, without: float) -> float:
     return 100 * (1 - without / suffering)
 
 
-class Recording(NamedTuple):
-    program: str
-    run: Path
-    times: dict[str, list[float]]
-
-
-@pytest.fixture(
-    params=sorted([*DATA.glob("*.sqlite.xz"), *DATA.glob("h100/*.sqlite.xz")]),
-    ids=lambda path: path.parent.name + path.stem,
+@pytest.mark.parametrize(
+    "packed", sorted([*DATA.glob("*.xz"), *DATA.glob("h100/*.xz")]), ids=lambda path: path.parent.name + path.stem
 )
-def recorded(request: pytest.FixtureRequest) -> Recording:
-    """A program that was recorded on an H200, or on an H100."""
-    program = Path(request.param.stem).stem
-    times = json.loads(request.param.with_name("timings.json").read_text(encoding="utf-8"))
-    return Recording(program, imported(request.param, name=program).path, times[program])
-
-
-def test_the_cause_is_named_first_and_without_it_the_program_saves_what_was_promised(recorded: Recording) -> None:
-    program, run, times = recorded
+def test_the_cause_is_named_first_and_without_it_the_program_saves_what_was_promised(packed: Path) -> None:
+    """As recorded on an H200, or on an H100."""
+    program = Path(packed.stem).stem
+    times = json.loads(packed.with_name("timings.json").read_text(encoding="utf-8"))[program]
+    run = imported(packed, name=program).path
     cause, name, step = CAUSES[program]
     found = answer("top", run)["program"]
     told, first = found["answer"], found["rows"][0]

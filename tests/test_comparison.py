@@ -42,9 +42,6 @@ def about(rows: Rows, what: str, **cells: object) -> Iterator[dict[str, Any]]:
     return (row for row in rows if wanted <= {key: row[key] for key in row if not isinstance(row[key], list)}.items())
 
 
-CORES = ("decode", "tensor_cores", "false", "true")
-
-
 @pytest.mark.fault("the commit of a run is not in this checkout", "`compare` suggests no command that git refuses")
 def test_a_commit_that_is_not_here_is_not_suggested(fiprof: Fiprof, tmp_path: Path) -> None:
     commits = []
@@ -80,21 +77,6 @@ def test_a_run_against_itself_has_the_same_numbers(name: str) -> None:
     assert {row["match"] for row in about(rows, "kernel")} == {"same"}
     assert [(row["item"], row["by"]) for row in about(rows, "outcome")] == [("same", "same_run")]
     assert not list(about(rows, "hot_code"))
-
-
-def test_b_against_a_is_a_against_b_the_other_way_round() -> None:
-    other = {"new": "gone", "gone": "new", None: None}
-    forth, back = (
-        {
-            (row["about"], row["rank"], row["item"], row["a"], row["b"], row["match"]): round(row["accounts_us"], 6)
-            for row in answered(*both)
-            if row["accounts_us"] is not None and row["about"] in ("outside_kernels", "kernel", "factor", "hot_code")
-        }
-        for both in (sides(*CORES), sides(*CORES[:2], *CORES[:1:-1]))
-    )
-    assert {
-        (what, rank, item, b, a, other.get(match, match)): -us for (what, rank, item, a, b, match), us in back.items()
-    } == forth
 
 
 @given(st.data())

@@ -2,7 +2,6 @@
 made-up causes."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,8 +29,7 @@ from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
 from tests.recorded_runs import PROGRAMS, answer, invoke, profiled, rows, two_ranks
 from tests.reports_fixture import add, write_manifest
-from tests.simulated_ranks import Job as Simulated
-from tests.simulated_ranks import Ranks, judge
+from tests.simulated_ranks import Also, Job, Ranks, judge
 
 Rows = list[dict[str, Any]]
 
@@ -127,20 +125,6 @@ def test_nested_intervals_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch
         assert getattr(found, name).tolist() == getattr(whole, name).tolist()
 
 
-NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
-Also = Sequence[tuple[str, dict[str, int]]]
-
-
-class Job(Ranks):
-    def nccl(self, rank: int, start: int, end: int, call: str = "ncclAllReduce", also: Also = (), **said: int) -> None:
-        """A kernel that NCCL launched: in a call, or for several in a group."""
-        self.kernel(rank, start, end, f"ncclDevKernel_{call.removeprefix('nccl')}")
-        for number, (name, values) in enumerate([(call, said), *also]):
-            begin = start - 5 + number / 10
-            payload = {NAMES[key]: value for key, value in values.items()}
-            self.call(rank, begin, begin + (0.05 if also else 3), name, payload)
-
-
 def waits(row: dict[str, Any]) -> dict[int, float]:
     return {each["rank"]: each["wait_us"] for each in row["arrivals"]}
 
@@ -152,7 +136,7 @@ def who(row: dict[str, Any]) -> tuple[int, ...]:
 @pytest.mark.fault("a rank lacks collectives that the others have", "each finds its own; those alone are counted")
 def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
     """Of five collectives rank 1 has three: each finds its own."""
-    job = Job(2)
+    job = Ranks(2)
     for step in range(5):
         job.kernel(0, 1000 * step, 1000 * step + 90)
         if step in (1, 2, 4):
@@ -164,7 +148,7 @@ def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
 
 def test_several_communicators_and_streams(tmp_path: Path) -> None:
     """Rows of a two-by-two grid sum up, then columns gather; NCCL says which communicator is whose."""
-    job = Job(4)
+    job = Ranks(4)
     for step in range(3):
         for rank in range(4):
             row, column = divmod(rank, 2)
@@ -185,7 +169,7 @@ def test_several_communicators_and_streams(tmp_path: Path) -> None:
 
 def test_point_to_point_and_groups(tmp_path: Path) -> None:
     """A pipeline: rank 0 sends to 1, which sends to 2; and a group of two all-reduces that takes one kernel."""
-    job = Job(3)
+    job = Ranks(3)
     for step in range(2):
         job.nccl(0, 1000 * step, 1000 * step + 100, "ncclSend", comm=1, bytes=64, peer=1)
         job.nccl(1, 1000 * step + 30, 1000 * step + 100, "ncclRecv", comm=1, bytes=64, peer=0)
@@ -240,7 +224,7 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
 @settings(max_examples=12, derandomize=True, phases=[Phase.generate])
 @given(
     st.builds(
-        Simulated,
+        Job,
         ranks=st.sampled_from([2, 4, 8]),
         offset_us=st.floats(0, 1000),
         drift_ppm=st.floats(0, 200),
@@ -252,7 +236,7 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
         step_us=st.sampled_from([5e3, 1e6]),
     )
 )
-def test_clocks_that_are_apart_and_drift(job: Simulated) -> None:
+def test_clocks_that_are_apart_and_drift(job: Job) -> None:
     """Every rank's lateness is right within 5 % or 20 µs, and the rank that is named is the late one. It recurs, so it
     is what comes first, although another rank loaded a module for 100 ms at first."""
     with TemporaryDirectory() as folder:
@@ -267,7 +251,7 @@ def test_clocks_that_are_apart_and_drift(job: Simulated) -> None:
 
 @pytest.mark.fault("the clock of a trace is set while it runs", "`comm` says that no steady clock fits")
 def test_a_clock_that_is_set(tmp_path: Path) -> None:
-    job = Simulated(2)
+    job = Job(2)
     for row in [row for table in job.tables.values() for row in table if row["file"] == 1]:
         late = 5_000_000 * (row["start_ns"] > 1_400_000_000)
         row.update({"start_ns": row["start_ns"] + late, "end_ns": row["end_ns"] + late})
@@ -277,7 +261,7 @@ def test_a_clock_that_is_set(tmp_path: Path) -> None:
 
 def test_clocks_that_nothing_ties(tmp_path: Path) -> None:
     """A send ends before its receive begins: no clock can be told from that."""
-    job = Job(2, files=True)
+    job = Ranks(2, files=True)
     for step in range(20):
         job.nccl(0, 1000 * step, 1000 * step + 60, "ncclSend", comm=1, bytes=1 << 20, peer=1)
         job.nccl(1, 1000 * step + 300, 1000 * step + 360, "ncclRecv", comm=1, bytes=1 << 20, peer=0)

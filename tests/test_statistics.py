@@ -58,24 +58,17 @@ def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
     assert times([], rounds=3) is None
 
 
-BY_NAME = {claim.name: claim for claim in claims()}
+def gqa_faster(*cases: CaseResult) -> Result:
+    """Of the claim «1.5x faster» about a study of these cases."""
+    (claim,) = (each for each in claims() if each.name == "gqa-faster")
+    return claim.result(Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cases)),)))
 
 
-def study_of(*cases: CaseResult) -> Study:
-    """A study of these cases, without a folder."""
-    return Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cases)),))
-
-
-def result(name: str, *cases: CaseResult) -> Result:
-    return BY_NAME[name].result(study_of(*cases))
-
-
-def timed(case: CaseResult, us: float, relative: float = 0.005) -> CaseResult:
-    return dataclasses.replace(case, plain=fixture.times(us, relative=relative, seed=case.id))
-
-
-def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> CaseResult:
-    return fixture.decode(batch, kv_len, kv_heads, tensor_cores=False, cuda_graph=False)
+def decode(kv_heads: int, us: float, *, batch: int = 32, relative: float = 0.005) -> CaseResult:
+    """A recorded case of decode that takes another time."""
+    params = {"batch": batch, "kv_len": 2048, "kv_heads": kv_heads, "tensor_cores": False, "cuda_graph": False}
+    found = next(case for case in fixture.whole_matrix()["decode"] if params.items() <= case.params.items())
+    return dataclasses.replace(found, plain=fixture.times(us, relative=relative, seed=found.id))
 
 
 def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() -> None:
@@ -142,8 +135,8 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
     """GQA against «1.5x faster», at six batches."""
     cases = []
     for us, batch in zip(times_us, SIZES, strict=True):
-        cases += [timed(decode(32, batch=batch), us), timed(decode(8, batch=batch), 100)]
-    found = result("gqa-faster", *cases)
+        cases += [decode(32, us, batch=batch), decode(8, 100, batch=batch)]
+    found = gqa_faster(*cases)
     assert found.verdict == verdict
     assert found.effect is not None and found.effect[1] is not None
     low, high = found.effect[1]
@@ -152,7 +145,7 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
 
 
 def test_intervals_that_are_too_wide_test_nothing() -> None:
-    wide = result("gqa-faster", timed(decode(32), 150, 0.6), timed(decode(8), 100, 0.6))
+    wide = gqa_faster(decode(32, 150, relative=0.6), decode(8, 100, relative=0.6))
     assert wide.absence is not None and (wide.verdict, wide.absence.kind) == ("not_testable", "too_wide")
 
 

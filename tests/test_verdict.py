@@ -404,9 +404,8 @@ def test_nothing_is_advised_that_is_done_or_cannot_be(row: dict[str, Any], lines
 
 
 QUESTIONS, SERVING = questions("exam"), questions("serving")
-"""Of serving_kernels.py the first two were known to be told otherwise. With the rules as found the limit was right for 18 of
-20, the first step for 14; the rules were mended with it in hand. Corrected since, by the counters alone: matmul_naive's
-limit (L2 at 90 %), runtime_indices' (issue slots at 34 %), splitk_reduce's host; nearest_code was made to saturate L2."""
+"""Corrected in serving since, by the counters alone: matmul_naive's limit (L2 at 90 %), runtime_indices' (issue slots at
+34 %), splitk_reduce's host; nearest_code was made to saturate L2."""
 
 FRESH = {"queens_subtrees": "fuller_last_wave", "mma_one_stage": "no_bank_conflicts"}
 LEFT = {
@@ -417,17 +416,11 @@ LEFT = {
     ("last", "H100"): {"rsa_local": "constant_indices"},
     ("last", "H200"): {"rsa_local": "constant_indices", "lbm_d2q9": "more_loads"},
 }
-"""Three exams of 32 kernels each, every one committed with its answers before it ran, by somebody who had not read the
-rules. As the rules were found, limit and first step were right for 29 and 25 of unseen on the H100, 30 and 25 on the H200;
-for 29 and 28 of fresh on the H100, 30 and 27 on the H200; for 31 and 32 of last on the H100, 31 and 31 on the H200. Each
-exam's kernels that were told otherwise mended the rules before the next was run, and the rules of unseen were mended once
-more before its recordings were opened: 29 and 28, 30 and 28.
-
-The first step of those that are told another limit or first step than was written down. cluster_neighbours: the GPU
-waits for 64 to 72 % of the time between its launches. queens_subtrees: multiprocessors idle for 39 % of the time, most of
-it in the last of 1.4 waves. mma_one_stage: a fifth of its shared memory's passes are conflicts. sampling_softmax_tiny: 16
-blocks, 4 µs, of which what any launch takes is 43 %. rsa_local: its local memory goes to L2. lbm_d2q9: on the H200 its
-DRAM is busy, not saturated."""
+"""Of three exams of 32 kernels each, the first step of those that are told another limit or first step than was written
+down; docs/verdict.md has how many the rules as found told right. cluster_neighbours: the GPU waits for 64 to 72 % of the
+time between its launches. queens_subtrees: multiprocessors idle for 39 % of the time, most of it in the last of 1.4 waves.
+mma_one_stage: a fifth of its shared memory's passes are conflicts. sampling_softmax_tiny: 16 blocks, 4 µs, of which what
+any launch takes is 43 %. rsa_local: its local memory goes to L2. lbm_d2q9: on the H200 its DRAM is busy, not saturated."""
 
 
 @pytest.mark.parametrize(

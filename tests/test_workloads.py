@@ -91,9 +91,7 @@ class Params:
     width: int = param(64, "columns", low=1, high=128)
 
 class Mine(Workload[Params]):
-    name = "mine"
-    summary = "a kernel of my own"
-    Params = Params
+    name, summary, Params = "mine", "a kernel of my own", Params
 
     def setup(self):
         raise NotImplementedError

@@ -31,10 +31,7 @@ class Params:
     fails_in_turn: int = param(0, "turn whose launch fails; 0 for none")
 
 class Fake(Workload[Params]):
-    name = "fake"
-    summary = "takes a time"
-    Params = Params
-    turns = {}
+    name, summary, Params, turns = "fake", "takes a time", Params, {}
 
     def setup(self):
         import torch

@@ -4,8 +4,6 @@ hand, by somebody who knew the names of the steps and the two exams before it. C
 ``tests/collect_single_purpose.sh``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.exam_kernels import exams
