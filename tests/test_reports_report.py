@@ -25,8 +25,8 @@ from fiprof.reports.run_report.sections import reproduce, shell
 from tests import reports_fixture
 from tests.conftest import Fiprof, ran
 from tests.raw_figures import RawRun
-from tests.recorded_runs import PROGRAMS, RUNS, answer, copied, invoke, parsed, profiled, refusal, replayed, two_ranks
-from tests.reports_fixture import case, ended, execution, make_run, record_run, recorded_cases, write_manifest
+from tests.recorded_runs import PROGRAMS, RUNS, answer, invoke, on_h100, parsed, profiled, refusal, replayed, two_ranks
+from tests.reports_fixture import case, ended, make_run, record_run, recorded_cases, write_manifest
 
 
 def rows(made: Report, run: int = 0) -> list[dict[str, Any]]:
@@ -56,6 +56,13 @@ def table(made: Report, anchor: str, place: int = 0) -> list[list[str | None]]:
 
     found = [each for each in section(made, anchor)["blocks"] if each["k"] == "table" and each["rows"]]
     return [[text(cell) for cell in row] for row in found[place]["rows"]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A copy of the recorded run in the archive of the test's folder."""
+    recorded = replayed("all").path
+    return Path(shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name))
 
 
 @functools.cache
@@ -167,20 +174,23 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("raw files that a run folder lacks", "the report names those that are there, and says which are not")
-def test_raw_files_are_those_of_the_folder(tmp_path: Path) -> None:
-    run = copied("all", tmp_path)
-    kept = invoke("report", str(run), "--format", "md")[0], (run / "report.md").read_text()
-    assert (
-        kept[0] == 0
-        and (row := re.search(r"\| ncu/raw.csv +\| +240,235 \|", kept[1]))
-        and "ncu-ui ncu/profile.ncu-rep" in kept[1]
-    )
-    for each in run.glob("ncu/*"):
-        each.unlink()
-    assert invoke("report", str(run), "--format", "md")[0] == 0
-    said = (run / "report.md").read_text()
-    assert row[0] not in said and "ncu-ui" not in said
+def test_raw_files_are_those_of_the_folder(run: Path) -> None:
+    row = r"\| ncu/raw.csv +\| +240,235 \|"
+
+    def written() -> str:
+        assert invoke("report", str(run), "--format", "md")[0] == 0
+        return (run / "report.md").read_text(encoding="utf-8")
+
+    kept = written()
+    assert re.search(row, kept) and "ncu-ui ncu/profile.ncu-rep" in kept
+    shutil.rmtree(run / "ncu")
+    said = written()
+    assert not re.search(row, said) and "ncu-ui" not in said
     assert re.search(r"Left out of the run folder: [^\n]*ncu/profile.ncu-rep[^\n]*ncu/raw.csv", said)
+    for name in ("tables", "nsys"):
+        shutil.rmtree(run / name)
+    text = " ".join(written().split()).replace("> ", "")
+    assert "no counters, occupancy and roofs: ncu ran, but its tables are not there" in text
 
 
 def test_an_idle_row_and_its_gain_are_of_all_gpus() -> None:
@@ -198,22 +208,20 @@ def test_an_idle_row_and_its_gain_are_of_all_gpus() -> None:
             assert row["estimate_pct"] is not None or shown == pytest.approx(bound / sum(windows.values()) / 100)
 
 
-def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_path: Path) -> None:
-    def made(name: str, ns: int, **values: Any) -> Run:
-        kernels = [execution(i * 10**6, i * 10**6 + ns, iteration=i) for i in range(5)]
-        launch = {**execution(0, ns), "launch": 0, "duration_ns": float(ns), "registers_per_thread": 32.0}
-        return make_run(tmp_path / name, kernels=kernels, launches=[launch], **values)
-
-    found = report([made("one", 100_000), made("two", 125_000, settings={"cache_control": "none"})])
-    assert found.title == "2 runs of mine on NVIDIA H200"
-    assert table(found, "compared")[0] == ["K (mine)", "100.0 µs (nsys)", "125.0 µs (nsys) (+25.0%)"]
-    assert table(found, "times") == [["mine · kernels", "100.00 µs", "125.00 µs (+25.0%)"]]
-    assert [row["id"] for place in (0, 1) for row in rows(found, place)] == ["launch=1.0", "launch=2.0"]
+def test_several_runs_stand_beside_each_other_and_differences_are_marked() -> None:
+    found = report([parsed("all"), on_h100("all")])
+    assert found.title.endswith("decode, norms and RoPE on NVIDIA H200 and NVIDIA H100 80GB HBM3")
+    assert table(found, "compared")[4:7] == [
+        ["BatchQKApplyRotaryKernel (rope)", "94.7 µs (nsys)", "125.3 µs (nsys) (+32.4%)"],
+        ["  limited by", *["memory-bound (DRAM) and latency-bound"] * 2],
+        ["  how far", "26% (DRAM at 74%)", "≠ 20% (DRAM at 80%)"],
+    ]
+    assert table(found, "times")[8] == ["rope · kernels", "94.69 µs", "125.35 µs (+32.4%)"]
+    assert {row["id"] for row in rows(found, 1)} == {f"launch=2.{number}" for number in range(6)}
     said = " ".join(found.markdown().split())
-    assert "the runs differ in ncu cache control: all, none" in said
+    assert "the runs differ in the GPU: NVIDIA H100 80GB HBM3, NVIDIA H200" in said
     # One process a side tells no change from noise, and that is said once.
-    assert said.count("One process a side cannot tell a change from noise") == 1
-    assert not {"slower", "faster"} & set(said.split())
+    assert said.count("One process a side cannot tell a change from noise") == 1 and "faster" not in said
 
 
 def test_levels_of_the_hardware_are_its_samples() -> None:
@@ -299,14 +307,7 @@ def test_documents_are_those_of_the_repository() -> None:
     assert {path.name for path in reports_fixture.SNAPSHOTS.iterdir()} == {*made, "baseline.jsonl"}
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A copy of the recorded run in the archive of the test's folder."""
-    recorded = replayed("all").path
-    return Path(shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name))
-
-
-def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:
+def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     shutil.rmtree(run / "tables")
     done = fiprof("report", "latest", status=0)
     name = f"artifacts/{run.name}"
@@ -316,11 +317,8 @@ def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:
     assert (run / "report.md").read_text(encoding="utf-8").startswith(title)
     assert (run / "report.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")
     assert not list(run.glob(".report*"))
-
-
-def test_several_runs_go_into_a_folder_of_their_own(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
-    other = run.with_name("20261121-999999-other")
-    shutil.copytree(run, other)
+    # Of several runs it goes into a folder of its own; these do not differ.
+    other = shutil.copytree(run, run.with_name("20261121-999999-other"))
     done = fiprof("report", run.name, other.name, "--format", "md", status=0)
     assert done.stdout == "report/report.md\n"
     text = (tmp_path / "report/report.md").read_text(encoding="utf-8")
@@ -366,11 +364,3 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     error = refusal("report", make_run(tmp_path / "run").path, "--out", "/proc/fiprof")
     assert error.message == "/proc/fiprof cannot be written: No such file or directory"
     assert error.remedy == "write it elsewhere with --out DIR"
-
-
-def test_a_run_without_raw_files_still_has_a_report(tmp_path: Path) -> None:
-    left_out = shutil.ignore_patterns("ncu", "nsys", "tables")
-    run = Path(shutil.copytree(parsed("decode").path, tmp_path / "run", ignore=left_out))
-    assert invoke("report", str(run), "--format", "md")[0] == 0
-    text = " ".join((run / "report.md").read_text(encoding="utf-8").split()).replace("> ", "")
-    assert "no counters, occupancy and roofs: ncu ran, but its tables are not there" in text
