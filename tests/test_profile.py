@@ -38,7 +38,6 @@ def wanted(**changes: Any) -> ProfileRequest:
 
 
 GEMM, CAT, ADD, COPY = group("gemm", 500), [group("cat", 10, grid=f"{n}x1x1") for n in range(20)], group("add", 200), group("copy", 60)  # fmt: skip
-ALLREDUCE = group("ncclDevKernel_AllReduce", 4000)
 
 
 def chosen(groups: list[Group], total_ns: int, orders: Names | None = None, **changes: Any) -> Choice:
@@ -70,22 +69,16 @@ def test_choosing(changes: dict[str, Any], names: list[str], launches: int, cove
     assert choice.too_long == bool({"launches", "ncu_budget_s"} & changes.keys())
 
 
-@pytest.mark.parametrize(
-    ("program_s", "changes", "parts", "budget_s", "whole_s"),
-    [
-        (15.0, {}, 1, 0.8 * 28, 60.0),
-        (30.0, {}, 2, 0.8 * 13, 120.0),
-        # A short program gets 20 seconds all the same.
-        (2.0, {}, 1, 0.8 * 20, 26.0),
-        (15.0, {"ncu_budget_s": 100.0}, 1, 100.0, 15 + 2 * 117.0),
-        (15.0, {"timeout_s": 30.0}, 1, 0.8 * 28, 45.0),
-    ],
-)
-def test_a_profile_takes_four_times_the_program(
-    program_s: float, changes: dict[str, Any], parts: int, budget_s: float, whole_s: float
-) -> None:
-    budget, limit_s = ncu_limits_s(ProfileRequest(program=("x",), **changes), program_s, parts)
-    assert (budget, program_s + parts * limit_s) == (budget_s, whole_s)
+def test_a_profile_takes_four_times_the_program() -> None:
+    def budget_and_whole_s(program_s: float, parts: int = 1, **changes: Any) -> tuple[float, float]:
+        budget_s, limit_s = ncu_limits_s(ProfileRequest(program=("x",), **changes), program_s, parts)
+        return budget_s, program_s + parts * limit_s
+
+    assert budget_and_whole_s(15.0) == (0.8 * 28, 60.0)
+    assert budget_and_whole_s(30.0, 2) == (0.8 * 13, 120.0)
+    assert budget_and_whole_s(2.0) == (0.8 * 20, 26.0)  # a short program gets 20 seconds all the same
+    assert budget_and_whole_s(15.0, ncu_budget_s=100.0) == (100.0, 15 + 2 * 117.0)
+    assert budget_and_whole_s(15.0, timeout_s=30.0) == (0.8 * 28, 45.0)
 
 
 @pytest.mark.parametrize("name", ["llama", "ranks", "vectors", "graph", "llama on an H100"])
@@ -100,14 +93,10 @@ def test_what_is_foretold_of_ncu_is_what_it_took(name: str) -> None:
     assert 0.8 < foretold_s / sum(seconds for step, seconds in took_s.items() if step.startswith("ncu")) < 1.35
 
 
-def test_collectives_are_left_out() -> None:
-    choice = chosen([ALLREDUCE, GEMM, ADD], 4700)
-    assert choice.filter.names == ("gemm", "add")
+def test_collectives_are_left_out_and_kernels_launched_once_not_skipped() -> None:
+    choice = chosen([group("ncclDevKernel_AllReduce", 4000), GEMM, ADD], 4700)
+    assert (choice.filter.names, choice.cover) == (("gemm", "add"), 700 / 4700)
     assert (choice.collectives, choice.collectives_share) == (("ncclDevKernel_AllReduce",), 4000 / 4700)
-    assert choice.cover == 700 / 4700
-
-
-def test_kernels_that_were_launched_once_are_not_skipped() -> None:
     once, often = group("once", 500, count=1), group("often", 100)
     assert chosen([once, often], 600).filter == Filter(("once",), 0)
     assert chosen([GEMM, once], 1000, cover_pct=50.0).filter == Filter(("gemm",), 1)
@@ -136,16 +125,17 @@ def test_a_whole_profile(faked: Fiprof, tmp_path: Path) -> None:
 
 
 def test_torchs_history_comes_from_every_process(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    """A stand-in for torch, whose allocator has done four things; the program's own sitecustomize runs as well."""
+    """A stand-in for torch, whose allocator has done three things; the program's own sitecustomize runs as well."""
     torch = tmp_path / "site/torch/cuda"
     torch.mkdir(parents=True)
     (torch.parent / "__init__.py").write_text("")
     (tmp_path / "site/sitecustomize.py").write_text("import sys\nif sys.orig_argv[1] == '-c': print('own')\n")
-    events = [("segment_alloc", 2 << 20), ("alloc", 5000), ("alloc", 300), ("free_requested", 300)]
-    trace = [{"action": action, "size": size, "addr": 4096, "time_us": 7, "frames": []} for action, size in events]
     frames = [{"name": "f", "filename": f"{torch}/f.py", "line": 3}, {"name": "go", "filename": "/x/me.py", "line": 9}]
-    trace[1]["frames"] = frames
-    blocks = [{"state": "active_allocated", "size": size, "requested_size": size} for size in (5000, 700)]
+    trace = [
+        {"action": action, "size": size, "addr": 4096, "time_us": 7, "frames": frames}
+        for action, size in (("segment_alloc", 2 << 20), ("alloc", 300), ("free_requested", 300))
+    ]
+    blocks = [{"state": "active_allocated", "size": 700, "requested_size": 700}]
     segment = {"device": 0, "total_size": 2 << 20, "segment_pool_id": (0, 1), "blocks": blocks}
     (torch / "__init__.py").write_text(
         "from . import memory\ncalls = []\n_lazy_call = calls.append\n"
@@ -165,10 +155,10 @@ def test_torchs_history_comes_from_every_process(fiprof: Fiprof, fakes: Env, tmp
     assert [each["path"] for each in action["files"]] == ["nsys/trace.nsys-rep", "nsys/torch_memory.jsonl"]
     rows = Run(path).table("torch_memory").to_pylist()
     assert len({row["pid"] for row in rows}) == 2
-    assert [(row["action"], row["bytes"], row["stack"]) for row in rows[:7]] == [
-        ("allocate", 700, None), ("reserve", 0, None), ("reserve", 2 << 20, None), ("allocate", 5000, "go (me.py:9)"),
-        ("allocate", 300, None), ("free", 300, None), ("graph_pools", 2 << 20, None),
+    assert [(row["action"], row["bytes"]) for row in rows[:6]] == [
+        ("allocate", 700), ("reserve", 0), ("reserve", 2 << 20), ("allocate", 300), ("free", 300), ("graph_pools", 2 << 20),
     ]  # fmt: skip
+    assert rows[3]["stack"] == "go (me.py:9)"
 
 
 def test_launches_of_each_range(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
@@ -238,59 +228,46 @@ def test_kernels_that_are_not_met_again(fiprof: Fiprof, fakes: Env, tmp_path: Pa
 
 
 @pytest.mark.fault("the program under `profile` fails", "its exit status is passed on, and what was traced is kept")
-def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    done = profile(fiprof, fakes, "exit 7", "--tool", "nsys")
-    _, manifest = only_run(tmp_path)
-    assert (done.returncode, manifest["status"]) == (7, "complete")
-    assert manifest["warnings"] == ["the program ended with exit status 7 under nsys"]
-
-
 @pytest.mark.fault("the program under `profile` prints without end", "all of it is passed on, the log keeps both ends")
-def test_a_program_that_prints_much(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    program = "echo begin; head -c 24000000 /dev/zero | tr '\\0' x; echo; echo end"
+def test_the_exit_status_and_all_that_is_printed_are_the_programs(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
+    program = "echo begin; head -c 24000000 /dev/zero | tr '\\0' x; echo; echo end; exit 7"
     done = profile(fiprof, fakes, program, "--tool", "nsys")
-    path, _ = only_run(tmp_path)
+    path, manifest = only_run(tmp_path)
+    assert (done.returncode, len(done.stdout), manifest["status"]) == (7, 24000011, "complete")
+    assert manifest["warnings"] == ["the program ended with exit status 7 under nsys"]
     log = (path / "logs/nsys.log").read_bytes()
-    assert (done.returncode, len(done.stdout)) == (0, 24000011)
-    assert len(log) < 20 << 20 and log.startswith(b"begin\nxxx") and b"bytes left out" in log
-    assert b"x\nend\n" in log[-200:]
+    assert log.startswith(b"begin\nxxx") and b"bytes left out" in log and b"x\nend\n" in log[-200:]
 
 
+EXTERIOR = "Cannot find string for an exterior index"
+
+
+@pytest.mark.fault("the program under `profile` ends without using the GPU", "one line, exit status 1")
+@pytest.mark.fault("nsys's importer fails on its own events (XLA's ranges)", "one line that says so")
+@pytest.mark.fault("the program under `profile` needs a terminal", "one line that says so")
 @pytest.mark.parametrize(
-    ("program", "status", "words"),
+    ("program", "words"),
     [
-        pytest.param(
-            "true", 1, "the program started nothing on the GPU while it was traced",
-            marks=pytest.mark.fault("the program under `profile` ends without using the GPU", "one line, exit status 1"),
+        ("true", "the program started nothing on the GPU while it was traced"),
+        (
+            f"echo '[QuadDCommon::tag_message*] = {EXTERIOR}'",
+            f"nsys could not read its own events, and kept no kernel: {EXTERIOR}",
         ),
-        pytest.param(
-            "echo '[QuadDCommon::tag_message*] = Cannot find string for an exterior index'", 1,
-            "nsys could not read its own events, and kept no kernel: Cannot find string for an exterior index",
-            marks=pytest.mark.fault("nsys's importer fails on its own events (XLA's ranges)", "one line that says so"),
-        ),
-        pytest.param(
-            "echo 'stty: Inappropriate ioctl for device' >&2; exit 1", 1, "it may need a terminal or input",
-            marks=pytest.mark.fault("the program under `profile` needs a terminal", "one line that says so"),
-        ),
+        ("echo 'stty: Inappropriate ioctl for device' >&2; exit 1", "it may need a terminal or input"),
     ],
-)  # fmt: skip
-def test_without_kernels(fiprof: Fiprof, fakes: Env, tmp_path: Path, program: str, status: int, words: str) -> None:
+)
+def test_without_kernels(fiprof: Fiprof, fakes: Env, tmp_path: Path, program: str, words: str) -> None:
     done = profile(fiprof, {**fakes, "FAKE_NSYS": "no-kernels"}, program)
     _, manifest = only_run(tmp_path)
-    assert (done.returncode, manifest["status"]) == (status, "failed")
+    assert (done.returncode, manifest["status"]) == (1, "failed")
     assert words in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        pytest.param("file", marks=pytest.mark.fault("the profiled program reads a file, partly read", "all starts read it")),
-        pytest.param("pipe", marks=pytest.mark.fault("the profiled program reads a pipe", "each start reads the same")),
-        pytest.param("endless", marks=pytest.mark.fault("the pipe that a profiled program reads never ends", "it ends")),
-        pytest.param("closed", marks=pytest.mark.fault("standard input closed, or a terminal", "the program reads none")),
-        "terminal",
-    ],
-)  # fmt: skip
+@pytest.mark.fault("the profiled program reads a file, partly read", "all starts read it")
+@pytest.mark.fault("the profiled program reads a pipe", "each start reads the same")
+@pytest.mark.fault("the pipe that a profiled program reads never ends", "it ends")
+@pytest.mark.fault("standard input closed, or a terminal", "the program reads none")
+@pytest.mark.parametrize("given", ["file", "pipe", "endless", "closed", "terminal"])
 def test_what_the_program_reads(given: str, fakes: Env, tmp_path: Path) -> None:
     """Under nsys and again under ncu."""
     (tmp_path / "input").write_text("skipped\n5\n" + "x" * 300_000)
