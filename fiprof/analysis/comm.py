@@ -9,21 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fiprof.analysis import comm_match
 from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.comm_clocks import Clock
-from fiprof.analysis.comm_match import (
-    OPS,
-    UNKNOWN,
-    Bools,
-    Kernels,
-    Matched,
-    Op,
-    communication,
-    local_ranks,
-    match,
-    texts_of,
-    trace_clocks,
-)
+from fiprof.analysis.comm_match import OPS, UNKNOWN, Bools, Kernels, Matched, Op
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints, numbers
@@ -105,14 +94,14 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
             words = "no communication: the run has one rank. Several processes with a GPU each are ranks, under one "
             missing = finding("one_rank", words + "nsys or as one trace each")
         return Comm([], [], [], [], (*run.status_warning(), missing))
-    kernels, communicating = communication(run)
-    tied = {clock.file: clock for clock in trace_clocks(run)}
+    kernels, communicating = comm_match.communication(run)
+    tied = {clock.file: clock for clock in comm_match.trace_clocks(run)}
     clocks = {rank: tied.get(file, Clock(file)) for rank, file in ranks.files.items()}
     start, end = kernels.start.copy(), kernels.end.copy()
     for rank, clock in clocks.items():
         mine = kernels.rank == rank
         start[mine], end[mine] = clock.to_first(start[mine]), clock.to_first(end[mine])
-    matched = match(replace(kernels, start=start, end=end), ranks, local_ranks(run, ranks))
+    matched = comm_match.match(replace(kernels, start=start, end=end), ranks, comm_match.local_ranks(run, ranks))
     activity = Activity(run, ranks, communicating, clocks)
     steps = Steps(run, kernels)
     collectives, causes = _collectives(matched, activity, steps)
@@ -374,7 +363,7 @@ class Activity:
         """While a rank's kernels waited for another's to begin."""
         self._kernels: dict[int, tuple[Ints, Ints]] = {}
         """Rank -> starts and names (places in ``_names``) of its kernels that do not communicate."""
-        self._names, name = texts_of(run.table("kernels", ["kernel"])["kernel"])
+        self._names, name = comm_match.texts_of(run.table("kernels", ["kernel"])["kernel"])
         for table in ("kernels", "copies"):
             if not run.has(table):
                 continue

@@ -70,10 +70,7 @@ def explained(
     for number, other in slow.items():
         place, like, excess = int(rows[number]), int(rows[other]), float(lengths[number] - usual[number])
         where = _where(moments, place)
-        known = dict[HostWork, str]()
-        done, less = (_work(moments, each, kernels[each], known) for each in (place, like))
-        more = {part: work - less.get(part, 0) for part, work in done.items()}
-        cause = _cause(more, excess, (moments.name(place), moments.name(like), where["of"]))
+        cause = _cause(moments, (place, like), kernels, excess, where["of"])
         late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
         waits = cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"])
         if waits and late and late.waited_ns >= EXPLAINS * excess:
@@ -117,9 +114,14 @@ def _work(moments: Moments, place: int, kernels: Launched, known: dict[HostWork,
     return {part: np.array(each) for part, each in found.items()}
 
 
-def _cause(more: Mapping[Part, Floats], excess: float, names: Sequence[str]) -> Finding:
-    """Of what a step did more than a usual one, and explains most of its excess, the innermost. names: the steps'."""
-    enough = EXPLAINS * excess
+def _cause(
+    moments: Moments, places: tuple[int, int], kernels: Mapping[int, Launched], excess: float, *names: str
+) -> Finding:
+    """Of what a step did more than a usual one, and explains most of its excess, the innermost. places: of the two.
+    names: of ranges that are no cause, beside the steps'."""
+    known, names, enough = dict[HostWork, str](), (*map(moments.name, places), *names), EXPLAINS * excess
+    done, less = (_work(moments, place, kernels[place], known) for place in places)
+    more = {part: work - less.get(part, 0) for part, work in done.items()}
     sums: dict[str, float] = defaultdict(float)
     for (part, name), (ns, _) in more.items():
         sums[does(name) if part == "call" else part] += float(ns)
@@ -252,10 +254,8 @@ def paced(
 ) -> Finding:
     """What steps do more of before, or from this one on. typical: a step of each. kernels: theirs."""
     before, after = (float(moments.length[place]) for place in typical)
-    longer, known = typical if before > after else typical[::-1], dict[HostWork, str]()
-    done, less = (_work(moments, place, kernels[place], known) for place in longer)
-    more = {part: work - less.get(part, 0) for part, work in done.items()}
-    reason = _cause(more, abs(after - before), [moments.name(place) for place in typical])
+    longer = typical if before > after else typical[::-1]
+    reason = _cause(moments, longer, kernels, abs(after - before))
     words = "{of}: {after_ms:,.3f} ms each from step {number}, where {before_ms:,.3f} were usual; "
     words += ("what took longer until then" if before > after else "what takes longer since") + ": {reason}."
     where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}

@@ -3,25 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from fiprof.analysis.comparison import programs
 from fiprof.analysis.comparison.kernels import COLUMNS, Change, FactorKind, KernelChange
 from fiprof.analysis.comparison.measured_result import MeasuredComparison
-from fiprof.analysis.comparison.programs import (
-    LEADS,
-    WAITING,
-    PartKind,
-    ProgramComparison,
-    program_summary,
-    program_warnings,
-)
+from fiprof.analysis.comparison.programs import LEADS, PartKind, ProgramComparison
 from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison, different, reasons, summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.model.case_quantities import NCU, NSYS
-from fiprof.model.finding import Finding, TracedNumber, say, worded
+from fiprof.model.finding import Finding, say, worded
 from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.columns import change_words
-from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View, left_out
+from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View, left_out, view_of
 
 MOST_CASES, MOST_KERNELS, MOST_ROWS = 12, 5, 8
 """Rows that people are shown: cases, kernels of a case, and of a program's tables."""
@@ -51,14 +45,7 @@ Contribution = tuple[str, float, Mapping[str, str]]
 def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
     """Tables and charts for people; for programs all numbers. every: all of it. most: cases shown in detail."""
     shown = (View((), (), summary=(*summary(found), *_about(found))), *_views(found, every=every, most=most))
-    return Document(programs=lambda: rows(found), shown=shown, warnings=_cautions(found))
-
-
-def rows(found: RunComparison) -> View:
-    cells = ([getattr(each, column.key) for column in COLUMNS] for each in found.changes())
-    return View(
-        COLUMNS, tuple(tuple(each.value if isinstance(each, TracedNumber) else each for each in row) for row in cells)
-    )
+    return Document(programs=lambda: view_of(COLUMNS, found.changes()), shown=shown, warnings=_cautions(found))
 
 
 def explained(table: Document, measured: MeasuredComparison, by: RunComparison | None) -> Document:
@@ -76,7 +63,7 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
     views = list(_views(by) if by.program else _case_views(decided))
     if not views:
         return table
-    why = [*program_summary(by.program)] if by.program else []
+    why = [*programs.program_summary(by.program)] if by.program else []
     why += [
         say("{case}: {reasons}.", case=case.label, reasons="; ".join(each))
         for case in decided
@@ -93,7 +80,7 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
 
 def _cautions(found: RunComparison) -> tuple[Finding, ...]:
     """What the sides were measured under, where that differs, and what else is doubtful."""
-    return (*found.conditions, *(program_warnings(found.program) if found.program else ()))
+    return (*found.conditions, *(programs.program_warnings(found.program) if found.program else ()))
 
 
 def _about(found: RunComparison) -> Iterator[str]:
@@ -339,7 +326,7 @@ def _time(found: ProgramComparison, times: Sequence[Column]) -> View:
 def _ranks(found: ProgramComparison, times: Sequence[Column]) -> View:
     kinds: dict[str, str] = {kind: PartKind(kind).words for kind, time in found.parts.items() if time.a or time.b}
     if found.waits:
-        kinds[WAITING] = "waiting for other ranks"
+        kinds[programs.WAITING] = "waiting for other ranks"
     rows: list[tuple[Value, ...]] = []
     for each in found.ranks:
         parts = found.parts_of(each)

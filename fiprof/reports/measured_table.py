@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiprof.analysis.comparison.measured_result import (
-    DOUBTS,
-    HERE,
-    ComparedCase,
-    Decision,
-    Gate,
-    GatedCase,
-    MeasuredComparison,
-)
+from fiprof.analysis.comparison import measured_result
+from fiprof.analysis.comparison.measured_result import ComparedCase, Decision, Gate, GatedCase
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN
 from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
@@ -96,7 +89,7 @@ def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase],
             yield finding("slow_clock", words, case=label(case), count=case.slow_clock_rounds)
 
 
-def document(found: MeasuredComparison) -> Document:
+def document(found: measured_result.MeasuredComparison) -> Document:
     """A row a case, how sure it is, and how many processes would decide it."""
     of_a, of_b = Labels(each.a for each in found.cases), Labels(each.b for each in found.cases)
 
@@ -171,7 +164,7 @@ def gate_document(found: Gate, *, every: bool = False) -> Document:
         of_gate = {"max_slowdown_pct": found.max_slowdown_pct, "against": found.against}
         return cells | vars(case) | of_gate | {"result": case.decision.words, "label": label(case.case)}
 
-    grave = found.of(Decision.FAILED, Decision.SLOWER, *DOUBTS)
+    grave = found.of(Decision.FAILED, Decision.SLOWER, *measured_result.DOUBTS)
     others = [case for case in found.cases if case not in grave]
     shown = [*found.cases] if every else [*grave[:MOST_GRAVE], *others[:MOST_OTHERS]]
     notes = left_out("{count:other case|other cases}: --all shows them.", len(found.cases) - len(shown))
@@ -213,7 +206,7 @@ def _sides(found: Gate) -> str:
     before = a.spec.replace(a.commit, short) if a.commit else a.spec
     if a.commit and a.commit not in a.spec:
         before += f" ({short})"
-    now, commit = ("This tree", found.run.environment.get("git")) if b.spec == HERE else (b.spec, None)
+    now, commit = ("This tree", found.run.environment.get("git")) if b.spec == measured_result.HERE else (b.spec, None)
     if isinstance(commit, str):
         now += f" ({commit})"
     gpu = (b.environment.get("gpu") or {}).get("name") or "GPU"
@@ -279,7 +272,7 @@ def junit(found: Gate) -> bytes:
             test.result = Error(text, case.decision.value)
         elif case.decision in found.failing:
             test.result = Failure(text, case.decision.value)
-        elif case.decision in (*DOUBTS, Decision.NEW):
+        elif case.decision in (*measured_result.DOUBTS, Decision.NEW):
             test.result = Skipped(text, case.decision.value)
         else:
             test.system_out = text
@@ -317,7 +310,7 @@ def github_lines(found: Gate) -> list[str]:
     label = Labels(case.id for case in found.run.cases)
     levels = {
         **dict.fromkeys((Decision.NEW, Decision.FASTER), "notice"),
-        **dict.fromkeys(DOUBTS, "warning"),
+        **dict.fromkeys(measured_result.DOUBTS, "warning"),
         **dict.fromkeys(found.failing, "error"),
     }
     lines = []

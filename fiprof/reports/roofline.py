@@ -5,17 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fiprof.analysis import roofline
 from fiprof.analysis.frames import OfRun
-from fiprof.analysis.roofline import (
-    CASES,
-    LEAST_INTENSITY,
-    Basis,
-    LaunchRoofline,
-    Level,
-    Work,
-    compute_roofs,
-    memory_roofs,
-)
+from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, Work
 from fiprof.model.finding import say, worded
 from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, by_key, longest_first
@@ -67,7 +59,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
         of_cases = [{**case, "roof": case["roof"] or NOT_ENOUGH} for case in list(cases.values())[:most]]
         left = left_out("{count:case|cases} left out: --all shows them.", len(cases) - len(of_cases))
         title = "An iteration of each case by its cost model: the least work and bytes, over DRAM"
-        shown.append(view_of(CASES, of_cases, title=title, notes=left))
+        shown.append(view_of(roofline.CASES, of_cases, title=title, notes=left))
 
     def programs() -> View:
         return view_of([Column(key) for key in next(iter(rows.values()))], rows.values())
@@ -133,7 +125,7 @@ def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:
         low, high = format(min(values), spec), format(max(values), spec)
         return low if low == high else f"{low} to {high}"
 
-    memories, works = memory_roofs(launches), compute_roofs(launches)
+    memories, works = roofline.memory_roofs(launches), roofline.compute_roofs(launches)
     parts = [f"{level} {span([each / 1e12 for each in ends], '.2f')} TB/s" for level, ends in memories.items()]
     parts += [f"{kind} {span([each / 1e12 for each in ends], '.1f')} TFLOP/s" for kind, ends in works.items()]
     if parts:
@@ -177,9 +169,9 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
         memory = item.busiest if item.work is None else item.memory(Level.DRAM)
         return None if memory is None else item.point(memory, left)
 
-    memories = {level: high for level, (_, high) in memory_roofs(plotted).items()}
-    works = {kind: high for kind, (_, high) in compute_roofs(plotted).items()}
-    intensities = [at[0] for item in plotted if (at := point(item, 0.0)) and at[0]] or [LEAST_INTENSITY]
+    memories = {level: high for level, (_, high) in roofline.memory_roofs(plotted).items()}
+    works = {kind: high for kind, (_, high) in roofline.compute_roofs(plotted).items()}
+    intensities = [at[0] for item in plotted if (at := point(item, 0.0)) and at[0]] or [roofline.LEAST_INTENSITY]
     above = [*works.values()] or [bandwidth * max(intensities) for bandwidth in memories.values()]
     intensities += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
     x = _bounds(intensities, below=0.5)

@@ -180,6 +180,7 @@ def planning(rows: Sequence[Mapping[str, Value]]) -> View:
 
 
 Group = Alike[LaunchFigures]
+Cell = Callable[[LaunchFigures, str], Value]  # what stands in a column, by its key
 
 
 def document(
@@ -237,7 +238,11 @@ def document(
             found = limits(launches)
             columns.append(Column("limit", "limit"))
         title = "Kernels: time, use in % of peak, achieved occupancy"
-        shown.append(_table(kept, columns, title, HOW_TIMED, limits=found))
+
+        def cell(item: LaunchFigures, key: str) -> Value:
+            return found.get(item.launch) if key == "limit" else _figure(item, key)
+
+        shown.append(_table(kept, columns, title, HOW_TIMED, cell=cell))
     if "times" in wanted and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
@@ -250,19 +255,10 @@ def document(
     return Document(data, tuple(shown), warnings=figures.warnings, notes=(*more, *hint))
 
 
-def _table(
-    groups: Sequence[Group], columns: Sequence[Column], title: str, *notes: str, limits: Mapping[int, str] | None = None
-) -> View:
-    """limits: what limits the launches, for a column of that name."""
-
-    def value(item: LaunchFigures, key: str) -> Value:
-        if key == "limit":
-            return limits.get(item.launch) if limits and item.launch is not None else None
-        return _figure(item, key)
-
+def _table(groups: Sequence[Group], columns: Sequence[Column], title: str, *notes: str, cell: Cell = _figure) -> View:
     several = len({group.shown.iteration for group in groups}) > 1 and all(group.count == 1 for group in groups)
     iteration = (Column("iteration", "iter"),) if several else ()
-    return grouped((*NAMES, *iteration, *columns), groups, value, title=title, notes=notes)
+    return grouped((*NAMES, *iteration, *columns), groups, cell, title=title, notes=notes)
 
 
 def _memory(groups: Sequence[Group]) -> Iterator[View]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import math
 import shlex
 from collections.abc import Iterable, Sequence
@@ -13,44 +14,17 @@ from typing import Any
 
 from fiprof import files
 from fiprof.analysis import alternatives, claims
+from fiprof.analysis import study as studies
 from fiprof.analysis.claims import Outcome
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction
 from fiprof.analysis.stalls import ReasonKind, state
-from fiprof.analysis.study import (
-    COLUMNS,
-    Fit,
-    Params,
-    Side,
-    Study,
-    axis_name,
-    half_width,
-    is_number,
-    load,
-    main_kernel,
-    matches,
-    parameter_words,
-    size,
-    top_stalls,
-    value_word,
-)
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
 from fiprof.model.results import ENVIRONMENT, CaseResult
-from fiprof.reports import colours
+from fiprof.reports import colours, markdown_html
 from fiprof.reports.charts import scaling_chart
-from fiprof.reports.markdown_html import (
-    document_html,
-    grid,
-    heading,
-    link,
-    paragraphs,
-    plain_markdown,
-    render,
-    slug,
-    vega_block,
-)
 from fiprof.reports.view import Value
 from fiprof.reports.writers import Markdown, markdown_table
 from fiprof.text import byte_words, count, csv_cell, duration, join_words, spread
@@ -81,11 +55,11 @@ class StudySection:
 def documents(folder: Path) -> list[Path]:
     """Write ``reports/`` of a study folder anew; the files written, Markdown and HTML of each document."""
     reports = folder / "reports"
-    found = load(folder)
+    found = studies.load(folder)
     contents: dict[str, str] = {}
     for name, text in pages(found).items():
-        contents[f"{name}.md"] = plain_markdown(text, f"{name}.html")
-        contents[f"{name}.html"] = document_html(text, text.partition("\n")[0].lstrip("# "))
+        contents[f"{name}.md"] = markdown_html.plain_markdown(text, f"{name}.html")
+        contents[f"{name}.html"] = markdown_html.document_html(text, text.partition("\n")[0].lstrip("# "))
     contents["cases.csv"] = cases_csv(found)
     files.make_folder(folder, reports.name)
     for name, content in contents.items():
@@ -93,7 +67,7 @@ def documents(folder: Path) -> list[Path]:
     return [reports / name for name in contents]
 
 
-def cases_csv(found: Study) -> str:
+def cases_csv(found: studies.Study) -> str:
     """The study's frame: every case with its parameters and figures, units in the columns' names."""
     rows = found.rows.values()
     keys = list(dict.fromkeys(key for each in rows for key in each))
@@ -108,13 +82,13 @@ def cases_csv(found: Study) -> str:
     return text.getvalue()
 
 
-def pages(found: Study) -> dict[str, str]:
+def pages(found: studies.Study) -> dict[str, str]:
     """Document -> its Markdown, with its charts."""
     s = StudyTables(found)
     context = {
         "info": found.info,
         "documents": DOCUMENTS,
-        "columns": COLUMNS,
+        "columns": studies.COLUMNS,
         "s": s,
         "m": {**machine(found), **certainty(found)},
         **choices_found(s),
@@ -123,20 +97,20 @@ def pages(found: Study) -> dict[str, str]:
         **guide(s),
         **missing(s),
     }
-    return {name: render(f"study/{name}.md.j2", document=name, **context) for name in DOCUMENTS}
+    return {name: markdown_html.render(f"study/{name}.md.j2", document=name, **context) for name in DOCUMENTS}
 
 
 class StudyTables:
     """What the templates print of a study: its tables, its charts, and the figures in its sentences."""
 
-    anchor = staticmethod(slug)
+    anchor = staticmethod(markdown_html.slug)
     bytes = staticmethod(byte_words)
-    grid = staticmethod(grid)
+    grid = staticmethod(markdown_html.grid)
     knowledge = staticmethod(packs.of_workload)
     title = staticmethod(packs.title)
     worded = staticmethod(worded)
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: studies.Study) -> None:
         self.study = study
 
     # Cases
@@ -147,11 +121,11 @@ class StudyTables:
         columns = [
             column
             for key in keys.split()
-            for column in COLUMNS
+            for column in studies.COLUMNS
             if column.key == key and any(each[key] not in (None, "") for each in rows)
         ]
         if "workload" not in keys.split() and cases and (axes := self.study.axes(cases[0].workload)):
-            sizes = " x ".join(map(axis_name, axes))
+            sizes = " x ".join(map(studies.axis_name, axes))
             columns = [Column("case", sizes) if column.key == "case" else column for column in columns]
         return markdown_table(columns, [[each[column.key] for column in columns] for each in rows])
 
@@ -162,7 +136,7 @@ class StudyTables:
 
     def shown(self, workload: str) -> list[CaseResult]:
         """The smallest unbeaten case, then the largest one of each combination of options."""
-        ordered = sorted(self.study.of(workload), key=size)
+        ordered = sorted(self.study.of(workload), key=studies.size)
         least = [case for case in ordered if case.id not in self.study.alternatives][:1]
         options = self.study.options(workload)
         largest = {tuple(case.params.get(name) for name in options): case for case in ordered}
@@ -206,7 +180,8 @@ class StudyTables:
     def sections(self, document: str, place: str, level: int) -> Markdown:
         """What packs add to a document at one place, under headings of a level."""
         wanted = [each for each in self._sections if (each.document, each.place, each.absent) == (document, place, "")]
-        return paragraphs(*(part for each in wanted for part in (heading(each.title, level), each.body)))
+        parts = ((markdown_html.heading(each.title, level), each.body) for each in wanted)
+        return markdown_html.paragraphs(*itertools.chain.from_iterable(parts))
 
     # Kernels
 
@@ -231,7 +206,7 @@ class StudyTables:
         sizes = [
             name
             for name in varied
-            if all(is_number(case.params.get(name)) for case, _ in found) and not packs.of_parameter(name).of
+            if all(studies.is_number(case.params.get(name)) for case, _ in found) and not packs.of_parameter(name).of
         ]
         if not sizes:
             return Markdown("")
@@ -239,20 +214,22 @@ class StudyTables:
         models = [name for name in varied if name not in sizes]
         rows: dict[tuple[str, ...], dict[Any, str]] = {}
         for case, params in found:
-            model = parameter_words({name: value for name, value in params.items() if name in models}, case.params)
-            kernel, known = main_kernel(case), packs.of_workload(case.workload)
+            of_model = {name: value for name, value in params.items() if name in models}
+            model = studies.parameter_words(of_model, case.params)
+            kernel, known = studies.main_kernel(case), packs.of_workload(case.workload)
             share = kernel.roof_share if kernel and kernel.roof else case.gb_per_s_roof_share
             solving = [name for name in self.study.options(case.workload) if name in case.params and name not in params]
             options = {name: case.params[name] for name in solving if known and name in known.options}
-            way = [case.workload if case.workload != workload else "", parameter_words(options, case.params)]
+            way = [case.workload if case.workload != workload else "", studies.parameter_words(options, case.params)]
             words = [", ".join(filter(None, way)), "" if share is None else f"{share:.0%}"]
             key = (*([model] if models else []), *(f"{case.params[name]:,}" for name in others))
             rows.setdefault(key or (workload,), {})[case.params[across]] = " ".join(filter(None, words))
         values = sorted({value for each in rows.values() for value in each}, key=float)
-        head = [*(["model"] if models else []), *map(axis_name, others)] or ["kernel"]
-        heads = ";".join([*head, *(f"{axis_name(across)} {value:,}" for value in values)])
+        head = [*(["model"] if models else []), *map(studies.axis_name, others)] or ["kernel"]
+        heads = ";".join([*head, *(f"{studies.axis_name(across)} {value:,}" for value in values)])
         ordered = sorted(rows.items(), key=lambda item: item[0][0]) if models else rows.items()
-        return grid(heads, [(*key, *(cells.get(value, "–") for value in values)) for key, cells in ordered])
+        shown = [(*key, *(cells.get(value, "–") for value in values)) for key, cells in ordered]
+        return markdown_html.grid(heads, shown)
 
     # Growth
 
@@ -269,14 +246,14 @@ class StudyTables:
                     fixed[name] = values[len(values) // 2]
                     shown = [each for each in shown if each.cases[0].params.get(name) == fixed[name]]
             if shown:
-                words = parameter_words(fixed, fixed)
-                title = f"{workload}: time against {axis_name(axis)}{f', {words}' if words else ''}"
-                facts = {"axis": axis_name(axis), "where": words, "unit": shown[0].unit[0]}
+                words = studies.parameter_words(fixed, fixed)
+                title = f"{workload}: time against {studies.axis_name(axis)}{f', {words}' if words else ''}"
+                facts = {"axis": studies.axis_name(axis), "where": words, "unit": shown[0].unit[0]}
                 facts |= {"slope": self.slope(workload, axis), "chart": self._chart(title, shown, axis)}
                 made.append(facts | {"rows": [self._fit(each) for each in shown]})
         return made
 
-    def _fit(self, item: Fit) -> Row:
+    def _fit(self, item: studies.Fit) -> Row:
         line = item.line
         grown = self.study.ratio(item.cases[-1], item.cases[0])
         return (
@@ -297,7 +274,7 @@ class StudyTables:
         slopes = spread([line.slope_us.value * scale for _, line in holding])
         return f"{slopes} µs for {unit} more ({len(holding)} of {len(lines)} lines)"
 
-    def _chart(self, title: str, fits: Sequence[Fit], axis: str) -> Markdown:
+    def _chart(self, title: str, fits: Sequence[studies.Fit], axis: str) -> Markdown:
         """Time against an axis, a line for each way to solve it."""
         points = []
         for item in fits:
@@ -308,8 +285,8 @@ class StudyTables:
                     about = {"name": self.study.label(case), "details": [("run", case.run)]}
                     points.append({"series": series, **place, **about})
         unit = packs.of_parameter(axis).unit
-        x = (axis_name(axis), unit if unit == "tokens" else "")
-        return vega_block(title, scaling_chart(points, x=x, y=("time", "µs")))
+        x = (studies.axis_name(axis), unit if unit == "tokens" else "")
+        return markdown_html.vega_block(title, scaling_chart(points, x=x, y=("time", "µs")))
 
     @property
     def roofline(self) -> Markdown:
@@ -323,7 +300,7 @@ class StudyTables:
             name = f"{case.workload} {self.study.short(case, without=self.study.axes(case.workload))}"
             own = {"name": self.study.label(case), "colour": colours.kernel(case.workload)[1], "drawn": "points"}
             points.append({"series": name, "x": x, "y": tflops, **own})
-            kernel = main_kernel(case)
+            kernel = studies.main_kernel(case)
             if kernel and kernel.roof and kernel.roof_kind == "compute" and case.tflops_roof_share:
                 roofs.setdefault(kernel.roof, []).append(tflops / case.tflops_roof_share)
             if case.gb_per_s and case.gb_per_s_roof_share:
@@ -338,11 +315,7 @@ class StudyTables:
             line = {"series": f"DRAM {bandwidth:.2f} TB/s", "colour": colours.GREY, "drawn": "line"}
             points += [{**line, "x": x, "y": x * bandwidth} for x in (low, end)]
         chart = scaling_chart(points, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
-        return vega_block("Roofline: each model shape at its largest size", chart)
-
-    def absence(self, workload: str) -> str:
-        """Why a workload has no measured case."""
-        return worded(self.study.absence(workload))
+        return markdown_html.vega_block("Roofline: each model shape at its largest size", chart)
 
     # The developers' guide
 
@@ -353,10 +326,9 @@ class StudyTables:
         rows: list[Row] = []
         for name in dict.fromkeys([*meanings, *varied]):
             there = dict.fromkeys(case.params[name] for case in self.study.of(workload) if name in case.params)
-            tried = [
-                ("on" if each else "off") if isinstance(each, bool) else f"{each:,}" if is_number(each) else str(each)
-                for each in varied.get(name) or there
-            ]
+            words = {True: "on", False: "off"}
+            values = varied.get(name) or there
+            tried = [words[each] if isinstance(each, bool) else _word(each) for each in values]
             rows.append((name, meanings.get(name, "–"), ", ".join(tried) or "–", self.slope(workload, name)))
         return rows
 
@@ -367,11 +339,11 @@ class StudyTables:
         for name in self.study.options(workload):
             first, *others = self.study.varied(workload)[name]
             for value in others:
-                both = self.study.pairs(Side(workload, {name: value}), Side(workload, {name: first}))
+                both = self.study.pairs(studies.Side(workload, {name: value}), studies.Side(workload, {name: first}))
                 found = [(pair, ratio) for pair in both if (ratio := self.study.ratio(*pair)) is not None]
                 if found:
                     params = found[0][0][0].params
-                    before, after = (value_word(name, each, {**params, name: each}) for each in (first, value))
+                    before, after = (studies.value_word(name, each, {**params, name: each}) for each in (first, value))
                     values = [ratio.value for _, ratio in found]
                     faster, slower = (
                         sum(ratio.direction is each for _, ratio in found) for each in (Direction.LESS, Direction.MORE)
@@ -398,7 +370,7 @@ def choices_found(s: StudyTables) -> dict[str, Any]:
             instead = {each.name: each.instead for each in found.changes}
             workload = str(instead.pop(alternatives.WORKLOAD, ""))
             params = {**case.params, **instead}
-            words = [workload, *(value_word(name, value, params) for name, value in instead.items())]
+            words = [workload, *(studies.value_word(name, value, params) for name, value in instead.items())]
             take, factor = ", ".join(filter(None, words)), found.factor
             by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
             beaten.append(
@@ -470,16 +442,16 @@ def guide(s: StudyTables) -> dict[str, Any]:
         kept = [case for case in of if case.id not in s.study.alternatives] or list(of)
         if not kept:
             continue
-        case = max([case for case in kept if case.kernels] or kept, key=size)
-        options: Params = {name: case.params[name] for name in s.study.options(workload) if name in case.params}
-        least = min((each for each in of if matches(each, options)), key=size)
+        case = max([case for case in kept if case.kernels] or kept, key=studies.size)
+        options: studies.Params = {name: case.params[name] for name in s.study.options(workload) if name in case.params}
+        least = min((each for each in of if studies.matches(each, options)), key=studies.size)
         flags = [f"--kernel {workload}"]
         for name in s.study.varied(workload):
             if name in case.params:
                 value = case.params[name]
                 word = str(value).lower() if isinstance(value, bool) else str(value)
                 flags.append(f"--{name.replace('_', '-')} {shlex.quote(word)}")
-        main = main_kernel(case)
+        main = studies.main_kernel(case)
         checks.append(
             f"# {workload}\nLARGE={shlex.quote(case.id)}\nSMALL={shlex.quote(least.id)}\n"
             f"OPTIONS={shlex.quote(' '.join(flags))}\nKERNEL={shlex.quote(main.kernel if main else workload)}"
@@ -508,7 +480,7 @@ def next_step(case: CaseResult) -> tuple[str, str, float]:
 
     The advice, the roof or the stall reason in it, and its share.
     """
-    kernel = main_kernel(case)
+    kernel = studies.main_kernel(case)
     if kernel is None:
         return "{cases}: ncu did not see it.", "", 0.0
     kind, part = (kernel.verdict.kind, kernel.verdict.part) if kernel.verdict else (None, None)
@@ -524,7 +496,7 @@ def next_step(case: CaseResult) -> tuple[str, str, float]:
         words = "{cases}: at {share} of the {reason} roof. Only needing less of it helps."
         return words, kernel.roof or "", kernel.roof_share
     else:
-        for reason, share in top_stalls(kernel, len(kernel.stalls)):
+        for reason, share in studies.top_stalls(kernel, len(kernel.stalls)):
             if state(reason).kind is ReasonKind.STALL:
                 return "{cases}: main stall {reason} ({share}). What helps: {helps}.", reason, share
         words = "stalls were not collected; fiprof collect --set full, then fiprof stalls."
@@ -534,7 +506,7 @@ def next_step(case: CaseResult) -> tuple[str, str, float]:
 # Method
 
 
-def machine(study: Study) -> dict[str, Any]:
+def machine(study: studies.Study) -> dict[str, Any]:
     """What the documents say of the machine, the runs and the files, by the templates' names."""
     info, environment = study.info, study.info.environment
     groups = ("gpu", "packages", "tools", "host")
@@ -566,7 +538,7 @@ def machine(study: Study) -> dict[str, Any]:
         if not name or not (folder / "run.json").is_file():
             return name
         whole = all((folder / f"report.{suffix}").is_file() for suffix in ("md", "html"))
-        return link(name, f"../{name}/{'report.md' if whole else 'run.json'}")
+        return markdown_html.link(name, f"../{name}/{'report.md' if whole else 'run.json'}")
 
     held: dict[str, list[str]] = {name: [] for name in info.runs}
     for case in study.measured:
@@ -589,7 +561,7 @@ def machine(study: Study) -> dict[str, Any]:
         "facts": " · ".join(map(str, filter(None, facts))),
         "cautions": cautions,
         "runs": [(run_link(name), len(cases), ", ".join(dict.fromkeys(cases)) or "–") for name, cases in held.items()],
-        "files": [(link(name, f"../results/{name}"), *rest) for name, *rest in files],
+        "files": [(markdown_html.link(name, f"../results/{name}"), *rest) for name, *rest in files],
         "versions": [*rows, ("fiprof", info.fiprof or "–")],
         "settings": ", ".join(f"{name} {_word(item)}" for name, item in info.settings.items() if _known(name, item)),
         "clocks": [
@@ -602,7 +574,7 @@ def machine(study: Study) -> dict[str, Any]:
     }
 
 
-def certainty(study: Study) -> dict[str, Any]:
+def certainty(study: studies.Study) -> dict[str, Any]:
     """How the cases were timed, and how far their times can be trusted, by the templates' names."""
     cases = [(case, case.plain) for case in study.measured if case.plain]
     if not cases:
@@ -622,8 +594,8 @@ def certainty(study: Study) -> dict[str, Any]:
         "confidence": " to ".join(dict.fromkeys(f"{each:.0%}" for each in (confidences[0], confidences[-1]))),
         # Relative errors against the references.
         "checked": [case.relative_error for case, _ in cases if case.relative_error is not None],
-        "widths": spread([half_width(case) for case, _ in cases], ".1%"),
-        "widest": study.label(max((case for case, _ in cases), key=half_width)),
+        "widths": spread([studies.half_width(case) for case, _ in cases], ".1%"),
+        "widest": study.label(max((case for case, _ in cases), key=studies.half_width)),
         # How far a case's rounds lie apart, of its time.
         "drift": spread(drifts, ".1%") if drifts else "",
         # Rounds that began before the SM clock was back, and all of them; None where that was not recorded.

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fiprof
-from fiprof.model.finding import Finding, plain, worded
+from fiprof.model.finding import Finding, TracedNumber, plain, worded
 from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
 
@@ -328,6 +328,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _csv_value(value: Value) -> str:
+    value = value.value if isinstance(value, TracedNumber) else value
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, bool):

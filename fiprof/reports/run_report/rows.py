@@ -346,11 +346,13 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             step = step._replace(bound_pct=bound and bound * part, estimate_pct=estimate and estimate * part)
             of_launch = STEPS[step.id]["relieves"] or STEPS[step.id]["work"]
             about += () if of_launch else (worded(words.step(step)),)
+        verdict = measured.judged.get(of_kernel[0].shown.launch) if of_kernel else None
+        if not step and verdict and verdict.steps:  # of a kernel that is among the small ones of the ranking
+            step = verdict.steps[0].part_of(TimeOf.PROGRAM, wall_ns / window_ns)
         yield Row(
             measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
             short_kernel(longest["detail"]), wall_ns / window_ns, count, time or longest["median_us"], kernel=name,
-            group=of_kernel[0] if of_kernel else None, others=tuple(of_kernel[1:]), full=full, about=about,
-            advice=step or _of_kernel(measured, of_kernel[:1], wall_ns / window_ns),
+            group=of_kernel[0] if of_kernel else None, others=tuple(of_kernel[1:]), full=full, about=about, advice=step,
         )  # fmt: skip
     # What ran outside the steady part was profiled all the same.
     for first, *others in groups.values():
@@ -360,12 +362,6 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             measured, "kernel", short_kernel(launch.kernel), 0.0, label, time=time, kernel=launch.kernel, group=first,
             others=tuple(others), full=launch.kernel_full, about=("Outside the steady part.",),
         )  # fmt: skip
-
-
-def _of_kernel(measured: Analyses, groups: Sequence[Group], share: float) -> Step | None:
-    """The first step of a kernel that is among the small ones of the ranking, with what it saves of the program."""
-    verdict = next((measured.judged.get(group.shown.launch) for group in groups), None)
-    return verdict.steps[0].part_of(TimeOf.PROGRAM, share) if verdict and verdict.steps else None
 
 
 def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
