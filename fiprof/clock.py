@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from datetime import datetime, timedelta
 
@@ -18,6 +19,12 @@ def now() -> datetime:
         return datetime.now().astimezone()
     passed = timedelta(seconds=time.monotonic() - float(base or 0) if moves else 0)
     return (datetime.fromisoformat(date) + passed).astimezone()
+
+
+def age(text: str) -> timedelta | None:
+    """``90d``, ``12h`` or ``8w``; None for another text."""
+    found = re.fullmatch(r"(\d{1,5}(?:\.\d+)?)\s*([hdw])", text.strip())
+    return timedelta(hours=float(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]]) if found else None
 
 
 def monotonic() -> float:

@@ -25,22 +25,13 @@ from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, titled
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
-from fiprof.model import packs
+from fiprof.model import packs, results
 from fiprof.model.case_quantities import dram_use
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.packs import Value
 from fiprof.model.quantities import Formula
-from fiprof.model.results import (
-    ENVIRONMENT,
-    RESULTS,
-    CaseResult,
-    EnvironmentInfo,
-    Kernel,
-    KernelResults,
-    KernelVerdict,
-    read,
-)
+from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import by_key
 from fiprof.text import number
@@ -72,10 +63,8 @@ def axis_name(name: str) -> str:
 
 
 def parameter_words(params: Params, everything: Params) -> str:
-    """E.g. ``batch 32, KV 2,048, GQA 32/8``; nothing of a switch that is off and has no other name.
-
-    everything: all parameters, to name a ratio by.
-    """
+    """E.g. ``batch 32, KV 2,048, GQA 32/8``; nothing of a switch that is off and has no other name. everything: all
+    parameters, to name a ratio by."""
     words = []
     for name, value in params.items():
         known = packs.of_parameter(name)
@@ -335,10 +324,8 @@ class Study:
         return " ".join(filter(None, [axes, *options])) or case.workload
 
     def pair_label(self, one: CaseResult, other: CaseResult, *, without: Sequence[str] = ()) -> str:
-        """What two cases have in common, and along which axis they differ: ``batch 1, KV 512 to 2,048``.
-
-        Options that differ are left out, because whoever shows the pair has named them; so are those in ``without``.
-        """
+        """What two cases have in common, and along which axis they differ: ``batch 1, KV 512 to 2,048``. Options that
+        differ are left out, because whoever shows the pair has named them; so are those in ``without``."""
         differ = _different(one, other)
         axes = [name for name in differ if name in self.axes(one.workload)]
         common = self.label(one, workload=False, without=(*differ, *without))
@@ -367,10 +354,7 @@ class Study:
 
     def fastest_pairs(self, one: Side, other: Side) -> list[Pair]:
         """The fastest cases of the problems of two sides, paired where nothing else differs: what a model's choice
-        does.
-
-        None where a side names an option of solving: :func:`pairs` has those that differ in it.
-        """
+        does. None where a side names an option of solving: :func:`pairs` has those that differ in it."""
         named_ = one.params.keys() | other.params.keys()
         sides: tuple[dict[object, CaseResult], dict[object, CaseResult]] = ({}, {})
         for case in self.fastest:
@@ -409,10 +393,8 @@ class Study:
         return finding("pair", "no two measured cases differ in this alone")
 
     def fits(self, workload: str, axis: str) -> list[Fit]:
-        """Time against an axis of a workload, a fit for every combination of its other parameters.
-
-        Combinations with fewer than FEWEST_ON_AXIS measured cases have none.
-        """
+        """Time against an axis of a workload, a fit for every combination of its other parameters. Combinations with
+        fewer than FEWEST_ON_AXIS measured cases have none."""
         others = [name for name in self.varied(workload) if name != axis]
         sized = [case for case in self.of(workload) if is_number(x := case.params.get(axis)) and float(x or 0) > 0]
         found = []
@@ -483,10 +465,10 @@ def load(folder: Path) -> Study:
         files.exists(folder, f"{RESULTS}/{name}")
         return folder / RESULTS / name
 
-    info = read(inside(ENVIRONMENT), EnvironmentInfo)
+    info = results.read(inside(ENVIRONMENT), EnvironmentInfo)
     if not info.workloads and len(list((folder / RESULTS).glob("*.json"))) < 2:
         raise FiprofError(f"{folder / RESULTS} has no results of any kernel", "fiprof study NAME measures them")
-    return Study(folder, info, tuple(read(inside(f"{name}.json"), KernelResults) for name in info.workloads))
+    return Study(folder, info, tuple(results.read(inside(f"{name}.json"), KernelResults) for name in info.workloads))
 
 
 def bound(kernel: Kernel) -> Finding | None:
@@ -665,10 +647,8 @@ class Fit:
 
 
 def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.0) -> Fit:
-    """The line through the plain medians of cases with different values of an axis.
-
-    cases: by growing axis, each with a plain time above zero. apart: of their boards, :meth:`Study.apart`.
-    """
+    """The line through the plain medians of cases with different values of an axis. cases: by growing axis, each with a
+    plain time above zero. apart: of their boards, :meth:`Study.apart`."""
     from scipy.optimize import lsq_linear
     from scipy.stats import t
 

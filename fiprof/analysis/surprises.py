@@ -44,10 +44,8 @@ def usual_length(lengths: Floats) -> Floats:
 
 
 def slow_steps(moments: Moments, rows: Ints, least_ns: float = 0.0) -> dict[int, int]:
-    """The steps that take longer than their neighbours, each with the nearest usual one: by number.
-
-    least_ns: what each of these takes beyond what is usual.
-    """
+    """The steps that take longer than their neighbours, each with the nearest usual one: by number. least_ns: what each
+    of these takes beyond what is usual."""
     lengths = moments.length[rows].astype(float)
     usual = usual_length(lengths)
     excess = lengths - usual

@@ -72,11 +72,7 @@ class TorchMemory:
         words = "torch has allocated at most {allocated_gb:,.3f} GB, at {at_ms:,.1f} ms, of {reserved_gb:,.3f} that it "
         words += "has reserved (at most {most_gb:,.3f}"
         words += ", {pools_gb:,.3f} for CUDA graphs in the end" if pools else ""
-        values = {"allocated_gb": int(self.allocated[at]) / 1e9, "at_ms": int(self.times[at]) / 1e6}
-        values |= {
-            "reserved_gb": int(reserved[at]) / 1e9,
-            "most_gb": int(reserved.max()) / 1e9,
-            "pools_gb": pools / 1e9,
-        }
-        owners = self.owners(-np.inf, self.times[at])
-        return (finding("torch_peak", words + "): {owners}.", **values, owners=owners),)
+        sizes = {"allocated_gb": self.allocated[at], "reserved_gb": reserved[at], "most_gb": reserved.max()}
+        values = {name: int(size) / 1e9 for name, size in (sizes | {"pools_gb": pools}).items()}
+        at_ms, owners = int(self.times[at]) / 1e6, self.owners(-np.inf, self.times[at])
+        return (finding("torch_peak", words + "): {owners}.", **values, at_ms=at_ms, owners=owners),)

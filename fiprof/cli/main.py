@@ -112,10 +112,8 @@ class Commands(click.Group):
 
 
 def _brought() -> dict[str, str]:
-    """Name -> ``module:attribute`` of commands that packs bring, first on the path first.
-
-    As importlib.metadata finds them; importing that alone would make ``--help`` a quarter slower.
-    """
+    """Name -> ``module:attribute`` of commands that packs bring, first on the path first. As importlib.metadata finds
+    them; importing that alone would make ``--help`` a quarter slower."""
     found: dict[str, str] = {}
     for folder in sys.path:
         for name in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():

@@ -135,9 +135,7 @@ def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 def folder_argument(function: F, kinds: Sequence[RunKind] = ("run",), unless: str = "") -> F:
     """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along. kinds: that latest may be.
-
-    unless: an option in place of RUN, with which the command is given None.
-    """
+    unless: an option in place of RUN, with which the command is given None."""
 
     @click.argument("run", metavar="RUN", shell_complete=run_names, required=not unless)
     @archive_option
@@ -159,10 +157,8 @@ any_folder_argument = functools.partial(folder_argument, kinds=("run", "comparis
 
 
 def run_argument(function: F, unless: str = "") -> F:
-    """RUN, given to the command as a :class:`fiprof.model.run.Run` whose tables are made if it has none yet.
-
-    unless: as for :func:`folder_argument`.
-    """
+    """RUN, given to the command as a :class:`fiprof.model.run.Run` whose tables are made if it has none yet. unless: as
+    for :func:`folder_argument`."""
 
     @functools.partial(folder_argument, unless=unless)
     @functools.wraps(function)
@@ -214,9 +210,7 @@ def _import_numpy() -> None:
 
 def open_run(folder: Path) -> tuple[Run, int]:
     """A run, its tables made where it has none but raw files; and the number of problems with that, which are printed.
-
-    Raises FiprofError where the folder is no run, or a measured comparison.
-    """
+    Raises FiprofError where the folder is no run, or a measured comparison."""
     _import_numpy()
     from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run

@@ -102,10 +102,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def measuring(archive: Archive, *, quiet: bool, wait: bool = True, live: bool = True) -> Iterator[Bench]:
     """What runs of an archive are measured with for the length of a block: a progress line, and who ends its processes
-    at Ctrl-C.
-
-    live: False where the terminal is another program's too.
-    """
+    at Ctrl-C. live: False where the terminal is another program's too."""
     from fiprof.orchestrator.process import Supervisor
     from fiprof.orchestrator.run_session import Bench
 

@@ -61,10 +61,8 @@ class Site:
 
 
 def begin(folder: Path) -> dict[str, Published]:
-    """Run -> what a site has of it; an empty site is made where there is none yet.
-
-    Raises FiprofError for a folder with other things in it, and where ``site.json`` cannot be read or written.
-    """
+    """Run -> what a site has of it; an empty site is made where there is none yet. Raises FiprofError for a folder with
+    other things in it, and where ``site.json`` cannot be read or written."""
     for each in (folder, folder / REPORTS):
         files.clear(each)
     if not (folder / FILE_NAME).exists():
@@ -111,10 +109,8 @@ def write_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
 
 
 def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
-    """Write what holds the pages together, and remove reports of runs that are gone. Returns the index's path.
-
-    archive: has the runs' tags. runs: in the order of the index. before: what the site had.
-    """
+    """Write what holds the pages together, and remove reports of runs that are gone. Returns the index's path. archive:
+    has the runs' tags. runs: in the order of the index. before: what the site had."""
     for name in before.keys() - {run.name for run in runs}:
         _remove(folder, f"{REPORTS}/{name}")
     with contextlib.suppress(ImportError):

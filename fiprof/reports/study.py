@@ -476,10 +476,8 @@ def missing(s: StudyTables) -> dict[str, Any]:
 
 
 def next_step(case: CaseResult) -> tuple[str, str, float]:
-    """What follows from the verdict, the roof and the warps' states of a case's main kernel, in this order.
-
-    The advice, the roof or the stall reason in it, and its share.
-    """
+    """What follows from the verdict, the roof and the warps' states of a case's main kernel, in this order. The advice,
+    the roof or the stall reason in it, and its share."""
     kernel = studies.main_kernel(case)
     if kernel is None:
         return "{cases}: ncu did not see it.", "", 0.0

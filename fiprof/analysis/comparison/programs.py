@@ -14,14 +14,8 @@ from functools import partial
 from typing import Any
 
 from fiprof.analysis.comm import comm
-from fiprof.analysis.comparison.kernels import (
-    Change,
-    KernelChange,
-    Match,
-    explained,
-    kernel_changes,
-    kernels_of_program,
-)
+from fiprof.analysis.comparison import kernels
+from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.finding import Finding, Worded, finding, say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
@@ -103,14 +97,14 @@ class ProgramComparison:
 def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
     """counters: whether ncu's numbers can be compared. Raises FiprofError where a side has no kernels under nsys."""
     tops = top(a), top(b)
-    kernels = kernel_changes(kernels_of_program(a), kernels_of_program(b))
+    both = kernels.kernel_changes(kernels.kernels_of_program(a), kernels.kernels_of_program(b))
     shares = []
     for name in ("a", "b"):
-        times = [(side.total_us, bool(each.a and each.b)) for each in kernels if (side := getattr(each, name))]
+        times = [(side.total_us, bool(each.a and each.b)) for each in both if (side := getattr(each, name))]
         total = sum(us for us, _ in times)
         shares.append(sum(us for us, shared in times if shared) / total if total else 1.0)
     common = float(min(shares))
-    work = 1.0 if common < LITTLE_IN_COMMON else _work(kernels)
+    work = 1.0 if common < LITTLE_IN_COMMON else _work(both)
     scale = math.sqrt(work)
 
     def change(about: str, a_us: float, b_us: float, **cells: Any) -> Change:
@@ -124,7 +118,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
         return tuple(sorted(changes, key=lambda each: -abs(each.us)))
 
     changes = []
-    for each in kernels:
+    for each in both:
         a_us, b_us = each.both(lambda side: side.total_us)
         changes.append(replace(each, us=change("kernel", a_us or 0.0, b_us or 0.0).us))
     changes.sort(key=lambda each: (-abs(each.us), each.shown.kernel_full))
@@ -161,7 +155,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
         common=common,
         time=(together((each for each in ranks if each.about == "window"), "window"), *of_kinds, *ranks),
         waits=together(waiting, "part", item=WAITING) if waiting else None,
-        kernels=tuple(explained(changes, a, b, MOST_EXPLAINED) if counters else changes),
+        kernels=tuple(kernels.explained(changes, a, b, MOST_EXPLAINED) if counters else changes),
         idle=largest(change("idle", *us, item=cause, call=call, range=name) for (name, cause, call), us, _ in idle),
         ranges=largest(change("range", *us, range=name, detail=counts) for (name,), us, counts in ranges),
     )

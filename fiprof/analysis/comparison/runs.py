@@ -7,16 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fiprof.analysis.comparison.kernels import (
-    Change,
-    FactorKind,
-    KernelChange,
-    Match,
-    explained,
-    kernel_changes,
-    kernels_of_case,
-    kernels_of_program,
-)
+from fiprof.analysis.comparison import kernels
+from fiprof.analysis.comparison.kernels import Change, FactorKind, KernelChange, Match
 from fiprof.analysis.comparison.programs import LEADS, ProgramComparison, compare_programs, program_summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
@@ -275,9 +267,10 @@ def compare(
             x, y = quantity.traced(a.run, one.id), quantity.traced(b.run, other.id)
             if (x or y) and (counters or quantity is not NCU):
                 times.append(Change("case", quantity.key, x, y, unit=quantity.unit, case=other.id))
-        kernels = kernel_changes(kernels_of_case(a.run, one.id), kernels_of_case(b.run, other.id))
-        kernels = explained(kernels, a.run, b.run, MOST_EXPLAINED) if counters else kernels
-        cases.append(CaseChange((one, other), labels(other.id), tuple(times), tuple(kernels)))
+        of_case = (kernels.kernels_of_case(side.run, case.id) for side, case in ((a, one), (b, other)))
+        changes = kernels.kernel_changes(*of_case)
+        changes = kernels.explained(changes, a.run, b.run, MOST_EXPLAINED) if counters else changes
+        cases.append(CaseChange((one, other), labels(other.id), tuple(times), tuple(changes)))
     if pairs is None:
         cases.sort(key=lambda case: -abs(case.share or 0.0))
     program, launches = None, []
@@ -285,8 +278,8 @@ def compare(
         if a.run.has("kernels") and b.run.has("kernels"):
             program = compare_programs(a.run, b.run, counters=counters)
         elif counters and a.run.launches and b.run.launches:
-            changes = kernel_changes(*(kernels_of_program(side.run) for side in (a, b)))
-            launches = explained(changes, a.run, b.run, MOST_EXPLAINED)
+            changes = kernels.kernel_changes(*(kernels.kernels_of_program(side.run) for side in (a, b)))
+            launches = kernels.explained(changes, a.run, b.run, MOST_EXPLAINED)
     if not cases and all(each.match in (Match.NEW, Match.GONE) for each in (program.kernels if program else launches)):
         what = f"{names[0]} and {names[1]} have no case and no kernel in common"
         raise FiprofError(what, "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases")

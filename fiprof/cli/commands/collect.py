@@ -105,9 +105,7 @@ def collect_command(archive: Archive, replay: str | None, wait: bool, dry_run: b
 
 def choose_cases(kernels: str | None, workloads: Sequence[str], **params: str | None) -> list[Case]:
     """The cases that a command line names: of workloads, each with those of the parameters' comma lists that it has.
-
-    Raises FiprofError (exit status 2) for no workload, or a parameter that none of them has.
-    """
+    Raises FiprofError (exit status 2) for no workload, or a parameter that none of them has."""
     from fiprof.workloads.base import parameters
     from fiprof.workloads.case import make_cases
     from fiprof.workloads.registry import builtin, canonical, find
@@ -148,11 +146,8 @@ def print_commands(commands: Iterable[process.Command]) -> None:
 
 
 def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, program_status: int = 0) -> None:
-    """Print the folder, and end with the run's own status.
-
-    next_: the commands that read it. to_stderr: standard output is a program's. program_status: of the program, which
-    goes before that of a run that failed.
-    """
+    """Print the folder, and end with the run's own status. next_: the commands that read it. to_stderr: standard output
+    is a program's. program_status: of the program, which goes before that of a run that failed."""
     interrupts.settle()
     (output.message if to_stderr else output.data)(str(result.path))
     if result.problem is not None:

@@ -155,9 +155,7 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
 
 def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
     """Print an archived comparison, with what the runs beside it say that profiled each side, and write its page.
-
-    Raises FiprofError where the run is none.
-    """
+    Raises FiprofError where the run is none."""
     from fiprof.analysis.comparison.measured_result import read_comparison
     from fiprof.analysis.comparison.runs import ArchivedSide, compare
     from fiprof.orchestrator.run_folder import Archive

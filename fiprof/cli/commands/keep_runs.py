@@ -1,6 +1,5 @@
 """The commands that keep an archive: list, trends, tags, notes, packing, tables, catalogue, checksums."""
 
-import re
 import shlex
 import sys
 from datetime import timedelta
@@ -143,15 +142,10 @@ def verify_command(archive: Archive, catalog: str | None, run: str | None, forma
         raise FiprofError("the catalogue differs from the runs", "fiprof index --rebuild makes it again")
 
 
-HOURS = {"h": 1, "d": 24, "w": 168}
-
-
 def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
-    """``90d``, ``12h`` or ``8w``."""
-    found = re.fullmatch(r"(\d{1,5})([hdw])", text)
-    if not found:
+    if (found := clock.age(text)) is None:
         raise click.BadParameter(f"{text} is no age: 90d, 12h or 8w")
-    return timedelta(hours=int(found[1]) * HOURS[found[2]])
+    return found
 
 
 @click.command("prune", cls=options.Command, epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run")

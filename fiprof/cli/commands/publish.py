@@ -84,9 +84,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
 @contextlib.contextmanager
 def _made(folder: Path, runs: Sequence[Path]) -> Iterator[Iterator[Made]]:
     """The pages of runs, written into a site one after the other, or many by several processes; in the runs' order.
-
-    Raises Unwritable while they are asked for.
-    """
+    Raises Unwritable while they are asked for."""
     processes = min(len(os.sched_getaffinity(0)), len(runs) // PAGES_OF_A_PROCESS, MOST_PROCESSES)
     if not processes:
         yield ((_page(folder, run), "") for run in runs)

@@ -111,9 +111,7 @@ def question(
 def _since(text: str) -> datetime:
     """``30d``, ``12h``, ``2w`` before now, or a date or time, local unless it says. Raises FiprofError."""
     try:
-        if found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(h|d|w)", text.strip()):
-            return clock.now() - timedelta(hours=float(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]])
-        return datetime.fromisoformat(text).astimezone()
+        return clock.now() - age if (age := clock.age(text)) else datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
         raise FiprofError(
             f"--since {text} is not a time", "30d, 12h, 2w or a date such as 2026-11-01", exit_code=2
