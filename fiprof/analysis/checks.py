@@ -344,9 +344,7 @@ def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
 
 def _check(row: dict[str, Any]) -> Check:
     """Raises ValueError, TypeError or AttributeError for a row that is not of this version."""
-    values = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(row["values"]).items()
-    }
+    values = {of: tuple(value) if isinstance(value, list) else value for of, value in json.loads(row["values"]).items()}
     if (row["passed"] is None) != ("why" in values):
         raise ValueError
     if row["check"] not in CHECKS or any((of, values[of]) not in NAMED for of, _ in NAMED if of in values):

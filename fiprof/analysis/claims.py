@@ -291,9 +291,7 @@ class Result:
                 fewest, best, by = wrong, groups, chosen
         parts = []
         for key, group in best.items():
-            words = (
-                studies.value_word(name, value, {**params, name: value}) for name, value in zip(by, key, strict=True)
-            )
+            words = (studies.value_word(of, value, {**params, of: value}) for of, value in zip(by, key, strict=True))
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common())
             parts.append(f"{', '.join(words)}: {outcomes.replace('holds', 'hold')}")
         return "; ".join(parts)
@@ -347,9 +345,7 @@ class Chosen:
     def advice(self, study: Study) -> str:
         """What to do, with the cases that are excepted."""
         choice = self.choice
-        faster, slower = (
-            [item for item in self.group if item[1].direction is each] for each in (Direction.MORE, Direction.LESS)
-        )
+        faster, slower = ([of for of in self.group if of[1].direction is to] for to in (Direction.MORE, Direction.LESS))
         most = max((ratio.factor for _, ratio in (*faster, *slower)), default=1.0)
         if not faster and not slower:
             return "no measurable difference"

@@ -290,9 +290,7 @@ def _not_compared(source: Source, family: Family, figure: Figure, why: Mapping[s
         if figure.high is not None:
             kind, said = "range", "{low:.3g}–{high:.3g} {unit}"
         stated = finding(kind, said, low=figure.low, high=figure.high, unit=figure.unit)
-    params = tuple(
-        finding("parameter", "{name} {value}", name=name, value=value) for name, value in family.params.items()
-    )
+    params = tuple(finding("parameter", "{name} {value}", name=of, value=value) for of, value in family.params.items())
     words = {"gpu": "another GPU", "shape": "another shape than {cases}", "size": "other sizes than {cases}"}
     reasons = tuple(finding(each, words[each], cases=tuple(labels)) for each, labels in why.items())
     return {

@@ -329,9 +329,7 @@ class Study:
         differ = _different(one, other)
         axes = [name for name in differ if name in self.axes(one.workload)]
         common = self.label(one, workload=False, without=(*differ, *without))
-        moves = [
-            f"{parameter_words({name: other.params[name]}, other.params)} to {one.params[name]:,}" for name in axes
-        ]
+        moves = [f"{parameter_words({at: other.params[at]}, other.params)} to {one.params[at]:,}" for at in axes]
         return ", ".join(filter(None, ["" if common == one.workload else common, *moves])) or one.workload
 
     def short_pair(self, one: CaseResult, other: CaseResult) -> str:

@@ -26,9 +26,7 @@ class TorchMemory:
         if len(mine):
             of = np.unique(pids[mine], return_inverse=True)[1]
             mine = mine[of == np.argmax(np.bincount(of, sizes[mine]))]
-        self.times, self._sizes, self._addresses, self._stack = (
-            each[mine] for each in (times, sizes, addresses, stack)
-        )
+        self.times, self._sizes, self._addresses, self._stack = (of[mine] for of in (times, sizes, addresses, stack))
         self._action = np.array(actions, object)[action[mine]]
 
     def _sum(self, more: str, less: str) -> Ints:

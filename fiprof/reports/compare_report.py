@@ -85,9 +85,7 @@ def _cautions(found: RunComparison) -> tuple[Finding, ...]:
 
 def _about(found: RunComparison) -> Iterator[str]:
     sides = (found.a, found.b)
-    a, b = (
-        ", ".join([of.run.manifest.name, *(f"{name}={value}" for name, value in of.params.items())]) for of in sides
-    )
+    a, b = (", ".join([x.run.manifest.name, *(f"{name}={value}" for name, value in x.params.items())]) for x in sides)
     yield say("A: {a} · B: {b}", a=a, b=b)
     differing = (item for case in found.cases for item in different(case.pair).items())
     for name, (x, y) in dict.fromkeys(differing):
@@ -200,10 +198,12 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
     a, b = of.verdicts
     assert a and b
     times = [each.row.duration_us or 0.0 for each in (a, b)]
-    sentences = [_both("Both sides: {a}.", "{a} → {b}", *(verdict_words.short_title(each) for each in (a, b)))]
+    one, other = (verdict_words.short_title(each) for each in (a, b))
+    sentences = [say("Both sides: {a}." if one == other else "{a} → {b}", a=one, b=other)]
     limiters = next(([each.a, each.b] for each in of.because("verdict") if each.item == "occupancy_limiters"), [])
     if all(limiters):
-        sentences.append(_both("Occupancy is limited by {a}.", "Occupancy is limited by {a} → {b}.", *limiters))
+        words = "Occupancy is limited by {a}" + (" → {b}." if limiters[0] != limiters[1] else ".")
+        sentences.append(say(words, a=limiters[0], b=limiters[1]))
     title = say("{kernel}: {a:,.2f} → {b:,.2f} µs under ncu", kernel=of.name, a=times[0], b=times[1])
     yield View((), (), title=title, summary=tuple(sentences))
     yield _factors(of, chart=chart)
@@ -228,10 +228,6 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
         yield View((), (), charts=(Chart("Warp stalls of both sides", lambda: charts.stall_mixes(mixes), MIXES),))
 
 
-def _both(same: str, different: str, a: object, b: object) -> str:
-    return say(same if a == b else different, a=a, b=b)
-
-
 def _factors(of: KernelChange, *, chart: bool) -> View:
     factors = of.because("factor")
     known = [
@@ -246,9 +242,7 @@ def _factors(of: KernelChange, *, chart: bool) -> View:
     drawn: tuple[Chart, ...] = ()
     if chart and of.launch_us:
         large = [(name, each) for name, each in known if abs(each.us) >= LEADS * abs(of.launch_us)][:MOST_BARS]
-        parts: list[Contribution] = [
-            (name, each.us, {"A": f"{each.a:,.4g}", "B": f"{each.b:,.4g}"}) for name, each in large
-        ]
+        parts: list[Contribution] = [(name, of.us, {"A": f"{of.a:,.4g}", "B": f"{of.b:,.4g}"}) for name, of in large]
         parts.append(("everything else", of.launch_us - sum(each.us for _, each in large), {}))
         title = say("{kernel}: what its time is made of", kernel=of.name)
         drawn = (_contributions(title, parts, "µs", "The parts sum to the difference of the two launches."),)

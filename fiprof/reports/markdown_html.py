@@ -69,9 +69,8 @@ def bold(text: object) -> Markdown:
 
 def fill(template: str, /, **values: object) -> Markdown:
     """A sentence of this package with values in it, each escaped; numbers by their format."""
-    return Markdown(
-        template.format(**{k: v if isinstance(v, int | float) else escape_markdown(v) for k, v in values.items()})
-    )
+    shown = {key: each if isinstance(each, int | float) else escape_markdown(each) for key, each in values.items()}
+    return Markdown(template.format(**shown))
 
 
 def paragraphs(*parts: str) -> Markdown:

@@ -111,9 +111,7 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
             return float(max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"]))
 
         rows = sorted(sorted(rows, key=away)[:5], key=lambda row: row["at_ms"])
-    columns, notes = (
-        what.tables["steps"][0],
-        left_out("{count:step|steps} more: as CSV and JSON", len(rows) - MOST_STEPS),
-    )
+    columns, _ = what.tables["steps"]
+    notes = left_out("{count:step|steps} more: as CSV and JSON", len(rows) - MOST_STEPS)
     kept = [column for column in columns if not column.key.startswith(SAYS)]
     return Document(view_of(columns, rows), (view_of(kept, rows[:MOST_STEPS], title="Steps", notes=notes),))

@@ -239,9 +239,7 @@ class StudyTables:
         for axis in self.study.axes(workload):
             shown, fixed = self.study.fits(workload, axis), {}
             for name in self.study.axes(workload) if shown else ():
-                values = sorted(
-                    {each.cases[0].params[name] for each in shown if name in each.cases[0].params}, key=float
-                )
+                values = sorted({of.cases[0].params[name] for of in shown if name in of.cases[0].params}, key=float)
                 if name != axis and values:
                     fixed[name] = values[len(values) // 2]
                     shown = [each for each in shown if each.cases[0].params.get(name) == fixed[name]]
@@ -580,9 +578,7 @@ def certainty(study: studies.Study) -> dict[str, Any]:
     confidences = sorted({plain.confidence for _, plain in cases})
     slow = [case.slow_clock_rounds for case, _ in cases if case.slow_clock_rounds is not None]
     flushed = [case.ncu_us / case.nsys.median_us for case, _ in cases if case.nsys and case.ncu_us]
-    drifts = [
-        (max(each) - min(each)) / plain.median_us for _, plain in cases if len(each := plain.round_medians_us) > 1
-    ]
+    drifts = [(max(of) - min(of)) / plain.median_us for _, plain in cases if len(of := plain.round_medians_us) > 1]
     return {
         "rounds": _range(plain.rounds for _, plain in cases),
         # Of a study on several: how many, what all of them measured, and how far that lies apart at most.

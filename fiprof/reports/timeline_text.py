@@ -84,9 +84,7 @@ def strips(part: CasePhase) -> View:
         copying=say(COPIES_ALONE, share=part.copying) if part.copying >= LEAST_COPYING else "",
         turns=say(" · the longest of {turns} turns", turns=part.turns) if part.turns > 1 else "",
     )  # fmt: skip
-    rows = [
-        (name, strip(cells), "busy" if largest is None else f"{largest:.0f}") for name, cells, largest in part.tracks
-    ]
+    rows = [(name, strip(cells), "busy" if most is None else f"{most:.0f}") for name, cells, most in part.tracks]
     header, ticks = axis(length_us, len(part.tracks[0][1]))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
     return View(columns, (("", ticks, ""), *rows), title=title)

@@ -15,7 +15,7 @@ from fiprof.analysis.program import FIRST_STEPS, OF_GPU, RANKING, TWICE, Program
 from fiprof.analysis.top import KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
 from fiprof.model.finding import finding, say
-from fiprof.model.selection import by_key
+from fiprof.model.selection import by_key, sums_by_key
 from fiprof.reports import verdict_words as words
 from fiprof.reports.timeline_text import copied, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, left_out, view_of
@@ -39,11 +39,8 @@ HOW_IDLE = (
 ABOVE = finding(
     "above", "saves ≤ above an idle share: the host then launches ahead, or less, and other idle time goes with it."
 )
-LAUNCHING = finding(
-    "launching",
-    "idle: launching holds the host's own work of up to {own_us} µs before each launch.",
-    own_us=OWN_WORK_NS // 1000,
-)
+OWN_WORK = "idle: launching holds the host's own work of up to {own_us} µs before each launch."
+LAUNCHING = finding("launching", OWN_WORK, own_us=OWN_WORK_NS // 1000)
 EARLY = finding("early", "first steps: of the time of all steps, those before the steady part too.")
 CALLS = finding("calls", "only copies holds the calls that kept them from beginning.")
 MOST_WORDS = 3  # of a kernel's full name, that tell it from others
@@ -198,18 +195,12 @@ def _activity(each: Activity) -> str:
 
 def _profiled(parts: Sequence[Row]) -> str:
     """How much of the kernels' time the verdicts are about."""
-    left, waiting = (
-        sum(row["total_ns"] for row in parts if row["what"] is what) for what in (Spent.NOT_PROFILED, Spent.COLLECTIVES)
-    )
-    found = sum(row["total_ns"] for row in parts if not isinstance(row["what"], Spent))
+    spent = sums_by_key((row["what"] if isinstance(row["what"], Spent) else None, row["total_ns"]) for row in parts)
+    found, left, waiting = (spent.get(what, 0) for what in (None, Spent.NOT_PROFILED, Spent.COLLECTIVES))
     total = found + left + waiting
-    return say(
-        "the launches that ncu profiled stand for {profiled:.1%} of the kernels' time; not profiled: "
-        "{left:.1%}{collectives}",
-        profiled=found / total,
-        left=left / total,
-        collectives=f"; collectives, which ncu cannot repeat: {waiting / total:.1%}" if waiting else "",
-    )
+    words = "the launches that ncu profiled stand for {profiled:.1%} of the kernels' time; not profiled: {left:.1%}"
+    words += "; collectives, which ncu cannot repeat: {waiting:.1%}" if waiting else ""
+    return say(words, profiled=found / total, left=left / total, waiting=waiting / total)
 
 
 # Ranges whose names count on (step 0, step 1, …) as one row (step *)

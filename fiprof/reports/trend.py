@@ -121,9 +121,7 @@ def sparkline(line: Line) -> str:
         value = median(values[start : min(start + width, level.end)])
         return SPARK[min(max(int((value - low) / (high - low) * 8), 0), 7)]
 
-    return MARK.join(
-        "".join(block(level, start) for start in range(level.start, level.end, width)) for level in line.levels
-    )
+    return MARK.join("".join(block(of, start) for start in range(of.start, of.end, width)) for of in line.levels)
 
 
 def _gpu(run: Row) -> str:

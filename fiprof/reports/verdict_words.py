@@ -109,7 +109,7 @@ def short_step(of: Step) -> TracedText:
     words += "" if of.of is TimeOf.LAUNCH else " of {of}"
     action = say(of.short, **of.action.values)
     return (
-        action if pct is None else say(words, action=action, pct=f"{pct:.0f}" if pct >= 1 else f"{pct:.1g}", of=of.of)
+        say(words, action=action, pct=f"{pct:{'.0f' if pct >= 1 else '.1g'}}", of=of.of) if pct is not None else action
     )
 
 

@@ -94,9 +94,7 @@ def warnings(what: View | Document) -> tuple[str, ...]:
     own = tuple(map(worded, what.warnings))
     if isinstance(what, View):
         return own
-    below = (
-        f"{view.title}: {worded(each)}" if view.title else worded(each) for view in what.shown for each in view.warnings
-    )
+    below = (f"{of.title}: {worded(each)}" if of.title else worded(each) for of in what.shown for each in of.warnings)
     return tuple(map(escape_control, (*own, *below)))
 
 

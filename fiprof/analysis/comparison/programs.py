@@ -146,9 +146,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
     of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PartKind]
     waiting = [each for each in ranks if each.item == WAITING]
 
-    idle = _totals(
-        *([(row["range"], (row["cause"], row["call"]), row["total_ns"], 0) for row in of.idle] for of in tops)
-    )
+    idle = _totals(*([(row["range"], (row["cause"], row["call"]), row["total_ns"], 0) for row in x.idle] for x in tops))
     ranges = _totals(*([(row["range"], (), row["total_ns"], row["count"]) for row in of.ranges] for of in tops))
     return ProgramComparison(
         work=work,

@@ -95,9 +95,7 @@ CasePair = tuple[CaseEntry, CaseEntry]  # of either side, with the same paramete
 def different(pair: CasePair) -> dict[str, tuple[object, object]]:
     """The parameters that both cases have, with other values, and these."""
     a, b = (case.params for case in pair)
-    return {
-        name: (a[name], b[name]) for name in a if name in b and None not in (a[name], b[name]) and a[name] != b[name]
-    }
+    return {key: (a[key], b[key]) for key in a if key in b and None not in (a[key], b[key]) and a[key] != b[key]}
 
 
 def pair_cases(

@@ -58,9 +58,7 @@ def _steps(what: Story) -> Iterator[Picture]:
             "xy": [value for place, row in kept for value in (place, round(row["length_ms"], 4))],
             "words": [_said(row, causes.get(row["at_ms"])) for _, row in kept],
         })  # fmt: skip
-    lines = [
-        _line(law, [place for place, _ in phases[name]]) for law in what.found["laws"] if (name := law.values["what"])
-    ]
+    lines = [_line(law, [at for at, _ in phases[name]]) for law in what.found["laws"] if (name := law.values["what"])]
     note = "A dot a step, in order of time." if every == 1 else f"A dot the longest of {every} steps of a phase."
     if any(row["length_ms"] > top for row in what.rows("steps")):
         note += say(" Longer than {top:,.3g} ms: at the upper edge.", top=top)

@@ -310,14 +310,10 @@ def ranks(runs: Sequence[Run]) -> Section:
 
 
 def checked(found: Sequence[Check]) -> str:
-    """``61 checks passed, 1 failed; 4 were not possible``."""
     if not found:
         return "The run has nothing to check itself by."
-    outcomes = [check.passed for check in found]
-    return (
-        f"{outcomes.count(True):,} of {len(found):,} checks passed, {outcomes.count(False):,} failed, "
-        f"{outcomes.count(None):,} were not possible."
-    )
+    passed, failed, neither = (sum(check.passed is each for check in found) for each in (True, False, None))
+    return f"{passed:,} of {len(found):,} checks passed, {failed:,} failed, {neither:,} were not possible."
 
 
 def sure(runs: Sequence[Run]) -> Section:
@@ -607,9 +603,8 @@ def reproduction(runs: Sequence[Run]) -> Section:
             folders = f"mkdir -p {BY_HAND}/nsys {BY_HAND}/ncu {BY_HAND}/logs"
             blocks += [said("By hand, in bash:"), Code("\n".join([folders, *by_hand]), "bash")]
         if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
-            blocks.append(
-                said(say("The raw reports open in {opened}; fiprof pack RUN --undo unpacks them.", opened=opened))
-            )
+            sentence = "The raw reports open in {opened}; fiprof pack RUN --undo unpacks them."
+            blocks.append(said(say(sentence, opened=opened)))
     return Section("reproduce", "How to do it again", tuple(blocks), folded=True)
 
 
