@@ -200,14 +200,10 @@ class Listing:
     def _hot(self, place: int) -> HotInstruction:
         reason = self.reasons[place]
         cause = self.code.waits_for(place, reason)
-        return HotInstruction(
-            sass=brief(self.code.shown(place)),
-            offset=self.code.offsets[place],
-            share=self.samples[place] / self.total if self.total else 0.0,
-            reason=reason,
-            waits_for=None if cause is None else brief(self.code.shown(cause)),
-            chain=cause is not None and self.code.leads_to_load(place),
-        )
+        share = self.samples[place] / self.total if self.total else 0.0
+        waits_for = None if cause is None else brief(self.code.shown(cause))
+        chain = cause is not None and self.code.leads_to_load(place)
+        return HotInstruction(brief(self.code.shown(place)), self.code.offsets[place], share, reason, waits_for, chain)
 
 
 COLUMNS = (

@@ -212,16 +212,8 @@ def _waves(row: Row, blocks_per_sm: float | None) -> Waves | None:
     size = max(1, int(multiprocessors * blocks_per_sm))
     waves, full, last = blocks / size, int(blocks // size), int(blocks % size)
     tail, idle = (1 / math.ceil(waves), 1 - last / size) if last else (0.0, 0.0)
-    return Waves(
-        waves=waves,
-        wave_blocks=size,
-        full=full,
-        last_blocks=last,
-        idle_share=idle,
-        last_wave_share=tail if full else None,
-        loss_share=tail * idle if full else None,
-        idle_multiprocessors=max(0, int(multiprocessors - blocks)),
-    )
+    takes, costs = (tail, tail * idle) if full else (None, None)
+    return Waves(waves, size, full, last, idle, takes, costs, max(0, int(multiprocessors - blocks)))
 
 
 def findings(found: Occupancy) -> tuple[Finding, ...]:

@@ -27,16 +27,7 @@ def times(values_us: Sequence[float], rounds: int = 1) -> Times | None:
         rounds, length = 1, len(values_us)
     medians = [median(values_us[start : start + length]) for start in range(0, len(values_us), length)]
     observed = medians if rounds > 1 else values_us
-    low, high, confidence = interval(observed)
-    return Times(
-        median_us=median(observed),
-        low_us=low,
-        high_us=high,
-        confidence=confidence,
-        count=len(values_us),
-        rounds=rounds,
-        round_medians_us=medians,
-    )
+    return Times(median(observed), *interval(observed), len(values_us), rounds, medians)
 
 
 def interval(observed: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:

@@ -257,23 +257,19 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     if pipe is None and case is not None and not case.flops and case.bytes_read + case.bytes_written:
         return None, None
     work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None
-    uncounted = "no operations were counted"
     if pipe is not None:
         words = "{part} {use_pct:.1f}% active and their operations not counted: no roof for them; the cost model's "
         words += "operations, where there are some, are compared with the memory roofs alone"
         use = PIPES[pipe][0].value(row)
-        remark = finding("uncounted", words, part=UNCOUNTED_PARTS[pipe], use_pct=use)
-    elif work is not None:
-        words = f"{uncounted}: they are those of the cost model, compared with the memory roofs alone"
-        remark = finding("by_model", words)
+        return work, finding("uncounted", words, part=UNCOUNTED_PARTS[pipe], use_pct=use)
+    kind, words = "model_of_several", ", and the cost model gives those of all kernels of the case together"
+    if work is not None:
+        kind, words = "by_model", ": they are those of the cost model, compared with the memory roofs alone"
     elif case is None or not case.flops:
-        remark = finding("no_model", f"{uncounted}, and no cost model gives them")
+        kind, words = "no_model", ", and no cost model gives them"
     elif alone:
-        remark = finding("no_duration", "its duration was not collected")
-    else:
-        words = f"{uncounted}, and the cost model gives those of all kernels of the case together"
-        remark = finding("model_of_several", words)
-    return work, remark
+        return work, finding("no_duration", "its duration was not collected")
+    return work, finding(kind, "no operations were counted" + words)
 
 
 def _case(case: CaseEntry, run: Run) -> Mapping[str, Any]:

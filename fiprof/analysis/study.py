@@ -568,14 +568,7 @@ def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: Launc
             kind=verdict.kind,
             part=verdict.part,
             confidence=verdict.confidence,
-            evidence=[
-                {
-                    name: float(value) if isinstance(value, float) else value  # a threshold is more than a number
-                    for name, value in item.fields().items()
-                    if name != "provenance"
-                }
-                for item in verdict.evidence
-            ],
+            evidence=[{k: v for k, v in each.fields().items() if k != "provenance"} for each in verdict.evidence],
             runner_up={"kind": other.kind, "part": other.part} if other else None,
             margin_points=verdict.margin_points,
             pair=verdict.pair,

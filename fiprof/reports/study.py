@@ -145,10 +145,12 @@ class StudyTables:
     def in_order(self, workload: str) -> list[CaseResult]:
         """A workload's measured cases by options, then by growing sizes."""
         axes, options = self.study.axes(workload), self.study.options(workload)
-        by_size = sorted(
-            self.study.of(workload), key=lambda case: [float(case.params[name]) for name in axes if name in case.params]
-        )
-        return sorted(by_size, key=lambda case: [str(case.params.get(name)) for name in options])
+
+        def order(case: CaseResult) -> tuple[list[str], list[float]]:
+            sizes = [float(case.params[name]) for name in axes if name in case.params]
+            return [str(case.params.get(name)) for name in options], sizes
+
+        return sorted(self.study.of(workload), key=order)
 
     def in_short(self, workload: str) -> str:
         """How near its roof it comes, what limits it there, and how many ways were measured."""
