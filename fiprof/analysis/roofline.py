@@ -219,18 +219,9 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
     elif work is not None and not traffic and work.peak_ops_per_second is None:
         work, basis, remark = None, Basis.NONE, finding("no_roof", "no roof was collected")
     ops, peak = (work.ops_per_second, work.peak_ops_per_second) if work is not None else (None, None)
-    placed = LaunchRoofline(
-        row,
-        basis=basis,
-        work=work,
-        works=works,
-        memories=tuple(
-            MemoryRoof(level, moved, most, ratio(ops, moved), ratio(peak, most)) for level, moved, most in traffic
-        ),
-        model_flop_per_byte=MODEL_INTENSITY.of(run, row.case),
-        floats_counted=FLOAT_OPS["fp32"].value(row) is not None,
-        remark=remark,
-    )
+    memories = (MemoryRoof(level, moved, most, ratio(ops, moved), ratio(peak, most)) for level, moved, most in traffic)
+    by_model, counted = MODEL_INTENSITY.of(run, row.case), FLOAT_OPS["fp32"].value(row) is not None
+    placed = LaunchRoofline(row, basis, work, works, tuple(memories), by_model, counted, remark)
     if work is not None and placed.roof == work.kind and work.kind.endswith(" mma"):
         return dataclasses.replace(placed, remark=mma_remark(row, work.kind))
     return placed

@@ -32,6 +32,8 @@ TENSOR_ACTIVE = quantity("tensor_active_pct")
 KNOWN_PCT = 5.0  # tensor activity below this is too little to compare ncu's with nsys's
 AGREEMENT = (0.75, 1.33)  # nsys's tensor level over ncu's: their windows and clocks differ, but not by more
 FULL_PCT = 75.0  # SMs Active at least, while a kernel with a block for each of them fills whole samples
+NO_SHARES = "the sampled levels of SMs and tensor cores are not shares of this GPU"
+NO_OTHERS = "Compare them within the run only"
 FIPROF_DOMAIN = "fiprof"
 NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
 LEAST_GAP_NS = -(1 << 41)  # kernels of a GPU overlap by less: 37 minutes
@@ -404,15 +406,10 @@ def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) 
     for span in spans:
         there, level = counted.get((span["case"], span["kernel"])), span["sampled_tensor_active_pct"]
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
-            yield finding(
-                "tensor_differs",
-                "the sampled levels of SMs and tensor cores are not shares of this GPU: {kernel} has Tensor "
-                "Active {sampled_tensor_active_pct:.1f} here and {tensor_active_pct:.1f} by ncu's counters. "
-                "Compare them within the run only",
-                kernel=span["kernel"],
-                sampled_tensor_active_pct=level,
-                tensor_active_pct=median(there),
-            )
+            words = "{kernel} has Tensor Active {sampled_tensor_active_pct:.1f} here and {tensor_active_pct:.1f} by "
+            values = {"sampled_tensor_active_pct": level, "tensor_active_pct": median(there)}
+            words = f"{NO_SHARES}: {words}ncu's counters. {NO_OTHERS}"
+            yield finding("tensor_differs", words, kernel=span["kernel"], **values)
             return
     multiprocessors = run.environment("gpu", "multiprocessors")
     for span in spans:
@@ -420,14 +417,8 @@ def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) 
         largest = sampled[span["device"] or 0].largest.get("sms_active", 100.0)
         full = multiprocessors and blocks >= multiprocessors
         if full and span["sms_active_pct"] is not None and largest < FULL_PCT:
-            yield finding(
-                "sms_differ",
-                "the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more "
-                "than {largest_sms_active_pct:.0f}, also while the {blocks} blocks of {kernel} ran on "
-                "{multiprocessors} SMs. Compare them within the run only",
-                kernel=span["kernel"],
-                blocks=blocks,
-                multiprocessors=multiprocessors,
-                largest_sms_active_pct=largest,
-            )
+            words = "SMs Active is never more than {largest_sms_active_pct:.0f}, also while the {blocks} blocks of "
+            values = {"blocks": blocks, "multiprocessors": multiprocessors, "largest_sms_active_pct": largest}
+            words = f"{NO_SHARES}: {words}{{kernel}} ran on {{multiprocessors}} SMs. {NO_OTHERS}"
+            yield finding("sms_differ", words, kernel=span["kernel"], **values)
             return

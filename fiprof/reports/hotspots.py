@@ -5,7 +5,7 @@ from fiprof.analysis.hotspots import LaunchHotspots, Line
 from fiprof.analysis.sass import brief
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.columns import bounded, heading
-from fiprof.reports.view import Column, Document, Narrow, Value, View
+from fiprof.reports.view import Column, Document, Narrow, Value, View, view_of
 
 KEYS = (
     "launch", "case", "label", "kernel", "offset", "sass", "samples", "sample_share", "samples_not_issued",
@@ -60,15 +60,9 @@ def _of_launch(group: Alike[LaunchHotspots]) -> View:
         rows += [{"shown": "…"}] if rows else []
         rows += map(_cells, block)
     columns = [*SHOWN[:-2], *(column for column in SHOWN[-2:] if any(row.get(column.key) for row in rows))]
-    return View(
-        tuple(columns),
-        # Nothing for zeros.
-        tuple(tuple(row.get(column.key) or "" for column in columns) for row in rows),
-        title=heading(item, group),
-        warnings=item.warnings,
-        summary=item.summary,
-        notes=item.meanings,
-    )
+    cells = [{column.key: row.get(column.key) or "" for column in columns} for row in rows]  # nothing for zeros
+    texts = {"warnings": item.warnings, "summary": item.summary, "notes": item.meanings}
+    return view_of(columns, cells, title=heading(item, group), **texts)
 
 
 def _cells(line: Line) -> dict[str, Value]:

@@ -295,15 +295,10 @@ def summary(found: RunComparison) -> Iterator[str]:
             yield say("Most of it: {reasons}.", reasons="; ".join(why))
         if len(found.cases) > 1:
             times = [case.us if case.notable else 0.0 for case in found.cases]
-            yield say(
-                "{count:case|cases} compared: B took longer in {longer}, less time in {shorter}, and within "
-                "{marked:g}% of A in {within}.",
-                count=len(times),
-                longer=sum(us > 0 for us in times),
-                shorter=sum(us < 0 for us in times),
-                within=times.count(0.0),
-                marked=WORTH_CHANGING,
-            )
+            words = "{count:case|cases} compared: B took longer in {longer}, less time in {shorter}, and within "
+            words += "{marked:g}% of A in {within}."
+            signs = {"longer": sum(us > 0 for us in times), "shorter": sum(us < 0 for us in times)}
+            yield say(words, count=len(times), **signs, within=times.count(0.0), marked=WORTH_CHANGING)
     elif found.program:
         yield from program_summary(found.program)
     else:

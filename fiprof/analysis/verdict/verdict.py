@@ -181,17 +181,10 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     if new := [launch for launch in shown if launch.launch not in known]:
         known |= {each.launch: each for each in _advised(run, new, failed)}
     judged = tuple(known[launch.launch] for launch in shown)
-    ids = {launch.case for launch in kept}
-    return OfRun(
-        launches=judged,
-        weights=weights(run),
-        groups=tuple(
-            Alike((each,) * group.count, group.times_us, group.weights_us)
-            for group, each in zip(groups, judged, strict=False)
-        ),
-        cases=tuple(case for case in cases(run).values() if not kept or case.case in ids),
-        warnings=tuple(warnings),
-    )
+    ids, pairs = {launch.case for launch in kept}, zip(groups, judged, strict=False)
+    like = tuple(Alike((each,) * group.count, group.times_us, group.weights_us) for group, each in pairs)
+    of_cases = tuple(case for case in cases(run).values() if not kept or case.case in ids)
+    return OfRun(judged, tuple(warnings), weights(run), of_cases, like)
 
 
 @once
