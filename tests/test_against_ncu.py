@@ -156,8 +156,12 @@ def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -
     """Registers are given to a warp 256 at a time; waves are blocks over what the GPU holds at once."""
     for row, launch in zip(rows("show", parsed(name).path), parsed(name).launches, strict=False):
         warps = -(-round(launch["threads_per_block"]) // 32)
-        of_quarter = 16384 // (-(-round(launch["registers_per_thread"]) * 32 // 256) * 256)
-        assert row["limit_registers_blocks"] == of_quarter * 4 // warps == launch["limit_registers_blocks"]
+        limits = {n: 16384 // (-(-n * 32 // 256) * 256) * 4 // warps for n in range(1, 256)}
+        registers, limit = round(launch["registers_per_thread"]), launch["limit_registers_blocks"]
+        assert row["limit_registers_blocks"] == limits[registers] == limit
+        for step in row["occupancy_steps"] or ():
+            needed = step["needed"]
+            assert step["id"] != "fewer_registers" or limits[needed] == step["blocks"] > limit == limits[needed + 1]
         blocks = min(value for key in row if re.fullmatch("limit_[a-z_]+_blocks", key) and (value := row[key]))
         occupancy = 100 * blocks * warps / 64
         assert occupancy == pytest.approx(row["theoretical_occupancy_pct"], abs=0.006) or row["limit_clusters_blocks"]

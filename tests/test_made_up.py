@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.occupancy import occupancy, register_limit
 from fiprof.model.finding import Finding, worded
 from fiprof.model.run import Run
 from fiprof.model.spans import union_by
@@ -107,27 +106,6 @@ def test_what_one_more_block_takes(tmp_path: Path, changes: dict[str, float], st
     (row,) = rows("show", make_run(tmp_path / "run", launches=[launch]).path)
     assert row["occupancy_limiters"] == ["shared memory"]
     assert [tuple(each[key] for key in ("id", "blocks", "needed", "now")) for each in row["occupancy_steps"]] == [step]
-
-
-@given(registers=st.integers(1, 255), threads=st.integers(1, 1024), blocks=st.integers(1, 100_000))
-def test_a_step_by_registers_makes_room(registers: int, threads: int, blocks: int) -> None:
-    warps = -(-threads // 32)
-    limit = register_limit(registers, warps, 65536)
-    row = {
-        "registers_per_thread": float(registers), "registers_allocated_per_thread": float(-(-registers // 8) * 8),
-        "max_registers_per_sm": 65536.0, "threads_per_block": float(threads), "max_warps_per_sm": 64.0,
-        "limit_registers_blocks": float(limit), "blocks": float(blocks), "multiprocessors": 132.0,
-    }  # fmt: skip
-    found = occupancy(row)
-    for step in found.steps:
-        needed = step.values["needed"]
-        assert needed < registers
-        assert register_limit(needed, warps, 65536) == step.values["blocks"] > limit
-        assert register_limit(needed + 8, warps, 65536) <= limit
-    if limit:
-        assert found.waves is not None
-        assert found.waves.full * found.waves.wave_blocks + found.waves.last_blocks == blocks
-        assert 0 <= found.waves.idle_share < 1
 
 
 def test_a_reason_of_a_later_ncu_and_samples_without_ratios(tmp_path: Path) -> None:
