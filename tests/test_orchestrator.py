@@ -1,5 +1,6 @@
 """Processes, locks and run folders: nothing runs on, nothing is lost, nothing outside a folder is touched."""
 
+import contextlib
 import json
 import os
 import pwd
@@ -10,6 +11,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -35,13 +37,9 @@ with gpu_lock(sys.argv[1], wait=False, waiting=print, stopping=threading.Event()
 """
 
 
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process, with another folder for temporary files, that holds the lock."""
-    yield from holding(TMPDIR=str(tmp_path))
-
-
+@contextlib.contextmanager
 def holding(user: int = os.getuid(), **env: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process, with another folder for temporary files, that holds the lock."""
     argv, env = [sys.executable, "-c", HOLDER, GPU, str(user)], {**os.environ, "PYTHONPATH": python_path(), **env}
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
@@ -50,28 +48,29 @@ def holding(user: int = os.getuid(), **env: str) -> Iterator[subprocess.Popen[st
         process.kill()
 
 
-def test_the_second_waits(holder: subprocess.Popen[str]) -> None:
+def take(said: list[str], *, wait: bool = True, stopping: bool = False) -> contextlib.AbstractContextManager[object]:
+    event = threading.Event()
+    if stopping:
+        event.set()
+    return locks.gpu_lock(GPU, wait=wait, waiting=said.append, stopping=event)
+
+
+def test_the_second_waits_until_it_is_interrupted_or_the_first_ends(tmp_path: Path) -> None:
     said: list[str] = []
-    threading.Timer(0.5, holder.kill).start()
-    with take(wait=True, said=said):
-        assert len(said) == 1
-        assert f"process {holder.pid} of " in said[0]
-
-
-@pytest.mark.usefixtures("holder")
-def test_waiting_can_be_interrupted() -> None:
-    stopping = threading.Event()
-    stopping.set()
-    with pytest.raises(Interrupted), take(wait=True, stopping=stopping):
-        pass
+    with holding(TMPDIR=str(tmp_path)) as holder:
+        with pytest.raises(Interrupted), take([], stopping=True):
+            pass
+        threading.Timer(0.5, holder.kill).start()
+        with take(said):
+            assert len(said) == 1 and f"process {holder.pid} of " in said[0]
 
 
 @pytest.mark.fault("two users with a TMPDIR each profile one GPU", "the second waits, or is told who has it")
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_the_lock_is_for_every_user() -> None:
-    for holder in holding(user=NOBODY, TMPDIR="/nowhere"):
-        with pytest.raises(FiprofError, match=f"process {holder.pid} of {pwd.getpwuid(NOBODY).pw_name} since 2"):
-            take(wait=False).__enter__()
+    who = rf"process \d+ of {pwd.getpwuid(NOBODY).pw_name} since 2"
+    with holding(user=NOBODY, TMPDIR="/nowhere"), pytest.raises(FiprofError, match=who):
+        take([], wait=False).__enter__()
 
 
 @pytest.mark.fault("a study's lock names its holder in escapes or bytes", "one line of text")
@@ -90,15 +89,9 @@ def test_a_folders_lock_is_anybodys_text(faked: Fiprof, tmp_path: Path, written:
         if written is not None:
             (tmp_path / "study/.lock").write_bytes(written)
         done = faked("study", "flashinfer", "--quick", "--out", "study")
-    assert done.returncode == 1 and done.stderr.startswith(
-        f"fiprof: study is being worked on by {said.replace('PID', str(os.getpid()))}"
-    )
+    who = f"fiprof: study is being worked on by {said.replace('PID', str(os.getpid()))}"
+    assert done.returncode == 1 and done.stderr.startswith(who)
     assert done.stderr.endswith("\n  wait for its end, or end it\n")
-
-
-def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event | None = None):  # type: ignore[no-untyped-def]
-    waiting = (said if said is not None else []).append
-    return locks.gpu_lock(GPU, wait=wait, waiting=waiting, stopping=stopping or threading.Event())
 
 
 # A tool that ignores polite requests, with a helper in a session of its own, as profilers start them.
@@ -179,29 +172,17 @@ def assert_gone(pid: int) -> None:
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, seconds=5)
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Archive:
-    return Archive(tmp_path / "artifacts")
-
-
-def finished(archive: Archive, label: str) -> Path:
-    return archive.create(label).finish("complete", "")
-
-
-def test_two_collects_in_the_same_second_get_two_folders(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collects_in_the_same_second_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIPROF_CLOCK", f"2026-11-21T10:15:30@{time.monotonic()}")
-    names: list[str] = []
-    threads = [threading.Thread(target=lambda: names.append(archive.create("prefill").name)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        names = pool.map(lambda _: Archive(tmp_path).create("prefill").name, range(8))
     stem = "20261121-101530-prefill"
-    assert sorted(names) == sorted([stem, *(f"{stem}-{n}" for n in range(2, 9))])
+    assert {*names} == {stem, *(f"{stem}-{n}" for n in range(2, 9))}
 
 
-def test_runs_are_found_by_path_name_prefix_and_latest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = finished(archive, "decode"), finished(archive, "prefill")
+def test_runs_are_found_by_path_name_prefix_and_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = Archive(tmp_path / "artifacts")
+    first, second = (archive.create(label).finish("complete", "") for label in ("decode", "prefill"))
     for text in (str(first), first.name, first.name[:-2], str(first)[:-2], f"{first.name[:-2]}…"):
         assert archive.find(text) == first, text
     assert archive.find("latest") in (first, second)

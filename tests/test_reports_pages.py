@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -104,6 +105,14 @@ def test_the_charts_library_is_there_once_with_its_notice_where_charts_are(monke
     assert report_html(document, "p").count("pip install vl-convert-python") == 1
 
 
+def contrast(*both: str) -> float:
+    """Of the two colours, by WCAG 2's relative luminance."""
+    parts = np.array([[int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)] for colour in both])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ (0.2126, 0.7152, 0.0722) + 0.05)
+    return float(high / low)
+
+
 def test_colours_are_seen_on_both_papers() -> None:
     for colour in (*colours.COLOURS, *colours.STALLS.values(), *(each[2] for each in colours.FAMILIES), colours.GREY):
         assert min(contrast(colour, paper) for paper in ("#ffffff", "#14181e")) >= 3.0, colour
@@ -123,18 +132,6 @@ def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(tmp_path: 
     assert "<script>" not in other._repr_html_()
     with pytest.raises(FiprofError, match="has no timeline"):
         other.timeline()
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance by WCAG 2."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
-    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def contrast(one: str, other: str) -> float:
-    high, low = sorted(map(luminance, (one, other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
 
 
 Event = dict[str, Any]
@@ -223,23 +220,19 @@ def test_counters_hold_every_sample(five_kernels: Run, trace: Trace) -> None:
     assert max(value for _, value in trace.counters["GPU 0 > device memory (bytes)"]) == most
 
 
-def test_kernels_that_overlap_are_beside_each_other(tmp_path: Path) -> None:
-    rows = [execution(0, 100), execution(90, 200, "L"), execution(20, 30, "M"), execution(200, 210)]
-    trace = Trace(make_run(tmp_path / "run", kernels=rows), tmp_path / "t.json.gz")
-    assert sorted((each["ts"], each["name"], each["depth"]) for each in trace.slices) == [
-        (0.0, "K", 0), (0.02, "M", 0), (0.09, "L", 0), (0.2, "K", 0),
-    ]  # fmt: skip
-    assert {each["path"] for each in trace.slices} == {"GPU 0 > stream 7"}
-    assert len({each["tid"] for each in trace.slices}) == 2
-
-
-def test_names_are_data_and_times_before_the_trace_are_kept(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=[execution(-50, 10, "K"), execution(20, 30, "<script>\x1b[31mλ")])
+def test_overlapping_kernels_odd_names_times_before_the_trace_and_open_ranges(tmp_path: Path) -> None:
+    odd = "<script>\x1b[31mλ"
+    rows = [execution(-50, 50), execution(40, 150, "L"), execution(-30, -20, odd), execution(150, 160, "M")]
+    run = make_run(tmp_path / "run", kernels=rows)
     add(run, "ranges", [{"domain": "", "name": "open", "start_ns": 5, "kind": "push_pop", "pid": 1, "tid": 1}])
     trace = Trace(run, tmp_path / "t.json.gz")
-    found = {each["name"]: (each["ts"], each["dur"]) for each in trace.slices}
-    assert found == {"K": (0.0, 0.06), "open": (0.055, 0.025), "<script>\x1b[31mλ": (0.07, 0.01)}
-    assert trace.of("nvtx")[0]["args"]["note"] == "never ended"
+    assert sorted((each["ts"], each["dur"], each["name"], each["depth"]) for each in trace.of("kernel")) == [
+        (0.0, 0.1, "K", 0), (0.02, 0.01, odd, 0), (0.09, 0.11, "L", 0), (0.2, 0.01, "M", 0),
+    ]  # fmt: skip
+    assert {each["path"] for each in trace.of("kernel")} == {"GPU 0 > stream 7"}
+    assert len({each["tid"] for each in trace.of("kernel")}) == 2
+    (open_,) = trace.of("nvtx")
+    assert (open_["ts"], open_["dur"], open_["args"]["note"]) == (0.055, 0.155, "never ended")
 
 
 def test_a_file_that_cannot_be_written(five_kernels: Run, tmp_path: Path) -> None:
