@@ -88,19 +88,18 @@ class TorchExam(Workload[RepeatsParams]):
         return Cost(flops=0, bytes_read=0, bytes_written=0)
 
 
-def triton(name: str, *grid: int, file: str) -> Callable[..., object]:
-    """What launches a kernel of a file of Triton kernels."""
-    launch: Callable[..., object] = getattr(import_module(f"tests.kernels.{file}"), name)[grid]
+def triton(name: str, *grid: int) -> Callable[..., object]:
+    """What launches a Triton kernel."""
+    launch: Callable[..., object] = getattr(import_module("tests.kernels.triton_kernels"), name)[grid]
     return launch
 
 
 Make = Callable[[Any, Callable[..., Any]], object]
-Add = Callable[[str, Make], None]
 
 
-def exams(module: dict[str, Any], name: str) -> tuple[Add, Callable[..., Callable[..., object]]]:
+def exams(module: dict[str, Any], name: str) -> Callable[[str, Make], None]:
     """Add an exam's CUDA kernels to a module. Returns what adds a workload of what a function makes of torch and
-    half-precision random numbers of a shape, and what launches a kernel of kernels/NAME_triton.py."""
+    half-precision random numbers of a shape."""
     known = questions(name)
     for row in known.values():
         if row.launch:
@@ -109,10 +108,10 @@ def exams(module: dict[str, Any], name: str) -> tuple[Add, Callable[..., Callabl
     def torch_exam(kernel: str, make: Make) -> None:
         workload(module, known[kernel], TorchExam, make=staticmethod(make))
 
-    return torch_exam, partial(triton, file=f"{name}_triton")
+    return torch_exam
 
 
-torch_exam, triton_exam = exams(globals(), "exam")
+torch_exam = exams(globals(), "exam")
 
 
 class ScaledSumMore(CudaExam):
@@ -136,11 +135,11 @@ torch_exam("skinny_linear",
     lambda torch, normal: partial(torch.mm, normal(8, 8192).bfloat16(), normal(16384, 8192).bfloat16().T))
 torch_exam("cumsum_rows", lambda torch, normal: partial(torch.cumsum, normal(16, 1 << 17).float(), 1))
 torch_exam("softmax_three_passes",
-    lambda torch, normal: partial(triton_exam("softmax_three_passes", 2048), x := normal(2048, 16384).float(),
+    lambda torch, normal: partial(triton("softmax_three_passes", 2048), x := normal(2048, 16384).float(),
                                   torch.empty_like(x), 16384, block=1024, num_warps=4))
 torch_exam("histogram_global",
-    lambda torch, normal: partial(triton_exam("count_bins", 1 << 12), x := (normal(1 << 22) * 16).int() & 63,
+    lambda torch, normal: partial(triton("count_bins", 1 << 12), x := (normal(1 << 22) * 16).int() & 63,
                                   torch.zeros_like(x[:64]), block=1024))
 torch_exam("matmul_unpipelined",
-    lambda torch, normal: partial(triton_exam("matmul_unpipelined", 32, 32), x := normal(2048, 2048), normal(2048, 2048),
+    lambda torch, normal: partial(triton("matmul_unpipelined", 32, 32), x := normal(2048, 2048), normal(2048, 2048),
                                   torch.empty_like(x), size=2048, tile=64, step=32, num_stages=1))

@@ -5,9 +5,9 @@ without the verdict's rules at hand. Collected by ``tests/collect_single_purpose
 
 from functools import partial
 
-from tests.exam_kernels import exams
+from tests.exam_kernels import exams, triton
 
-torch_exam, triton = exams(globals(), "fresh")
+torch_exam = exams(globals(), "fresh")
 
 # fmt: off
 torch_exam("cross_entropy_rows", lambda torch, normal: partial(

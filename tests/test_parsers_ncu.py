@@ -535,10 +535,8 @@ def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z_0-9]{0,12}", fullmatch=True).filter(lambda name: name != "operator")
 types = st.recursive(
-    names | st.just("(int)4") | st.just("<unnamed>::T *") | st.just("(a > b)") | st.just("g()::{lambda(int)#1}"),
-    lambda inner: st.tuples(names, st.lists(inner, min_size=1, max_size=3)).map(
-        lambda pair: f"{pair[0]}<{', '.join(pair[1])}>"
-    ),
+    names | st.sampled_from(["(int)4", "<unnamed>::T *", "(a > b)", "g()::{lambda(int)#1}"]),
+    lambda inner: st.builds("{}<{}>".format, names, st.lists(inner, min_size=1, max_size=3).map(", ".join)),
     max_leaves=8,
 )
 
@@ -546,21 +544,12 @@ types = st.recursive(
 @given(
     name=names,
     scopes=st.lists(names | st.sampled_from(["<unnamed>", "(anonymous namespace)", "f(int)", "C<int>"]), max_size=4),
-    returned=st.none() | types.filter(lambda text: not text.startswith("(")),
-    arguments=st.none() | st.lists(types, min_size=1, max_size=3),
-    parameters=st.none() | st.lists(types, max_size=3),
+    returned=st.just("") | types.filter(lambda text: not text.startswith("(")).map("{} ".format),
+    arguments=st.just("") | st.lists(types, min_size=1, max_size=3).map(", ".join).map("<{}>".format),
+    parameters=st.just("") | st.lists(types, max_size=3).map(", ".join).map("({})".format),
 )
-def test_short_name_finds_the_name_however_it_is_dressed(
-    name: str, scopes: list[str], returned: str | None, arguments: list[str] | None, parameters: list[str] | None
-) -> None:
-    text = "::".join([*scopes, name])
-    if arguments is not None:
-        text += f"<{', '.join(arguments)}>"
-    if parameters is not None:
-        text += f"({', '.join(parameters)})"
-    if returned is not None:
-        text = f"{returned} {text}"
-    assert short_name(text) == name
+def test_short_name_finds_the_name_however_it_is_dressed(name: str, scopes: list[str], **dress: str) -> None:
+    assert short_name("{returned}{}{arguments}{parameters}".format("::".join([*scopes, name]), **dress)) == name
 
 
 @given(st.text(alphabet=st.characters(categories=None) | st.sampled_from("<>(){}[]:-& operat\n")))

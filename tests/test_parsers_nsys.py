@@ -264,31 +264,28 @@ def test_any_columns_may_be_absent(table: str, tmp_path: Path) -> None:
         assert summary.rows["api"] == (0 if left_out and table == RUNTIME else 443)
 
 
-NO_RANGES = "no NVTX_EVENTS: the trace holds no ranges, kernels have no phase, case or iteration"
-NO_DOMAIN = "no NVTX domain fiprof: kernels have no phase, case or iteration"
-NO_CALLS = f"no {RUNTIME}: kernels have no launch call, phase, case or iteration"
 THE_FIRST_MEASURED = 614
 
 
 @pytest.mark.parametrize(
-    ("statement", "without_call", "without_phase", "missing"),
+    ("statement", "counts", "missing"),
     [
-        (f"DROP TABLE {RUNTIME}", 184, 184, (NO_CALLS,)),
-        (f"DELETE FROM {RUNTIME} WHERE correlationId = {THE_FIRST_MEASURED}", 1, 1, ()),
-        ("DROP TABLE NVTX_EVENTS", 0, 184, (NO_RANGES,)),
-        ("UPDATE NVTX_EVENTS SET text = 'other' WHERE text = 'fiprof'", 0, 184, (NO_DOMAIN,)),
-        (f"UPDATE {RUNTIME} SET globalTid = globalTid + 1", 0, 184, ()),
+        (f"DROP TABLE {RUNTIME}", (184, 184), f"no {RUNTIME}: kernels have no launch call, phase, case or iteration"),
+        (f"DELETE FROM {RUNTIME} WHERE correlationId = {THE_FIRST_MEASURED}", (1, 1), ""),
+        ("DROP TABLE NVTX_EVENTS", (0, 184),
+         "no NVTX_EVENTS: the trace holds no ranges, kernels have no phase, case or iteration"),
+        ("UPDATE NVTX_EVENTS SET text = 'other' WHERE text = 'fiprof'", (0, 184),
+         "no NVTX domain fiprof: kernels have no phase, case or iteration"),
+        (f"UPDATE {RUNTIME} SET globalTid = globalTid + 1", (0, 184), ""),
     ],
     ids=["no calls", "one untraced call", "no ranges", "other ranges", "calls on another thread"],
-)
-def test_kernels_without_a_call_or_a_range_have_no_phase(
-    statement: str, without_call: int, without_phase: int, missing: tuple[str, ...], tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_kernels_without_a_call_or_range(statement: str, counts: tuple[int, int], missing: str, tmp_path: Path) -> None:
     summary, found = changed(tmp_path, statement)
     untraced = [row["correlation"] for row in found["kernels"] if row["launch_call_ns"] is None]
     nowhere = [row for row in found["kernels"] if row["phase"] is None]
-    assert (len(untraced), len(nowhere), summary.missing) == (without_call, without_phase, missing)
-    assert without_call != 1 or untraced == [THE_FIRST_MEASURED]
+    assert (len(untraced), len(nowhere), "".join(summary.missing)) == (*counts, missing)
+    assert len(untraced) != 1 or untraced == [THE_FIRST_MEASURED]
     assert {(row["case"], row["iteration"]) for row in nowhere} == {(None, None)}
 
 

@@ -222,20 +222,11 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
 
 
 @settings(max_examples=12, derandomize=True, phases=[Phase.generate])
-@given(
-    st.builds(
-        Job,
-        ranks=st.sampled_from([2, 4, 8]),
-        offset_us=st.floats(0, 1000),
-        drift_ppm=st.floats(0, 200),
-        seed=st.integers(0, 1000),
-        point_to_point=st.booleans(),
-        told=st.booleans(),
-        always=st.booleans(),
-        lost=st.sampled_from([0, 7]),
-        step_us=st.sampled_from([5e3, 1e6]),
-    )
-)
+@given(st.builds(
+    Job, ranks=st.sampled_from([2, 4, 8]), offset_us=st.floats(0, 1000), drift_ppm=st.floats(0, 200),
+    seed=st.integers(0, 1000), point_to_point=st.booleans(), told=st.booleans(), always=st.booleans(),
+    lost=st.sampled_from([0, 7]), step_us=st.sampled_from([5e3, 1e6]),
+))  # fmt: skip
 def test_clocks_that_are_apart_and_drift(job: Job) -> None:
     """Every rank's lateness is right within 5 % or 20 µs, and the rank that is named is the late one. It recurs, so it
     is what comes first, although another rank loaded a module for 100 ms at first."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from tests.exam_kernels import exams
 
-torch_exam, _ = exams(globals(), "unseen")
+torch_exam = exams(globals(), "unseen")
 
 # fmt: off
 torch_exam("bias_add_small",
