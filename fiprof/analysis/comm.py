@@ -299,11 +299,8 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
         yield finding("no_communication", words)
         return
     if not (kernels.communicator != UNKNOWN).any():
-        yield finding(
-            "no_payload",
-            "sizes and communicators are unknown: the trace lacks the payloads of NCCL's NVTX ranges (nsys export "
-            "--include-json=true, NCCL 2.19 or later, --trace=nvtx)",
-        )
+        words = "sizes and communicators are unknown: the trace lacks the payloads of NCCL's NVTX ranges (nsys export "
+        yield finding("no_payload", words + "--include-json=true, NCCL 2.19 or later, --trace=nvtx)")
     if len(matched.alone):
         words = "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' "
         words += "traces, or lost. No waiting is counted for them"
@@ -317,16 +314,11 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
     taking_part = np.array(matched.ranks)[matched.there.any(axis=0)].tolist()
     for clock in [*{clocks[rank].file: clocks[rank] for rank in taking_part}.values()][1:]:
         kind = "clock_unknown" if not clock.collectives else "clock_steps" if clock.impossible else "clock"
-        yield finding(
-            "clock_off" if kind == "clock" and clock.furthest_ns else kind,
-            CLOCK_WORDS[kind] + (MOVED if clock.furthest_ns else ""),
-            file=clock.file,
-            shift_us=clock.furthest_ns / 1e3,
-            drift_ppm=clock.drift * 1e6,
-            error_us=clock.error_ns / 1e3 if clock.collectives else None,
-            count=clock.impossible,
-            of=clock.collectives,
-        )
+        words = CLOCK_WORDS[kind] + (MOVED if clock.furthest_ns else "")
+        values: Row = {"file": clock.file, "count": clock.impossible, "of": clock.collectives}
+        values |= {"shift_us": clock.furthest_ns / 1e3, "drift_ppm": clock.drift * 1e6}
+        values |= {"error_us": clock.error_ns / 1e3 if clock.collectives else None}
+        yield finding("clock_off" if kind == "clock" and clock.furthest_ns else kind, words, **values)
 
 
 def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, cells: int) -> Iterator[Row]:

@@ -393,12 +393,8 @@ def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, 
         target = least / source.dram_tb_per_s * roof / 1000
         words = "{stated_tb_per_s:g} of the {source_roof_tb_per_s:g} TB/s of {source_gpu} is the same share as "
         words += "{tb_per_s:.2f} of this GPU's {roof_tb_per_s:.2f}."
-        remarks.append(
-            finding(
-                "same_share", words, stated_tb_per_s=least, source_roof_tb_per_s=source.dram_tb_per_s,
-                source_gpu=source.gpu, tb_per_s=target, roof_tb_per_s=roof / 1000,
-            )
-        )  # fmt: skip
+        stated: Row = {"stated_tb_per_s": least, "source_roof_tb_per_s": source.dram_tb_per_s, "source_gpu": source.gpu}
+        remarks.append(finding("same_share", words, **stated, tb_per_s=target, roof_tb_per_s=roof / 1000))
         if measured is not None and least <= measured < target:
             words = "The stated {stated_tb_per_s:g} TB/s is reached."
             remarks.append(finding("stated_is_reached", words, stated_tb_per_s=least))

@@ -136,27 +136,24 @@ FIGURES: Mapping[str, Callable[[LaunchFigures], Any]] = {
 """Key of the JSON output -> what a launch has beside its quantities."""
 
 
+def time_us(item: LaunchFigures) -> float | None:
+    """By ncu, else the median under nsys."""
+    return item.duration_us or item.nsys_duration_us  # type: ignore[no-any-return]
+
+
 def show(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchFigures, CaseEntry]:
     """The figures of a run, as far as it has them; warnings: its status, what it lacks, and the checks that failed.
     wanted: only these launches, and their cases. Raises FiprofError where there is none of these."""
-    kept = wanted.of(
-        list(_figures(run, wanted)),
-        run.manifest.name,
-        lambda item: item.duration_us or item.nsys_duration_us,
-        weights(run),
-    )
+    kept = wanted.of(list(_figures(run, wanted)), run.manifest.name, time_us, weights(run))
     ids, numbers = {item.case for item in kept}, {item.launch for item in kept}
     failed = [
         check
         for check in checks.failed(run)
         if not wanted or (check.launch in {None, *numbers} and check.case in {None, *ids})
     ]
-    return OfRun(
-        cases=tuple(case for case in run.manifest.cases if not wanted or case.id in ids),
-        launches=tuple(kept),
-        warnings=(*run.status_warning(), *missing(run), *checks.summarized(failed, run)),
-        weights=weights(run),
-    )
+    cases = tuple(case for case in run.manifest.cases if not wanted or case.id in ids)
+    warnings = (*run.status_warning(), *missing(run), *checks.summarized(failed, run))
+    return OfRun(tuple(kept), warnings, weights(run), cases)
 
 
 def missing(run: Run) -> Iterator[Finding]:

@@ -111,10 +111,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     Raises FiprofError for a run of cases, or where this rank is not there.
     """
     if run.cases and not (run.of_program or run.imported):
-        raise FiprofError(
-            f"{run.manifest.name} measured cases one after the other: there is no program to tell of",
-            f"fiprof timeline {run.manifest.name} shows each case in time",
-        )
+        what = f"{run.manifest.name} measured cases one after the other: there is no program to tell of"
+        raise FiprofError(what, f"fiprof timeline {run.manifest.name} shows each case in time")
     devices = sorted(steady(run))
     device = program.rows[0]["device"] if program.rows else devices[0]
     if rank is not None:

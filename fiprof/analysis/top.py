@@ -110,9 +110,8 @@ def top(
     wanted = [row for row in groups if row["of"] != NOTHING]
     if not wanted:
         asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
-        raise FiprofError(
-            f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}", "fiprof top shows those it has"
-        )
+        what = f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}"
+        raise FiprofError(what, "fiprof top shows those it has")
     warnings = [*run.status_warning(), *trace_doubts(run)]
     traced = {(row.get("case"), shape(row)) for row in everywhere}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):

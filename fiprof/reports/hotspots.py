@@ -45,12 +45,8 @@ def document(report: OfRun[LaunchHotspots, None], *, most: int | None = None) ->
             own = {"launch": item.launch, "case": item.case, "label": item.label, "kernel": item.kernel}
             rows.append(tuple({**line, **own, **offsets}[key] for key in KEYS))
     kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
-    return Document(
-        programs=View(tuple(map(Column, KEYS)), tuple(rows)),
-        shown=tuple(map(_of_launch, kept)),
-        warnings=report.warnings,
-        notes=(*left_out, HOW_TO_READ),
-    )
+    programs, notes = View(tuple(map(Column, KEYS)), tuple(rows)), (*left_out, HOW_TO_READ)
+    return Document(programs, tuple(map(_of_launch, kept)), warnings=report.warnings, notes=notes)
 
 
 def _of_launch(group: Alike[LaunchHotspots]) -> View:

@@ -41,9 +41,8 @@ class Figure(dict[str, Any]):
         try:
             import vl_convert
         except ImportError as error:
-            raise FiprofError(
-                f"a chart needs {error.name}, which is not installed", "pip install vl-convert-python"
-            ) from error
+            what = f"a chart needs {error.name}, which is not installed"
+            raise FiprofError(what, "pip install vl-convert-python") from error
         picture = vl_convert.vegalite_to_svg(dict(self))
         shown = {VEGALITE: dict(self), "image/svg+xml": picture, "text/plain": self.text}
         return shown, {"image/svg+xml": {"needs_background": "light"}}

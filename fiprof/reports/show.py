@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.occupancy import findings
 from fiprof.analysis.planning import PLANS, SMALL, plans
-from fiprof.analysis.show import FIGURES, LaunchFigures, NotCounted
+from fiprof.analysis.show import FIGURES, LaunchFigures, NotCounted, time_us
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.finding import say, worded
@@ -216,12 +216,7 @@ def document(
         ]
         return view_of([Column(key) for key in (*own, *of_case(None))], rows)
 
-    groups = alike(
-        figures.launches,
-        lambda item: item.duration_us or item.nsys_duration_us,
-        lambda item: item.rank,
-        figures.weights,
-    )
+    groups = alike(figures.launches, time_us, lambda item: item.rank, figures.weights)
     kept, more = bounded(longest_first(groups), most)
     profiled = [group for group in kept if group.shown.launch is not None]
     cases = figures.cases[:most]

@@ -6,11 +6,15 @@ from fiprof.model.finding import say, worded
 from fiprof.model.run import StallReason
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.columns import bounded, heading
-from fiprof.reports.view import Column, Document, View
+from fiprof.reports.view import Column, Document, Sayable, View
 
 MOST_LAUNCHES = 5  # groups of like launches that people are shown
 FOLDED_SHARE = 0.01  # reasons below it in both measures are shown as one
 
+HOW_TO_READ = (
+    "share: of all warps' time, by ncu's counters. warps/issue: warps in that state per issued instruction. "
+    "sampled: share of ncu's warp samples. selected (issuing) and not_selected (ready) are no stalls."
+)
 COLUMNS = (
     Column("launch", meaning="ncu's ID of the launch."),
     Column("case", meaning="Case id."),
@@ -40,16 +44,8 @@ def document(report: OfRun[LaunchStalls, None], *, reasons: int | None = None, m
         for stall in item.stalls[:reasons]
     )  # fmt: skip
     kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
-    how_to_read = say(
-        "share: of all warps' time, by ncu's counters. warps/issue: warps in that state per issued instruction. "
-        "sampled: share of ncu's warp samples. selected (issuing) and not_selected (ready) are no stalls."
-    )
-    return Document(
-        programs=View(COLUMNS, rows),
-        shown=tuple(_of_launch(group, reasons) for group in kept),
-        warnings=report.warnings,
-        notes=(*left_out, how_to_read),
-    )
+    shown = tuple(_of_launch(group, reasons) for group in kept)
+    return Document(View(COLUMNS, rows), shown, warnings=report.warnings, notes=(*left_out, HOW_TO_READ))
 
 
 def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
@@ -71,11 +67,5 @@ def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
         rows.append((say("other ({count})", count=len(folded)), weight, share, total("warps_per_issue"), sampled))
     said = findings(item)
     helps = said[-1:] if said[-1].kind == "helps" else ()
-    return View(
-        SHOWN,
-        tuple(rows),
-        title=heading(item, group),
-        warnings=item.warnings,
-        summary=(" ".join(map(worded, said[: len(said) - len(helps)])), *helps),
-        notes=disagreements(item),
-    )
+    summary: tuple[Sayable, ...] = (" ".join(map(worded, said[: len(said) - len(helps)])), *helps)
+    return View(SHOWN, tuple(rows), heading(item, group), item.warnings, summary, disagreements(item))

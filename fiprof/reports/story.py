@@ -86,10 +86,9 @@ def one_request(run: str, what: Story, asked: str) -> Document:
     found = next((row for row in what.rows("requests") if row["request"] == asked), None)
     if found is None:
         there = ", ".join(row["request"] for row in what.rows("requests")[:MOST_KERNELS])
-        raise FiprofError(
-            f"{run} has no request {asked}" + (f": it has {there}, …" if there else ": its ranges and marks name none"),
-            f"fiprof story {run} --table requests --format csv lists them",
-        )
+        instead = f"it has {there}, …" if there else "its ranges and marks name none"
+        remedy = f"fiprof story {run} --table requests --format csv lists them"
+        raise FiprofError(f"{run} has no request {asked}: {instead}", remedy)
     begin, end = found["arrived_ms"] or found["admitted_ms"] or 0.0, found["ended_ms"]
     rows = [row for row in what.rows("steps") if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
     notes = left_out("{count:step|steps} more: --step N", len(rows) - MOST_STEPS)

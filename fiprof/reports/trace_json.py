@@ -55,12 +55,10 @@ def write(run: Run, path: Path) -> str:
         for number, event in enumerate(_events(run, counts)):
             packed.write((",\n" if number else "").encode() + json.dumps(event, separators=(",", ":")).encode())
         packed.write(b"\n]}\n")
-    return say(
-        "{path}: {kernels:,d} kernels, {copies:,d} copies, {api:,d} CUDA calls, {ranges:,d} NVTX ranges, {arrows:,d} "
-        "arrows, {values:,d} counter values; open it at ui.perfetto.dev",
-        path=str(path),
-        **{name: counts[name] for name in ("kernels", "copies", "api", "ranges", "arrows", "values")},
-    )
+    words = "{path}: {kernels:,d} kernels, {copies:,d} copies, {api:,d} CUDA calls, {ranges:,d} NVTX ranges, "
+    words += "{arrows:,d} arrows, {values:,d} counter values; open it at ui.perfetto.dev"
+    kinds = ("kernels", "copies", "api", "ranges", "arrows", "values")
+    return say(words, path=str(path), **{name: counts[name] for name in kinds})
 
 
 def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:

@@ -93,17 +93,11 @@ def document(
     shown += [View((), (), warnings=aside)] * bool(aside)
     notes = [HOW_TO_READ] if kept else []
     if kept and not detailed:
-        notes.append(
-            f"--launch {kept[0].shown.launch} shows its evidence, all steps and ncu's rules; --all shows those of "
-            "every launch."
-        )
-    return Document(
-        programs=View(tuple(map(Column, KEYS)), tuple(map(_data_row, found.launches))),
-        shown=tuple(shown),
-        warnings=tuple(each for each in found.warnings if each not in aside),
-        notes=tuple(notes),
-        further={"program": program.fields()} if program else {},
-    )
+        more = f"--launch {kept[0].shown.launch} shows its evidence, all steps and ncu's rules"
+        notes.append(f"{more}; --all shows those of every launch.")
+    programs = View(tuple(map(Column, KEYS)), tuple(map(_data_row, found.launches)))
+    warnings = tuple(each for each in found.warnings if each not in aside)
+    return Document(programs, tuple(shown), warnings, tuple(notes), {"program": program.fields()} if program else {})
 
 
 def _cell(item: LaunchVerdict, key: str) -> Value:

@@ -87,9 +87,8 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
     bound = {each for limit in limits for each in (str(limit.kind), limit.part)}
     conflicts = BANK_CONFLICTS.of(row)
     if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS / 100:
-        return finding(
-            "few_conflicts", "bank conflicts are {share:.1%} of all passes through shared memory", share=conflicts
-        )
+        words = "bank conflicts are {share:.1%} of all passes through shared memory"
+        return finding("few_conflicts", words, share=conflicts)
     if rule.rule in SECTOR_RULES and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS:
         words = "DRAM moves {factor:.2f} times the bytes that the algorithm needs"
         return finding("no_excess", words, factor=excess_bytes)
@@ -97,10 +96,8 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
         if by_warpgroups(row):
             return finding("warpgroups", "pipelines hide the latency of wgmma, not warps")
         if (waves := occupancy(row).waves) is not None and not waves.full:
-            return finding(
-                "small_grid",
-                "the grid has fewer blocks than fit at once; more room on a multiprocessor does not help",
-            )
+            words = "the grid has fewer blocks than fit at once; more room on a multiprocessor does not help"
+            return finding("small_grid", words)
     if known is None:
         return None
     about = [Part(each) if each in {*Part} else each for each in known["about"].split()]

@@ -28,9 +28,8 @@ def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
 
     for name in names:
         if not name.strip() or not name.isprintable() or "," in name or len(name) > keeping.LONGEST_TAG:
-            raise FiprofError(
-                f"{name!r} is no tag", f"a tag has up to {keeping.LONGEST_TAG} characters and no comma", exit_code=2
-            )
+            remedy = f"a tag has up to {keeping.LONGEST_TAG} characters and no comma"
+            raise FiprofError(f"{name!r} is no tag", remedy, exit_code=2)
     tags = keeping.change(folder, add=() if remove else names, remove=names if remove else ()).tags
     share(folder, output.message)
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")

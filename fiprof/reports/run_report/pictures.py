@@ -118,19 +118,12 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
     said = say("peak {gb:,.3f} GB", gb=int(totals[peak]) / 1e9)
     titles = {"title": "Device memory", "x": "ms since the trace began", "y": "GB"}
     held = {"name": "as CUDA gave it", "colour": colours.COLOURS[0], "xy": xy}
-    given = {
-        "name": "the largest allocations",
-        "colour": colours.COLOURS[1],
-        "xy": [value for row in what.rows("memory") for value in (row["at_ms"], row["total_bytes"] / 1e9)],
-        "words": [
-            say(
-                "{size} in {range}{call}",
-                size=byte_words(row["bytes"]),
-                range=shorten(escape_control(row["range"] or "no range"), LONGEST_NAME),
-                call=f", {row['call']}" if row["call"] else "",
-            )
-            for row in what.rows("memory")
-        ],
-    }
+    rows, words = what.rows("memory"), []
+    for row in rows:
+        where = shorten(escape_control(row["range"] or "no range"), LONGEST_NAME)
+        where += f", {row['call']}" if row["call"] else ""
+        words.append(say("{size} in {where}", size=byte_words(row["bytes"]), where=where))
+    xy = [value for row in rows for value in (row["at_ms"], row["total_bytes"] / 1e9)]
+    given = {"name": "the largest allocations", "colour": colours.COLOURS[1], "xy": xy, "words": words}
     marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, said]]
     yield {**titles, "top": None, "groups": [held, given], "lines": [], "marks": marks, "note": ""}

@@ -226,12 +226,9 @@ def _maps(
             for row in down
         )
         fastest = say(" of the fastest {options}", options=tuple(best)) if best else ""
-        yield View(
-            (Column("y", f"{y} \\ {x}"), *(Column(f"x{place}", name) for place, name in enumerate(across))),
-            rows,
-            title=f"{cases[0].workload} over {x} and {y}{where}",
-            notes=(f"Kernel time of an iteration{fastest}; colour: its main kernel's share of its roof.",),
-        )
+        columns = (Column("y", f"{y} \\ {x}"), *(Column(f"x{place}", name) for place, name in enumerate(across)))
+        note = f"Kernel time of an iteration{fastest}; colour: its main kernel's share of its roof."
+        yield View(columns, rows, title=f"{cases[0].workload} over {x} and {y}{where}", notes=(note,))
 
 
 def _cell(measured: Analyses, cases: Sequence[CaseEntry], options: Sequence[str]) -> Shaded:
