@@ -104,9 +104,8 @@ def host_times(run: Run) -> HostTimes:
     for thread, rows in split(threads[samples]):
         moments = starts[samples[rows]]
         looks[thread] = moments, [functions[each] for each in label[rows].tolist()]
-        seen[thread] = Stretches(
-            np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)], moments, label[rows]
-        )
+        before = np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)]
+        seen[thread] = Stretches(before, moments, label[rows])
     # Of each wait what held the lock; nothing where that was not sampled.
     held = np.full(len(waits), NOTHING)
     for thread, rows in split(thread_keys(pids, holders)[waits]):

@@ -78,9 +78,8 @@ def parse(line: str) -> Sass:
     for place, (operand, width) in enumerate(zip(operands, widths, strict=True)):
         (writes if place < written else reads).update(_registers(operand, width))
     target = _TARGET.search(rest) if opcode in _TAKES_TARGET else None
-    return Sass(
-        opcode, modifiers, bool(guard), frozenset(reads), frozenset(writes), int(target[1], 16) if target else None
-    )
+    address = int(target[1], 16) if target else None
+    return Sass(opcode, modifiers, bool(guard), frozenset(reads), frozenset(writes), address)
 
 
 def brief(line: str) -> str:

@@ -16,9 +16,9 @@ from fiprof.analysis.checks import trace_doubts
 from fiprof.analysis.copies import speed
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.samples import Samples
-from fiprof.analysis.trace import marks, thread_keys
+from fiprof.analysis.trace import calls, marks
 from fiprof.model import tables
-from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, coded, numbers
+from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import quantity
 from fiprof.model.ranks import NOBODY, ranks_of
@@ -331,7 +331,7 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
         for names, wanted in ((ranges.domains, (FIPROF_DOMAIN,)), (ranges.texts, PHASES))
     )
     rows = np.flatnonzero(ours[ranges.domain] & (ranges.parents != NOTHING) & (ranges.ends != NOTHING))
-    rows = rows[phase[ranges.name[ranges.parents[rows]]]]
+    rows, traced = rows[phase[ranges.name[ranges.parents[rows]]]], calls(run)
     if cases := {case.id for case in run.cases}:
         rows = rows[np.array([each in cases for each in ranges.texts], bool)[ranges.name[rows]]]
     rows = rows[np.lexsort((ranges.ends[rows], ranges.starts[rows]))]
@@ -339,21 +339,15 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     outer, inner = ranges.name[ranges.parents[rows]], ranges.name[rows]
     places, label = np.unique([outer, inner, rank], axis=1, return_inverse=True)
     threads = by_thread(ranges.threads[rows], ranges.starts[rows], ranges.ends[rows], label.ravel())
-    found = [dict[str, Row]() for _ in places.T]
-    for piece in run.pieces("api", ("name", "start_ns", "end_ns", "pid", "tid")) if len(rows) else ():
-        names, name = coded(piece["name"])
-        start, end, pid, tid = (numbers(piece[each]) for each in ("start_ns", "end_ns", "pid", "tid"))
-        for thread, mine in split(thread_keys(pid, tid)):
-            if thread in threads:
-                within = threads[thread].at(start[mine])
-                both = np.where(within == NOTHING, 0, 1 + within.astype(np.int64) * len(names) + name[mine])
-                counts, times = np.bincount(both), np.bincount(both, end[mine] - start[mine])
-                for each in np.flatnonzero(counts[1:]).tolist():
-                    called = names[each % len(names)] or "?"
-                    row = found[each // len(names)].setdefault(called, {"name": called, "count": 0, "total_us": 0.0})
-                    row["count"] += int(counts[1 + each])
-                    row["total_us"] += float(times[1 + each]) / 1e3
-    made = (sorted(each.values(), key=lambda row: -row["total_us"]) for each in found)
+    within = traced.within(np.arange(run.row_count("api") if len(rows) else 0), threads)
+    inside, found = np.flatnonzero(within != NOTHING), [list[Row]() for _ in places.T]
+    both = within[inside].astype(np.int64) * len(traced.names) + traced.name[inside]
+    counts, times = np.bincount(both), np.bincount(both, (traced.ends - traced.starts)[inside])
+    for each in np.flatnonzero(counts).tolist():
+        place, name = divmod(each, len(traced.names))
+        called = {"name": traced.names[name] or "?", "count": int(counts[each])}
+        found[place].append(called | {"total_us": float(times[each]) / 1e3})
+    made = (sorted(each, key=lambda row: -row["total_us"]) for each in found)
     of = [(*(ranges.texts[n] for n in each), who if ranks.several else None) for *each, who in places.T.tolist()]
     return dict(zip(of, made, strict=True))
 

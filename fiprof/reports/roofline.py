@@ -111,11 +111,8 @@ def _remarks(launches: Sequence[LaunchRoofline]) -> list[str]:
     about = by_key((worded(item.remark), item.launch) for item in launches if item.remark is not None)
     template = "{launches:launch|launches}: {remark}"
     notes: list[str] = [say(template, launches=numbers, remark=remark) for remark, numbers in about.items()]
-    if len(notes) > MOST_REMARKS:
-        notes[MOST_REMARKS:] = [
-            say("{count:remark|remarks} more: --format json has them", count=len(notes) - MOST_REMARKS)
-        ]
-    return notes
+    words = "{count:remark|remarks} more: --format json has them"
+    return [*notes[:MOST_REMARKS], *left_out(words, len(notes) - MOST_REMARKS)]
 
 
 def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:

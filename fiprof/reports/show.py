@@ -157,9 +157,7 @@ def _of_cases(
     *notes: str,
 ) -> View:
     """A row a case, numbers with their sources. shown: quantities as CASE_TIMES has them."""
-    of_quantities = [
-        Column(each.key, heading, each.unit, spec, each.meaning, narrow=narrow) for each, heading, spec, narrow in shown
-    ]
+    of_quantities = [Column(of.key, head, of.unit, spec, of.meaning, narrow=narrow) for of, head, spec, narrow in shown]
     names = (Column("label", "case"), *((Column("case_kernels", "kernels"),) if shown is CASE_TIMES else ()))
     rows = [
         {"label": run.labels(case.id), "case_kernels": case_quantities.kernels(run, case.id)}

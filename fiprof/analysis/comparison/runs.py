@@ -281,9 +281,8 @@ def compare(
     if not cases and all(each.match in (Match.NEW, Match.GONE) for each in (program.kernels if program else launches)):
         what = f"{names[0]} and {names[1]} have no case and no kernel in common"
         raise FiprofError(what, "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases")
-    return RunComparison(
-        a, b, differing, tuple(cases), program, tuple(launches), tuple(only_a), tuple(only_b), has_commit
-    )
+    only = tuple(only_a), tuple(only_b)
+    return RunComparison(a, b, differing, tuple(cases), program, tuple(launches), *only, has_commit)
 
 
 def summary(found: RunComparison) -> Iterator[str]:

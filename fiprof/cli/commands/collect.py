@@ -239,7 +239,6 @@ def import_many(archive: Archive, patterns: Sequence[str], root: str, on: str, *
             else:
                 output.data(outcome.run)
     if failed:
-        what = (
-            f"{len(failed):,} of {len(jobs):,} were not imported: {', '.join(failed[:3])}{', …' if failed[3:] else ''}"
-        )
+        named = ", ".join([*failed[:3], *(["…"] if failed[3:] else [])])
+        what = f"{len(failed):,} of {len(jobs):,} were not imported: {named}"
         raise FiprofError(what, "the others are whole; the same command tries these again")

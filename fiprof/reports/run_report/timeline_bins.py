@@ -80,9 +80,8 @@ def _tracks(
     def name(text: str | None) -> str:
         return text or "–"
 
-    kernels = _gathered(
-        run, "kernels", ("device", "stream"), ("case", "kernel", "kernel_full", "grid"), _who(rows), windows
-    )
+    which = ("case", "kernel", "kernel_full", "grid")
+    kernels = _gathered(run, "kernels", ("device", "stream"), which, _who(rows), windows)
     copies = _gathered(run, "copies", ("device",), ("kind",), name, windows)
     ranges = _gathered(run, "ranges", ("pid", "tid", "depth"), ("name",), lambda text: readable(name(text)), windows)
     calls = _gathered(run, "api", ("pid", "tid"), ("name",), name, windows)
