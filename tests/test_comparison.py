@@ -33,10 +33,6 @@ def answered(*words: object) -> Rows:
     return answers("compare", *words)
 
 
-def sides(name: str, parameter: str, *values: str) -> tuple[str, ...]:
-    return tuple(f"{parsed(name).path}:{parameter}={value}" for value in values)
-
-
 def about(rows: Rows, what: str, **cells: object) -> Iterator[dict[str, Any]]:
     wanted = {"about": what, **cells}.items()
     return (row for row in rows if wanted <= {key: row[key] for key in row if not isinstance(row[key], list)}.items())
@@ -145,8 +141,8 @@ def test_counters_under_other_conditions_are_not_compared(tmp_path: Path) -> Non
 
 
 def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> None:
-    both, out = sides("prefill-decode-rope", "backend", "fa2", "fa3"), tmp_path / "page.html"
-    status, comment = invoke("compare", *both, "--format", "md", "--out", str(out))
+    run, out = parsed("prefill-decode-rope").path, tmp_path / "page.html"
+    status, comment = invoke("compare", f"{run}:backend=fa2", f"{run}:backend=fa3", "--format", "md", "--out", str(out))
     explained = comment.partition("<details>")[2]
     assert (status, comment.count("<details>"), comment.count("</details>")) == (0, 1, 1)
     assert comment.startswith("prefill: B took 303.73 µs instead of 465.02 µs without a profiler (-161.30 µs, -34.7%).")

@@ -1,14 +1,13 @@
 """The programs of the execution story (examples/request.py, batching.py, experts.py): what they print of themselves is
 what nsys saw of them, and the scheduler keeps its promises. The recordings: tests/data/story."""
 
-import importlib.util
+import importlib
 import json
 import re
 import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,19 +33,10 @@ def test_a_profiler_changes_no_decision() -> None:
     assert sum(line.get("preemptions", 0) for line in decided) == 2
 
 
-def module(name: str) -> ModuleType:
-    """A program of examples/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[name] = found
-    spec.loader.exec_module(found)
-    return found
-
-
 @pytest.mark.parametrize("seed", range(4))
-def test_the_scheduler_serves_everyone_within_its_limits(seed: int) -> None:
-    batching = module("batching")
+def test_the_scheduler_serves_everyone_within_its_limits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    batching = importlib.import_module("batching")
     pages, budget, most = 40 + 8 * seed, 128, 6
     scheduler = batching.Scheduler(pages, budget, most)
     everyone = list(batching.arrivals(seed, 20, 1.0, 100))

@@ -149,15 +149,17 @@ def test_intervals_that_are_too_wide_test_nothing() -> None:
     assert wide.absence is not None and (wide.verdict, wide.absence.kind) == ("not_testable", "too_wide")
 
 
-SIDES = st.integers(1, 3).flatmap(
-    lambda cases: st.lists(
-        st.lists(st.floats(90, 110), min_size=cases, max_size=cases), min_size=10, max_size=12
-    ).filter(lambda rows: len(rows) % 2 == 0)
+Side = list[list[float]]
+
+
+def times_of(processes: int, cases: int) -> st.SearchStrategy[Side]:
+    one = st.lists(st.floats(90, 110), min_size=cases, max_size=cases)
+    return st.lists(one, min_size=processes, max_size=processes)
+
+
+SIDES = st.tuples(st.integers(5, 6), st.integers(1, 3)).flatmap(
+    lambda sizes: st.tuples(times_of(*sizes), times_of(*sizes))
 )
-
-
-def halves(rows: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
-    return rows[: len(rows) // 2], rows[len(rows) // 2 :]
 
 
 @pytest.mark.parametrize("spread", [0.01, 0.0002])
@@ -178,13 +180,13 @@ def test_p_is_the_larger_of_scipys_two_without_a_floor(monkeypatch: pytest.Monke
 
 
 @given(SIDES)
-def test_the_interval_is_the_shifts_that_are_not_rejected(rows: list[list[float]]) -> None:
-    a, b = halves(rows)
+def test_the_interval_is_the_shifts_that_are_not_rejected(sides: tuple[Side, Side]) -> None:
+    a, b = sides
     for found in differences(a, b):
         assert found.low_pct <= found.difference_pct <= found.high_pct
         assert (found.low_pct <= 0 <= found.high_pct) == (found.p > 0.02)
         # Of the equations that ends are solved from, a shift far below the spread decides nothing.
-        if len(rows[0]) == 1 and found.tells_pct > 1e-6:
+        if len(a[0]) == 1 and found.tells_pct > 1e-6:
             for outwards, rejected in ((1.001, True), (0.999, False)):
                 shift = 1 + (found.difference_pct + outwards * (found.high_pct - found.difference_pct)) / 100
                 (again,) = differences(a, [[row[0] / shift] for row in b])
@@ -192,8 +194,8 @@ def test_the_interval_is_the_shifts_that_are_not_rejected(rows: list[list[float]
 
 
 @given(SIDES)
-def test_sides_exchanged_turn_the_difference_round(rows: list[list[float]]) -> None:
-    a, b = halves(rows)
+def test_sides_exchanged_turn_the_difference_round(sides: tuple[Side, Side]) -> None:
+    a, b = sides
     for one, other in zip(differences(a, b), differences(b, a), strict=True):
         assert (one.p, one.spread_p) == pytest.approx((other.p, other.spread_p))
         assert math.log1p(one.difference_pct / 100) == pytest.approx(-math.log1p(other.difference_pct / 100), abs=1e-9)

@@ -40,7 +40,7 @@ from fiprof.reports.markdown_html import document_html, grid, plain_markdown, sl
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
 from fiprof.reports.writers import Markdown, escape_markdown
 from tests import study_fixture as fixture
-from tests.conftest import REPOSITORY, Completed, Env, Fiprof, python_path, ran
+from tests.conftest import REPOSITORY, Env, Fiprof, python_path, ran
 from tests.recorded_runs import STUDY, invoke, refusal
 from tests.test_workloads import INSTALLED
 
@@ -480,14 +480,10 @@ def saxpy(n: int, wide: bool) -> CaseResult:
     return dataclasses.replace(case, kernels=[kernel])
 
 
-def run_in(environment: Env, *argv: str) -> Completed:
-    return ran(sys.executable, *argv, env=environment)
-
-
 def test_its_claim_and_its_knowledge_appear_in_its_study(with_pack: Env, tmp_path: Path) -> None:
     cases = [saxpy(n, wide) for n in (1024, 4096, 16384) for wide in (False, True)]
     folder = fixture.write_study(tmp_path / "study", {"saxpy": cases}, jit=None, study="saxpy", title="")
-    done = run_in(with_pack, "-c", TOLD_OF, str(folder))
+    done = ran(sys.executable, "-c", TOLD_OF, str(folder), env=with_pack)
     assert done.returncode == 0, done.stderr
     found, shown = json.loads(done.stdout)
     assert found == {"wide-is-faster": ["confirmed", 3]}
@@ -501,19 +497,19 @@ def test_its_claim_and_its_knowledge_appear_in_its_study(with_pack: Env, tmp_pat
 
 
 def test_its_study_and_its_command_are_found(with_pack: Env) -> None:
-    shown = run_in(with_pack, "-m", "fiprof", "--help").stdout
+    shown = ran(sys.executable, "-m", "fiprof", "--help", env=with_pack).stdout
     assert re.search(r"^  saxpy-info +What the saxpy pack knows", shown, re.MULTILINE)
-    assert run_in(with_pack, "-m", "fiprof", "saxpy-info").stdout == "one kernel\n"
-    done = run_in(with_pack, "-m", "fiprof", "study", "nothing")
+    assert ran(sys.executable, "-m", "fiprof", "saxpy-info", env=with_pack).stdout == "one kernel\n"
+    done = ran(sys.executable, "-m", "fiprof", "study", "nothing", env=with_pack)
     assert (done.returncode, "flashinfer, saxpy" in done.stderr) == (2, True)
 
 
 def test_a_pack_that_cannot_be_imported_is_named(with_pack: Env, tmp_path: Path) -> None:
     (tmp_path / "site/saxpy_pack.py").write_text("import nowhere")
-    done = run_in(with_pack, "-m", "fiprof", "study", "saxpy")
+    done = ran(sys.executable, "-m", "fiprof", "study", "saxpy", env=with_pack)
     assert done.returncode == 1
     assert done.stderr.startswith("fiprof: the pack saxpy (saxpy_pack) cannot be imported: No module named 'nowhere'")
-    done = run_in(with_pack, "-m", "fiprof", "saxpy-info")
+    done = ran(sys.executable, "-m", "fiprof", "saxpy-info", env=with_pack)
     assert done.returncode == 1
     assert done.stderr.startswith("fiprof: the command saxpy-info (saxpy_pack:info) cannot be imported: No module")
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fiprof.workloads
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SourcePlace
 from fiprof.flashinfer.source_map import JIT, TOPICS, find_sources, source_map
@@ -160,12 +159,9 @@ def test_a_version_that_plans_otherwise_tells_nothing(info: object) -> None:
     assert plan_facts(SimpleNamespace(), multiprocessors=132) == {}
 
 
-RUNNER = Path(fiprof.workloads.__path__[0]) / "__main__.py"
-
-
 def test_env_by_path() -> None:
     """-I: nothing of this checkout is on the path, as for an interpreter of its own."""
-    done = ran(sys.executable, "-I", str(RUNNER), "env", cwd="/")
+    done = ran(sys.executable, "-I", str(REPOSITORY / "fiprof/workloads/__main__.py"), "env", cwd="/")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["packages"]["python_executable"] == sys.executable
 

@@ -14,6 +14,7 @@ from tests.recorded_runs import RUNS, copied
 
 PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs/examples").glob("0*.md")))
 COLUMNS = "100"
+RECORDED = Path("artifacts/recorded")
 LEFT_OUT = "…"
 NOT_RUN = ("fiprof collect", "fiprof study", "pip ")
 """Commands that need a GPU or a network; with --dry-run they are run."""
@@ -43,8 +44,8 @@ def _transcript(part: str, folder: Path) -> str:
     program, *arguments = shlex.split(command)
     assert program == "fiprof", command
     for name, path in RUNS.items():
-        if any(path.name in argument for argument in arguments) and not (folder / _recorded(path.name)).exists():
-            copied(name, (folder / _recorded(path.name)).parent)
+        if any(path.name in argument for argument in arguments) and not (folder / RECORDED / path.name).exists():
+            copied(name, (folder / RECORDED / path.name).parent)
     done = run_fiprof(*arguments, cwd=folder, env={"COLUMNS": COLUMNS})
     assert done.returncode == 0, (command, done.stderr)
     lines, kept = done.stdout.replace(sys.executable, "python").strip("\n").splitlines(), was.strip("\n").splitlines()
@@ -54,10 +55,6 @@ def _transcript(part: str, folder: Path) -> str:
         if first + last < len(lines):
             lines = [*lines[:first], LEFT_OUT, *(lines[-last:] if last else ())]
     return "\n".join([command, *lines]) + "\n"
-
-
-def _recorded(name: str) -> Path:
-    return Path("artifacts/recorded") / name
 
 
 def main() -> None:
