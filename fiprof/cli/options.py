@@ -341,9 +341,8 @@ def supervision_options(function: F) -> F:
 def format_option(function: F) -> F:
     """``--format``, on every command that prints a table."""
     kind = click.Choice(("table", "json", "csv", "md"))
-    return general("--format", "format_", type=kind, default="table", show_default=True, help="How to print it.")(
-        function
-    )
+    option = general("--format", "format_", type=kind, default="table", show_default=True, help="How to print it.")
+    return option(function)
 
 
 class Chosen(NamedTuple):

@@ -90,9 +90,8 @@ def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alik
     """At most so many groups of launches, and the sentence about the rest; all of them where most is None."""
     rest = groups[most:] if most is not None else ()
     share = sum(each.total_us for each in rest) / (sum(each.total_us for each in groups) or 1.0)
-    words = (
-        "{count:launch|launches} left out, {share:.1%} of the time: --top N, --launch, --kernel or --all shows them."
-    )
+    words = "{count:launch|launches} left out, {share:.1%} of the time: --top N, --launch, --kernel or --all shows "
+    words += "them."
     return groups[:most], left_out(words, sum(each.count for each in rest), share=share)
 
 

@@ -70,12 +70,8 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
         if (each := [*reasons(case)])
     ]
     why.append("By one process a side under the profilers, after the measuring: their times are not what decided.")
-    shown = (
-        *table.shown,
-        View((), (), title=EXPLAINS, summary=tuple(why)),
-        *(replace(each, folded=True) for each in views),
-    )
-    return replace(table, shown=shown, warnings=(*table.warnings, *_cautions(by)))
+    answer, folded = View((), (), title=EXPLAINS, summary=tuple(why)), [replace(each, folded=True) for each in views]
+    return replace(table, shown=(*table.shown, answer, *folded), warnings=(*table.warnings, *_cautions(by)))
 
 
 def _cautions(found: RunComparison) -> tuple[Finding, ...]:

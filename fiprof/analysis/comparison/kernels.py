@@ -373,9 +373,8 @@ def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> list[Change]:
         cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
         us = DURATION.of(launch)
         known = {kind: value for kind, value in parts.items() if value is not None}
-        if us is None or len(known) < len(parts) or not cycles:
-            return []
-        if not all(0 < each < math.inf for each in (us, *known.values(), *cycles.values())):
+        positive = all(0 < each < math.inf for each in (us or 0.0, *known.values(), *cycles.values()))
+        if us is None or len(known) < len(parts) or not cycles or not positive:
             return []
         sides.append((us, known, cycles))
     (a_us, a_parts, a_cycles), (b_us, b_parts, b_cycles) = sides

@@ -284,8 +284,7 @@ def times(runs: Sequence[Run]) -> Section:
 
 
 def planned(run: Run) -> Section:
-    rows = plans(run)
-    return Section("planned", "Planning", (show_report.planning(rows),) if rows else ())
+    return Section("planned", "Planning", (show_report.planning(rows),) if (rows := plans(run)) else ())
 
 
 def ranges(found: Rows) -> Section:
