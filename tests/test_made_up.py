@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.model.finding import Finding, worded
-from fiprof.model.run import Run
 from fiprof.model.spans import union_by
 from tests.recorded_runs import answer, copied, invoke, refusal, rows
 from tests.reports_fixture import add, case, ended, execution, make_run, record_run, recorded_cases, write_manifest
@@ -121,9 +120,6 @@ def test_a_reason_of_a_later_ncu_and_samples_without_ratios(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
-PREFILL = "PrefillWithKVCacheKernel"
-
-
 def test_launches_of_one_grid_are_told_apart_by_their_blocks(tmp_path: Path) -> None:
     kernels = [execution(0, 10_000, "A", block="128x1x1"), execution(20_000, 40_000, "A", block="256x1x1")]
     run = make_run(tmp_path / "run", kernels=kernels)
@@ -148,21 +144,14 @@ def test_damaged_samples(tmp_path: Path) -> None:
     assert rows("timeline", run.path)[0]["sms_active_pct"] == 20.0
 
 
-def warnings(run: Run, *words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = answer("timeline", run.path, *words)["warnings"]
-    return found
-
-
 def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
     alone = record_run(tmp_path / "alone", ncu_raw=None)
     # The made-up manifest does not say how many SMs there are.
-    assert warnings(alone) == []
+    assert answer("timeline", alone.path)["warnings"] == []
     write_manifest(alone.path, cases=recorded_cases(), environment={"gpu": {"multiprocessors": 132}})
-    (warning,) = warnings(alone)
-    assert (warning["id"], warning["kernel"], warning["largest_sms_active_pct"]) == ("sms_differ", PREFILL, 50.0)
-
-
-REFUSED = "no GPU metrics: nsys refused them (insufficient permission)"
+    (warning,) = answer("timeline", alone.path)["warnings"]
+    found = ("sms_differ", "PrefillWithKVCacheKernel", 50.0)
+    assert (warning["id"], warning["kernel"], warning["largest_sms_active_pct"]) == found
 
 
 @pytest.mark.parametrize(
@@ -172,9 +161,10 @@ REFUSED = "no GPU metrics: nsys refused them (insufficient permission)"
         ({"kernels": []}, "measure", ["no_kernels"]),
         ({"kernels": [execution(0, 9, phase=None, case=None)]}, "measure", ["no_ranges", "nothing_in_phase", "no_levels"]),
         ({"kernels": [execution(0, 9)], "settings": {"gpu_metrics_hz": 0}}, "warmup", ["nothing_in_phase", "no_levels"]),
-        ({"kernels": [execution(0, 9)], "warnings": [REFUSED]}, "measure", ["no_levels"]),
+        ({"kernels": [execution(0, 9)], "warnings": ["no GPU metrics: nsys refused them"]}, "measure", ["no_levels"]),
         ({"kernels": [execution(0, 9)], "status": "failed", "reason": "ncu timed out"}, "measure", ["failed", "no_levels"]),
     ],
 )  # fmt: skip
 def test_what_a_trace_lacks_is_said(tmp_path: Path, made: dict[str, Any], phase: str, found: list[str]) -> None:
-    assert [each["id"] for each in warnings(make_run(tmp_path / "run", **made), "--phase", phase)] == found
+    warnings = answer("timeline", make_run(tmp_path / "run", **made).path, "--phase", phase)["warnings"]
+    assert [each["id"] for each in warnings] == found

@@ -9,6 +9,7 @@ import re
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -151,19 +152,14 @@ def test_the_documentation(tmp_path: Path) -> None:
     assert [case.workload for case in study.extras["jit"]] == ["rmsnorm"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fixture.write_study(tmp_path_factory.mktemp("study") / "study")
+RECORDED = load(STUDY)
+BY_NAME = {claim.name: claim for claim in declared_claims()}
 
 
-@pytest.fixture(scope="module")
-def whole(folder: Path) -> Study:
-    return load(folder)
-
-
-def changed(study: Study, change: fixture.Change) -> Study:
-    results = (dataclasses.replace(r, cases=list(map(change, r.cases))) for r in study.results)
-    return dataclasses.replace(study, results=tuple(results))
+def changed(change: fixture.Change, **info: Any) -> Study:
+    """The recorded study with other cases, and with such fields of its environment."""
+    results = tuple(dataclasses.replace(each, cases=list(map(change, each.cases))) for each in RECORDED.results)
+    return dataclasses.replace(RECORDED, results=results, info=dataclasses.replace(RECORDED.info, **info))
 
 
 def advice(study: Study, question: str) -> str:
@@ -174,36 +170,33 @@ def advice(study: Study, question: str) -> str:
 FA3 = "Prefill by FA3 (GQA 32/8)"
 
 
-def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
-    def slower(case: CaseResult) -> CaseResult:
-        if not case.plain or case.params.get("backend") != "fa3":
-            return case
-        return dataclasses.replace(case, plain=fixture.times(10 * case.plain.median_us))
+def test_a_recommendation_turns_with_the_times() -> None:
+    def advised(us: Callable[[Any, float], float]) -> str:
+        """Where prefill takes another time, by parameters and the time that it took."""
 
-    def small_slower(case: CaseResult) -> CaseResult:
-        small = case.params.get("seq_len") == 512 and case.params.get("batch") == 1
-        return slower(case) if small else case
+        def change(case: CaseResult) -> CaseResult:
+            if case.workload != "prefill" or not case.plain:
+                return case
+            return dataclasses.replace(case, plain=fixture.times(us(case.params, case.plain.median_us)))
 
-    def alike(case: CaseResult) -> CaseResult:
-        """A time by the size alone, whatever the backend."""
-        if case.workload != "prefill":
-            return case
-        size = int(case.params["batch"]) * int(case.params["seq_len"])
-        return dataclasses.replace(case, plain=fixture.times(20.0 + size / 100))
+        return advice(changed(change), FA3)
 
-    assert 'ass backend="fa3"' in advice(whole, FA3) and "fa2" not in advice(whole, FA3)
-    assert 'ass backend="fa2"' in advice(changed(whole, slower), FA3)
-    assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512' in advice(changed(whole, small_slower), FA3)
-    assert "backend" not in advice(changed(whole, alike), FA3)
+    assert 'ass backend="fa3"' in advice(RECORDED, FA3) and "fa2" not in advice(RECORDED, FA3)
+    assert 'ass backend="fa2"' in advised(lambda params, us: us * (10 if params["backend"] == "fa3" else 1))
+    small = {"backend": "fa3", "batch": 1, "seq_len": 512}.items()
+    found = advised(lambda params, us: us * (10 if small <= params.items() else 1))
+    assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512' in found
+    assert "backend" not in advised(lambda params, _: 20 + params["batch"] * params["seq_len"] / 100)
 
 
-def test_what_crosses_boards_is_less_sure_by_what_lies_between_them(whole: Study) -> None:
+def test_what_crosses_boards_is_less_sure_by_what_lies_between_them() -> None:
     """By 1.2%, as an anchor has it; on one board nothing changes."""
-    study = changed(whole, lambda case: dataclasses.replace(case, run="b" if case.params.get("kv_len") == 512 else "a"))
-    anchors = {"rope[]": {"GPU-a": 100.0, "GPU-b": 101.2}}
-    info = dataclasses.replace(study.info, boards={"a": "GPU-a", "b": "GPU-b"}, anchors=anchors)
-    studies = (whole, dataclasses.replace(study, info=info))
-    before, after = (BY_NAME["four-times-the-kv"].result(each).tested for each in studies)
+    info = {"boards": {"a": "GPU-a", "b": "GPU-b"}, "anchors": {"rope[]": {"GPU-a": 100.0, "GPU-b": 101.2}}}
+
+    def on_two(case: CaseResult) -> CaseResult:
+        return dataclasses.replace(case, run="b" if case.params.get("kv_len") == 512 else "a")
+
+    before, after = (BY_NAME["four-times-the-kv"].result(each).tested for each in (RECORDED, changed(on_two, **info)))
     wider: Counter[bool] = Counter()
     for one, other in zip(before, after, strict=True):
         assert one.ratio and other.ratio and one.ratio.value == other.ratio.value
@@ -222,8 +215,8 @@ def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
             assert word not in text or name == "kernel-dev-guide", (name, word)
 
 
-def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) -> None:
-    study = changed(whole, lambda case: dataclasses.replace(case, kernels=[], ncu_us=None, plan={}))
+def test_a_study_without_ncu_has_times_and_says_what_is_missing() -> None:
+    study = changed(lambda case: dataclasses.replace(case, kernels=[], ncu_us=None, plan={}))
     assert 'ass backend="fa3"' in advice(study, FA3)
     assert {item.title for item in packs.joined("study_sections", study) if item.absent} == {"Split-K's merge"}
     absences = {item.claim.name: item.absence.kind for item in claims.results(study) if item.absence}
@@ -234,13 +227,11 @@ def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) ->
     assert "ncu gave no verdict of any of these cases" in made["final-report"]
 
 
-def test_what_was_skipped_or_is_missing_is_said(tmp_path: Path) -> None:
+def test_what_was_skipped_or_is_missing_is_said() -> None:
     def change(case: CaseResult) -> CaseResult:
         return CaseResult(case.id, case.workload, case.params, run="", skipped="does not fit")
 
-    info: dict[str, Any] = {"status": "incomplete", "missing": {"prefill": 64}}
-    fixture.write_study(tmp_path / "study", only=["rope"], change=change, **info)
-    made = pages(load(tmp_path / "study"))
+    made = pages(changed(change, status="incomplete", missing={"prefill": 64}))
     for name, text in made.items():
         first = next(line for line in text.splitlines() if line.startswith(">"))
         assert "64 prefill" in first, name
@@ -307,10 +298,6 @@ def test_a_table_has_its_numbers_to_the_right_and_sorted_by_value() -> None:
     shown = document_html(f"# T\n\n## Part one\n\n{text}\n", "T")
     assert '<td class="n" data-o="1234.5">1,234.5</td>' in shown and 'href="x.html#y"' in shown
     assert '<section id="part-one">' in shown and '<a href="#part-one">Part one</a>' in shown
-
-
-BY_NAME = {claim.name: claim for claim in declared_claims()}
-RECORDED = load(STUDY)
 
 
 def rows(workload: str) -> list[dict[str, Any]]:
