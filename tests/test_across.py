@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,9 @@ def words(command: str, **places: str) -> list[str]:
     return command.split()[1:]
 
 
-def first(traces: Traces) -> list[object]:
+def first(traces: Traces) -> tuple[object, ...]:
     """The kernel with most time, in how many traces and how often."""
-    found: list[object] = traces.kernels()[["name", "traces", "count"]].to_numpy().tolist()[0]
-    return found
+    return tuple(traces.kernels()[["name", "traces", "count"]].iloc[0])
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +67,14 @@ def test_kernels_are_asked_by_host(place: Path, archive: Path) -> None:
     assert traces.missing == ()
     assert traces.ranks("host")["total_ms"].round(2).tolist()[:4] == [25.74, 25.74, 13.04, 12.87]
     assert [list(row) for row in traces.idle()[["name", "traces"]].to_numpy()] == [["gpu", 5]]
-    assert first(fiprof.scan(f"{archive}/*trace[03]*")) == [PREFILL, 2, 40]
+    assert first(fiprof.scan(f"{archive}/*trace[03]*")) == (PREFILL, 2, 40)
     few = ("top", "--over", f"{archive}/*trace[03]*", "--table")
     printed = [run_fiprof(*few, table, cwd=place).stdout for table in ("outliers", "idle")]
     assert "no host is unlike the others" in printed[0] and "on the GPU" in printed[1]
 
 
 def test_a_host_unlike_the_others_is_found(place: Path, archive: Path) -> None:
-    done = run_fiprof(*words(COMMANDS[2]), "--format", "json", cwd=place)
-    rows = json.loads(done.stdout)["rows"]
+    rows = json.loads(run_fiprof(*words(COMMANDS[2]), "--format", "json", cwd=place).stdout)["rows"]
     assert {row["host"] for row in rows} == {"host3"}
     assert (rows[0]["name"], rows[0]["ratio"]) == (PREFILL, pytest.approx(1.2, abs=1e-4))
     assert fiprof.scan(str(archive)).outliers()["lost_ms"].round(2).tolist()[:2] == [1.21, 0.77]
@@ -93,7 +90,7 @@ def test_a_damaged_digest_is_named(archive: Path, tmp_path: Path) -> None:
     (tmp_path / runs[2].name / DIGEST).unlink()
     traces = fiprof.scan(str(tmp_path))
     assert [text.partition(":")[0] for text in traces.missing] == [str(tmp_path / run.name) for run in runs[:2]]
-    assert first(traces) == [PREFILL, 1, 20]
+    assert first(traces) == (PREFILL, 1, 20)
 
 
 def test_what_was_imported_is_not_imported_again(place: Path, archive: Path) -> None:
@@ -118,7 +115,7 @@ def test_what_cannot_be_imported_is_named(place: Path, tmp_path: Path) -> None:
     asked = ("import", "traces/**/*.nsys-rep", "--timeout", "1")
     done = run_fiprof(*asked, cwd=tmp_path, env={"FIPROF_NSYS": str(nsys)}, status=1)
     assert f"fiprof: {hangs}: it was not imported within 1 s: --timeout allows more" in done.stderr
-    assert first(fiprof.scan(f"{tmp_path}/artifacts")) == [PREFILL, 2, 40]
+    assert first(fiprof.scan(f"{tmp_path}/artifacts")) == (PREFILL, 2, 40)
     assert run_fiprof("verify", cwd=tmp_path).stdout == "2 runs are as made.\n"
 
 
@@ -132,16 +129,11 @@ def test_a_huge_one_is_ended(place: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert re.fullmatch(r"its import took 0\.\d GB of memory: fewer at a time \(--on local:1\) .*", found.problem)
 
 
-@pytest.fixture
-def cluster() -> Iterator[str]:
+def test_by_dask_it_is_the_same(place: Path, archive: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found:
-        yield found.scheduler_address
-
-
-def test_by_dask_it_is_the_same(place: Path, archive: Path, cluster: str, tmp_path: Path) -> None:
-    asked = words(COMMANDS[3], **{"tcp://HOST:8786": cluster})
-    done = run_fiprof(*asked, "--artifacts", str(tmp_path), cwd=place)
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        asked = words(COMMANDS[3], **{"tcp://HOST:8786": cluster.scheduler_address})
+        done = run_fiprof(*asked, "--artifacts", str(tmp_path), cwd=place)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, TRACES), done.stderr
     assert fiprof.scan(str(tmp_path)).kernels("host").equals(fiprof.scan(str(archive)).kernels("host"))
 
@@ -173,7 +165,7 @@ def test_a_run_is_one_when_its_manifest_is_there(archive: Path, monkeypatch: pyt
         fiprof.scan("memory://archive")
     monkeypatch.undo()
     many._upload(run, f"memory://archive/{run.name}")
-    assert first(fiprof.scan("memory://archive")) == [PREFILL, 1, 20]
+    assert first(fiprof.scan("memory://archive")) == (PREFILL, 1, 20)
 
 
 @pytest.mark.parametrize(
