@@ -67,7 +67,7 @@ def gqa_faster(*cases: CaseResult) -> Result:
 def decode(kv_heads: int, us: float, *, batch: int = 32, relative: float = 0.005) -> CaseResult:
     """A recorded case of decode that takes another time."""
     params = {"batch": batch, "kv_len": 2048, "kv_heads": kv_heads, "tensor_cores": False, "cuda_graph": False}
-    found = next(case for case in fixture.whole_matrix()["decode"] if params.items() <= case.params.items())
+    found = next(case for case in fixture.CASES["decode"] if params.items() <= case.params.items())
     return dataclasses.replace(found, plain=fixture.times(us, relative=relative, seed=found.id))
 
 

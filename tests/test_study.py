@@ -156,7 +156,7 @@ RECORDED = load(STUDY)
 BY_NAME = {claim.name: claim for claim in declared_claims()}
 
 
-def changed(change: fixture.Change, **info: Any) -> Study:
+def changed(change: Callable[[CaseResult], CaseResult], **info: Any) -> Study:
     """The recorded study with other cases, and with such fields of its environment."""
     results = tuple(dataclasses.replace(each, cases=list(map(change, each.cases))) for each in RECORDED.results)
     return dataclasses.replace(RECORDED, results=results, info=dataclasses.replace(RECORDED.info, **info))
@@ -208,7 +208,7 @@ def test_what_crosses_boards_is_less_sure_by_what_lies_between_them() -> None:
 
 
 def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
-    study = load(fixture.write_study(tmp_path / "study", only=["rmsnorm"], jit=None))
+    study = load(fixture.write_study(tmp_path / "study", {"rmsnorm": fixture.CASES["rmsnorm"]}))
     assert (claims.choices(study), claims.results(study)) == (([], []), ())
     for name, text in pages(study).items():
         for word in ("Prefill", "FA3", "Not measured", "add_then", "#what-others", "fiprof jit"):
@@ -239,7 +239,7 @@ def test_what_was_skipped_or_is_missing_is_said() -> None:
 
 
 def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tmp_path: Path) -> None:
-    folder = fixture.write_study(tmp_path / "study", only=["decode"])
+    folder = fixture.write_study(tmp_path / "study", {"decode": fixture.CASES["decode"]})
     assert "results/sources.json is missing" in pages(load(folder))["kernel-dev-guide"]
     sources = read(STUDY / "results/sources.json", SourceResults)
     json_file.write(folder / "results/sources.json", dataclasses.replace(sources, version="0.5.3"))
@@ -268,10 +268,11 @@ def test_documents_escape_what_results_say(tmp_path: Path) -> None:
             return [planted(each) for each in value]
         return f"{value}{HOSTILE}\x1b[31m\x07" if isinstance(value, str) else value
 
-    def change(case: CaseResult) -> CaseResult:
-        return dataclasses.replace(case, kernels=[dataclasses.replace(k, kernel=HOSTILE) for k in case.kernels])
-
-    folder = fixture.write_study(tmp_path / "study", change=change, title=HOSTILE)
+    cases = {
+        name: [dataclasses.replace(case, kernels=[dataclasses.replace(k, kernel=HOSTILE) for k in case.kernels]) for case in of]
+        for name, of in fixture.CASES.items()
+    }  # fmt: skip
+    folder = fixture.write_study(tmp_path / "study", cases, title=HOSTILE)
     for name in ("results/jit_analysis.json", "results/sources.json"):
         (folder / name).write_text(json.dumps(planted(json.loads((STUDY / name).read_text()))))
     documents(folder)
@@ -469,7 +470,7 @@ def saxpy(n: int, wide: bool) -> CaseResult:
 
 def test_its_claim_and_its_knowledge_appear_in_its_study(with_pack: Env, tmp_path: Path) -> None:
     cases = [saxpy(n, wide) for n in (1024, 4096, 16384) for wide in (False, True)]
-    folder = fixture.write_study(tmp_path / "study", {"saxpy": cases}, jit=None, study="saxpy", title="")
+    folder = fixture.write_study(tmp_path / "study", {"saxpy": cases}, study="saxpy", title="")
     done = ran(sys.executable, "-c", TOLD_OF, str(folder), env=with_pack)
     assert done.returncode == 0, done.stderr
     found, shown = json.loads(done.stdout)
