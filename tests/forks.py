@@ -55,13 +55,10 @@ class Forks:
         )
         self._streams = Path(tempfile.mkdtemp())
 
-    def run(
-        self, words: Iterable[str], folder: Path, env: Mapping[str, str], closed: Iterable[int] = (), stdin: bytes = b""
-    ) -> Ended:
+    def run(self, words: Iterable[str], folder: Path, env: Mapping[str, str], closed: Iterable[int] = ()) -> Ended:
         """Run ``fiprof WORD…`` in a folder. words: as sys.argv has them. closed: descriptors that the shell closed."""
         assert self._process.stdin and self._process.stdout
         files = [str(self._streams / name) for name in ("stdin", "stdout", "stderr")]
-        Path(files[0]).write_bytes(stdin)
         asked = {"words": list(words), "folder": str(folder), "env": dict(env), "closed": list(closed), "files": files}
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")
         self._process.stdin.flush()

@@ -50,12 +50,11 @@ def recorded_cases() -> list[CaseEntry]:
     return [CaseEntry(r["case"], r["workload"], r["params"], **r["cost"]) for r in records if r["kind"] == "case"]
 
 
-def record_run(folder: Path, *, ncu_raw: Path | None = RAW, trace: bool = True, plain: bool = True) -> Run:
+def record_run(folder: Path, *, ncu_raw: Path | None = RAW, trace: bool = True) -> Run:
     """The run of all five kernels as an H200 gave it, or a part of it, with its checks."""
     (folder / "tables").mkdir(parents=True)
     write_manifest(folder, cases=recorded_cases())
-    if plain:
-        shutil.copy(BASELINE, folder / "baseline.jsonl")
+    shutil.copy(BASELINE, folder / "baseline.jsonl")
     if ncu_raw:
         ncu.parse(ncu_raw, folder / "tables")
     if trace:
@@ -107,19 +106,16 @@ def execution(start_ns: int, end_ns: int, kernel: str = "K", **values: Any) -> d
 
 
 def add(run: Run, name: str, rows: Rows) -> None:
-    """A table of these rows for a run that lacks it."""
-    tables.write(run.tables_path, name, _table(name, rows))
-
-
-def _table(name: str, rows: Rows) -> pa.Table:
-    """Columns that a row does not name are null, or 0 where a row of the table always has a number."""
+    """A table of these rows for a run that lacks it. Columns that a row does not name are null, or 0 where a row of the
+    table always has a number."""
     schema = tables.schema(name)
     zero = {each.name: 0 for each in tables.TABLES[name].columns if each.required and each.kind.startswith("int")}
     if name == "launches":
         for column in quantities.COLUMNS:
             if column not in schema.names:
                 schema = schema.append(pa.field(column, pa.float64()))
-    return pa.Table.from_pylist([{**dict.fromkeys(schema.names), **zero, **row} for row in rows], schema=schema)
+    whole = [{**dict.fromkeys(schema.names), **zero, **row} for row in rows]
+    tables.write(run.tables_path, name, pa.Table.from_pylist(whole, schema=schema))
 
 
 PRINTED = {

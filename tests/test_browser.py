@@ -101,13 +101,22 @@ def test_a_choice_moves_every_pane_the_address_and_the_timeline(show: Show) -> N
     expect(canvas).to_have_attribute("data-lit", "launch=0")
 
 
-def test_a_program_opens_on_its_biggest_loss(show: Show) -> None:
+def test_a_program_opens_on_its_biggest_loss_and_its_rows_are_filtered_and_sorted(show: Show) -> None:
     page = show("llama")
     assert page.locator("#headline").inner_text().startswith("The GPU is idle for 86% of the steady part (24 steps).")
     assert page.locator("#pane h2").inner_text() == "idle: launching · decode"
     page.get_by_role("button", name="matmul").click()
     page.locator("#rows tbody tr").first.click()
     assert chosen(page).startswith("launch=") and page.locator("[role=tab]").count() == 6
+    page = show("llama")
+    page.keyboard.press("/")
+    page.keyboard.type("attention")
+    assert 0 < page.locator("#rows tbody tr").count() < 20
+    page.locator("#search").fill("")
+    expect(page.locator("#rows-note")).to_contain_text("100.0% of the time")
+    page.locator("#rows th", has_text="runs").get_by_role("button").click()
+    counts = [int(text.replace(",", "")) for text in page.locator("#rows td:nth-child(3)").all_inner_texts() if text]
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_source_counters_and_timeline_of_a_launch(show: Show) -> None:
@@ -141,19 +150,6 @@ def test_source_counters_and_timeline_of_a_launch(show: Show) -> None:
     assert canvas.evaluate("canvas => canvas.toDataURL()") != before
 
 
-def test_rows_are_filtered_sorted_and_their_shares_said(show: Show) -> None:
-    page = show("llama")
-    page.keyboard.press("/")
-    page.keyboard.type("attention")
-    rows = page.locator("#rows tbody tr")
-    assert 0 < rows.count() < 20
-    page.locator("#search").fill("")
-    expect(page.locator("#rows-note")).to_contain_text("100.0% of the time")
-    page.locator("#rows th", has_text="runs").get_by_role("button").click()
-    counts = [int(text.replace(",", "")) for text in page.locator("#rows td:nth-child(3)").all_inner_texts() if text]
-    assert counts == sorted(counts, reverse=True)
-
-
 def test_several_runs_are_one_table_with_a_column_and_a_chip_each(show: Show) -> None:
     page = show("several")
     assert {*page.locator("#rows td:first-child").all_inner_texts()} == {"1", "2"}
@@ -172,12 +168,6 @@ def test_the_appendix_unfolds_and_a_command_is_copied(show: Show) -> None:
     assert page.evaluate("navigator.clipboard.readText()").startswith(
         page.locator("#reproduce pre").first.inner_text()[:40]
     )
-
-
-def test_names_of_the_program_are_text(show: Show) -> None:
-    page = show("hostile")
-    assert '<script>alert("1")</scrip…' in page.locator("#pane h2").inner_text()
-    assert page.locator("main a[href^=http]").count() == 0
 
 
 OVERLAPS = """() => {
@@ -345,7 +335,10 @@ def test_contents_mark_the_section_and_folds_are_closed_but_the_first(show: Show
 
 
 def test_a_command_is_copied_and_names_are_text(show: Show) -> None:
-    """Without a network or eval."""
+    """Without a network or eval; on a run's page too."""
+    page = show("hostile")
+    assert '<script>alert("1")</scrip…' in page.locator("#pane h2").inner_text()
+    assert page.locator("main a[href^=http]").count() == 0
     page = show("names")
     page.get_by_role("button", name="Copy").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()

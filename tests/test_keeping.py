@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
-from tests.conftest import Fiprof, begun, python_path, ran, run_fiprof
+from tests.conftest import Completed, Fiprof, begun, python_path, ran, run_fiprof
 from tests.golden import READERS
 from tests.nsys_exports import executed
 from tests.recorded_runs import PROGRAMS, invoke, profiled, refusal
@@ -432,11 +433,10 @@ def theirs(run: Path) -> Path:
     return run
 
 
-def as_user(folder: Path, *words: str) -> subprocess.Popen[str]:
+def as_user(folder: Path, *words: str) -> Completed:
     """fiprof as somebody who does not own the archive; the cache is in the folder."""
     env = {**os.environ, "PYTHONPATH": python_path(), "XDG_CACHE_HOME": str(folder / "cache")}
-    argv = [*POWERLESS, sys.executable, "-m", "fiprof", *words]
-    return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return ran(*POWERLESS, sys.executable, "-m", "fiprof", *words, cwd=folder, env=env)
 
 
 @pytest.mark.fault("a run of another user's that may not be written, two readers", "tables in the reader's cache")
@@ -447,14 +447,13 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
         return sorted((str(path), path.stat().st_mtime_ns) for path in (theirs, *theirs.rglob("*")))
 
     before = listing()
-    both = [as_user(tmp_path, "show", str(theirs)) for _ in range(2)]
-    (shown, errors), (other, _) = [each.communicate(timeout=60) for each in both]
-    assert shown == other and f"making the tables of {theirs}" in errors
-    assert shown == invoke("show", str(profiled("graph").path))[1]
+    with ThreadPoolExecutor() as pool:
+        one, other = pool.map(lambda _: as_user(tmp_path, "show", str(theirs)), range(2))
+    assert f"making the tables of {theirs}" in one.stderr
+    assert one.stdout == other.stdout == invoke("show", str(profiled("graph").path))[1]
     for words in (("verify", str(theirs)), ("export", str(theirs), "--to", "zip")):
         done = as_user(tmp_path, *words)
-        errors = done.communicate(timeout=60)[1]
-        assert (done.returncode, "making" in errors) == (0, False), errors
+        assert (done.returncode, "making" in done.stderr) == (0, False), done.stderr
     (made,) = (tmp_path / "cache/fiprof/tables").iterdir()
     assert made.stat().st_mode & 0o077 == 0o055 and made.parent.stat().st_mode & 0o077 == 0
     with zipfile.ZipFile(tmp_path / f"{theirs.name}.zip") as bundle:
@@ -463,7 +462,7 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
     assert listing() == before
     # In another state it is another run.
     os.utime(theirs / "ncu/raw.csv.xz")
-    assert "making the tables" in as_user(tmp_path, "show", str(theirs)).communicate(timeout=60)[1]
+    assert "making the tables" in as_user(tmp_path, "show", str(theirs)).stderr
     assert len(list(made.parent.iterdir())) == 2
 
 
@@ -472,7 +471,7 @@ def test_a_cache_that_others_may_write(theirs: Path, tmp_path: Path) -> None:
     (tmp_path / "cache/fiprof/tables").mkdir(parents=True)
     (tmp_path / "cache/fiprof/tables").chmod(0o777)
     done = as_user(tmp_path, "show", str(theirs))
-    assert "is not this user's alone" in done.communicate(timeout=60)[1] and done.returncode == 1
+    assert done.returncode == 1 and "is not this user's alone" in done.stderr
 
 
 def test_a_readers_cache_has_the_catalogue_and_is_bounded(

@@ -120,14 +120,12 @@ def test_colours_are_seen_on_both_papers() -> None:
 
 
 def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(tmp_path: Path) -> None:
+    """What it shows as text: docs/notebook.ipynb, which another test executes."""
     opened = OpenedRun(parsed("all").path)
-    shown, metadata = opened.roofline("prefill")._repr_mimebundle_()
-    assert shown.keys() == {VEGALITE, "image/svg+xml", "text/plain"} and metadata
-    assert len(str(shown[VEGALITE])) < len(str(opened.roofline()))
-    for chart in (opened.stalls(), opened.timeline()):
-        assert chart._repr_mimebundle_()[0]["image/svg+xml"].startswith("<svg")
-    assert opened.show().set_index("launch").loc[3, "duration_us"] == pytest.approx(307.872)
-    assert "NVIDIA H200" in opened._repr_html_()
+    for chart in (opened.roofline("prefill"), opened.stalls(), opened.timeline()):
+        shown, _ = chart._repr_mimebundle_()
+        assert shown.keys() == {VEGALITE, "image/svg+xml", "text/plain"} and shown["image/svg+xml"].startswith("<svg")
+    assert len(str(opened.roofline("prefill"))) < len(str(opened.roofline()))
     other = OpenedRun(make_run(tmp_path / "run", name="<script>x</script>").path)
     assert "<script>" not in other._repr_html_()
     with pytest.raises(FiprofError, match="has no timeline"):
