@@ -143,9 +143,6 @@ class Job(Ranks):
             self.nccl(sender + 1, begin + 70, begin + 130, "ncclRecv", comm=1, bytes=1 << 20, peer=sender)
 
 
-OF_OP = {"all_reduce": "ncclAllReduce", "reduce_scatter": "ncclReduceScatter"}
-
-
 @dataclass
 class Judged:
     """What was found against the truth."""
@@ -166,7 +163,8 @@ def judge(job: Job, found: Comm) -> Judged:
     judged.error_us = max(each.values["error_us"] for each in found.warnings if each.kind in ("clock", "clock_off"))
     seen: dict[str, int] = {}
     for row in found.collectives:
-        if (call := OF_OP.get(str(row["op"]))) is None:
+        call = "nccl" + row["op"].title().replace("_", "")
+        if call not in TRANSFER_US:
             continue
         number = seen.setdefault(call, 0)
         seen[call] += 1

@@ -111,29 +111,24 @@ PRINTED = {
 SCALES = {"Tbyte/s": 1e3, "Gbyte/s": 1.0, "Mbyte/s": 1e-3, "us": 1.0, "ms": 1e3, "ns": 1e-3}
 
 
-def as_ncu_prints(text: str) -> list[dict[str, str]]:
-    """Of each launch of a text page, the name of a metric -> what ncu prints, without the commas."""
-    return [_values(part) for part in re.split(r", Context \d+, Stream \d+", text)[1:]]
+def launches_of(page: str) -> list[str]:
+    """What a text page of ncu says of each launch."""
+    return re.split(r", Context \d+, Stream \d+", page)[1:]
 
 
-def _values(part: str) -> dict[str, str]:
-    """With its unit; a name that several sections print keeps its first value."""
-    found = re.findall(r"^    (\S.*?)(?:  +(\S+))??  +(\S+) *$", part, re.MULTILINE)
-    return {name: f"{value.replace(',', '')} {unit}" for name, unit, value in reversed(found)}
-
-
-def agrees(row: dict[str, Any], page: dict[str, str]) -> None:
-    """A launch's row has the figures of its page, to their digits."""
+def agrees(row: dict[str, Any], part: str) -> None:
+    """A launch's row has the figures that ncu prints, to their digits; of a name that comes twice, its first value."""
+    page = re.findall(r"^    (\S.*?)(?:  +(\S+))??  +(\S+) *$", part.replace(",", ""), re.MULTILINE)
+    printed = {name: (value, unit) for name, unit, value in reversed(page)}
     for name, key in PRINTED.items():
-        value, unit = page[name].split(" ")
+        value, unit = printed[name]
         assert f"{row[key] / SCALES.get(unit, 1.0):.{len(value.partition('.')[2])}f}" == value, name
 
 
 @LAUNCHES
 def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> None:
-    row = rows("show", five_kernels.path)[index]
-    agrees(row, as_ncu_prints(DETAILS)[index])
-    part = DETAILS.split(", Context 1, Stream 7")[index + 1]
+    row, part = rows("show", five_kernels.path)[index], launches_of(DETAILS)[index]
+    agrees(row, part)
     found = re.search(r"Memory Throughput +(\wbyte/s) +(\S+)", part)
     assert found and f"{row['dram_gb_per_s'] / SCALES[found[1]]:.2f}" == found[2]
     sizes = re.findall(r"(?:Dynamic|Static) Shared Memory Per Block +(K?)byte/block +(\S+)", part)

@@ -14,7 +14,7 @@ from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool
 from fiprof.workloads.registry import builtin
 from tests.conftest import Fiprof, run_fiprof
-from tests.test_against_ncu import agrees, as_ncu_prints
+from tests.test_against_ncu import agrees, launches_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU")]
 
@@ -48,7 +48,7 @@ def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof, tmp_p
     """To the digits that ncu prints."""
     copy_out(run, NCU_REPORT, tmp_path)
     argv = [str(find_tool("ncu").path), "--import", str(tmp_path / NCU_REPORT), "--page", "details"]
-    pages = as_ncu_prints(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    pages = launches_of(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
     rows = json.loads(fiprof("show", str(run), "--format", "json").stdout)["rows"]
     for row, page in zip([row for row in rows if row["launch"] is not None], pages, strict=True):
         agrees(row, page)

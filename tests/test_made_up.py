@@ -15,11 +15,8 @@ from fiprof.model.spans import union_by
 from tests.recorded_runs import answer, copied, invoke, refusal, rows
 from tests.reports_fixture import add, case, ended, execution, make_run, record_run, recorded_cases, write_manifest
 
-NEED_COUNTERS = ("expected", "hotspots", "roofline", "stalls", "verdict")
-READERS = ("hotspots", "roofline", "show", "stalls", "timeline", "verdict")
 
-
-@pytest.mark.parametrize("command", NEED_COUNTERS)
+@pytest.mark.parametrize("command", ["expected", "hotspots", "roofline", "stalls", "verdict"])
 @pytest.mark.parametrize(
     ("manifest", "why"),
     [
@@ -33,7 +30,7 @@ def test_a_run_without_counters_says_why(tmp_path: Path, command: str, manifest:
     assert isinstance(error.why, Finding) and worded(error.why) == why
 
 
-@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("command", ["hotspots", "roofline", "show", "stalls", "timeline", "verdict"])
 @pytest.mark.parametrize(("reason", "said"), [("Ctrl-C", ": Ctrl-C"), ("interrupted", "")])
 def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str, reason: str, said: str) -> None:
     run = copied("decode", tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.instructions import Listing, listings
+from fiprof.analysis.instructions import listings
 from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, IDLE, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Verdict
 from fiprof.analysis.verdict.rules import RESOURCES, judge
@@ -316,28 +316,22 @@ def test_any_launch_has_a_true_verdict(row: dict[str, float | None], waiting: fl
         assert advice and any(advice[0].relieving(limit) for limit in (*found.limits, waits_too))
 
 
-def listing(*lines: str, reason: str = "long_scoreboard", hot: int = -1, executed: int = 1) -> Listing:
-    """Instructions of which one holds most samples."""
-    samples = [1] * len(lines)
-    samples[hot] = 100
-    columns = {
-        "launch": [0] * len(lines), "address": [16 * i for i in range(len(lines))], "sass": list(lines),
-        "samples": samples, "samples_not_issued": samples, "top_reason": [reason] * len(lines),
-        "executed": [executed] * len(lines), "sectors": [0] * len(lines), "ideal_sectors": [0] * len(lines),
-    }  # fmt: skip
-    ((_, found),) = listings(pa.table(columns))
-    return found
-
-
 def stalled(reason: str, percent: float) -> Comparison:
     number = TracedNumber(percent, Provenance("ncu", reason), ".0f", "%")
     return Comparison(STALL_SHARE, number, DOMINANT_STALL, reason)
 
 
 def advice_for(row: Row, *lines: str, **situation: Any) -> list[Step]:
-    full = {**BASE, **row}
+    """lines: instructions, of which the last holds most samples."""
+    full, samples = {**BASE, **row}, [*[1] * (len(lines) - 1), 100]
     reason = situation.pop("reason", "long_scoreboard")
-    code = listing(*lines, reason=reason) if lines else None
+    zeros, ones = [0] * len(lines), [1] * len(lines)
+    columns = {
+        "launch": zeros, "address": [16 * i for i in range(len(lines))], "sass": lines, "samples": samples,
+        "samples_not_issued": samples, "top_reason": [reason] * len(lines), "executed": ones, "sectors": zeros,
+        "ideal_sectors": zeros,
+    }  # fmt: skip
+    code = next(listings(pa.table(columns)))[1] if lines else None
     return list(steps(LaunchContext(full, NAMES, judge(full), code=code, **situation)))
 
 
