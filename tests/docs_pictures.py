@@ -4,7 +4,6 @@ builds, and of the report of the recorded batching."""
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,29 +18,25 @@ WIDTH = 1280
 """Of the window, pixels."""
 
 
-def pages(folder: Path) -> Iterator[tuple[str, Path, str, str]]:
-    """Each picture's name, its page, and the parts of the page that it begins and ends with."""
-    yield "report", PAGE, "body", "#timeline"
-    os.environ["FIPROF_TEST_SESSION"] = folder.name
-    story = folder / "story.html"
-    story.write_text(report([served("batching")]).html(), encoding="utf-8")
-    shutil.rmtree(session_folder())
-    yield "story", story, "#timeline", "#pictures"
-
-
 def main() -> None:
     """All, or those that are named: ``story`` needs no ``make reports``."""
     PICTURES.mkdir(exist_ok=True)
     with launched() as browser, TemporaryDirectory() as folder:
-        for name, address, begin, end in pages(Path(folder)):
-            if sys.argv[1:] and name not in sys.argv[1:]:
-                continue
+        story = Path(folder) / "story.html"
+        # Each page, and the parts of it that its picture begins and ends with.
+        pages = {"report": (PAGE, "body", "#timeline"), "story": (story, "#timeline", "#pictures")}
+        for name in sys.argv[1:] or pages:
+            if name == "story":
+                os.environ["FIPROF_TEST_SESSION"] = Path(folder).name
+                story.write_text(report([served("batching")]).html(), encoding="utf-8")
+                shutil.rmtree(session_folder())
+            address, *parts = pages[name]
             page = browser.new_page(viewport={"width": WIDTH, "height": 800}, device_scale_factor=1.5)
             page.goto(address.as_uri())
             page.wait_for_selector("html[data-ready]", state="attached")
             page.add_style_tag(content=".tools { display: none !important; }")
             page.wait_for_timeout(300)  # the timeline is drawn again at its width
-            first, last = (page.locator(each).bounding_box() for each in (begin, end))
+            first, last = (page.locator(each).bounding_box() for each in parts)
             clip = {"x": 0, "y": first["y"], "width": WIDTH, "height": last["y"] + last["height"] + 16 - first["y"]}
             page.screenshot(path=PICTURES / f"{name}.png", clip=clip, full_page=True)
             sys.stdout.write(f"docs/pictures/{name}.png\n")

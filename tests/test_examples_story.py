@@ -53,7 +53,11 @@ def test_the_scheduler_serves_everyone_within_its_limits(seed: int, monkeypatch:
     assert [each.number for each in sorted(everyone, key=lambda one: (one.admitted_step, one.number))] == [*range(20)]
 
 
-def test_the_ranks_of_a_split_model_have_a_half_each() -> None:
+def test_examples_say_what_they_need() -> None:
+    """And the ranks of a split model have a half each."""
+    for name in ("request", "batching", "experts", "tensor_parallel"):
+        done = ran(sys.executable, str(EXAMPLES / f"{name}.py"), "--help")
+        assert done.returncode == 0 and "fiprof profile" in done.stdout
     told = json.loads(ran(sys.executable, str(EXAMPLES / "tensor_parallel.py"), "--dry-run").stdout)
     assert [told[key] for key in ("ranks", "heads", "layer_bytes", "all_reduces")] == [2, 16, 218_112_000, 16]
     alone = ran(sys.executable, str(EXAMPLES / "tensor_parallel.py"))
@@ -117,12 +121,6 @@ def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event
     least = [[min(times) for times in zip(*line["all_reduce_us"], strict=True)] for line in told]
     between = median(least[0]), median(us for step in least[1:] for us in step)
     assert between == tuple(pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in event_us)
-
-
-def test_help_asks_for_no_gpu() -> None:
-    for name in ("request", "batching", "experts", "tensor_parallel"):
-        done = ran(sys.executable, str(EXAMPLES / f"{name}.py"), "--help")
-        assert done.returncode == 0 and "fiprof profile" in done.stdout
 
 
 BY_EXPERT = """

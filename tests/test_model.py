@@ -40,12 +40,9 @@ def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | No
     assert peak_of("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
 
 
-DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
-
-
 @pytest.mark.parametrize("kind", [CaseResult, Times, Kernel, KernelVerdict, EnvironmentInfo, KernelResults])
 def test_every_field_is_described(kind: type) -> None:
-    described = set(re.findall(r"`(\w+)`", DOCUMENT))
+    described = set(re.findall(r"`(\w+)`", (REPOSITORY / "docs/results.md").read_text()))
     assert {field.name for field in dataclasses.fields(kind)} <= described
 
 
