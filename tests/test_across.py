@@ -166,21 +166,3 @@ def test_a_run_is_one_when_its_manifest_is_there(archive: Path, monkeypatch: pyt
     monkeypatch.undo()
     many._upload(run, f"memory://archive/{run.name}")
     assert first(fiprof.scan("memory://archive")) == (PREFILL, 1, 20)
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (("top", "latest", "--over", "."), "Error: give either RUN or --over"),
-        (("top", "--over", ".", "--by", "range"), "Error: --over takes --kernel, --by host, run, rank or gpu"),
-        (("top", "--over", "nowhere"), "fiprof: nowhere holds no run"),
-        (("import", "nothing/**/*.sqlite"), "fiprof: no file fits nothing/**/*.sqlite"),
-        (("import", "nope://x/*"), "fiprof: nope://x/* cannot be reached: Protocol not known: nope"),
-        (("import", "*", "--on", "moon"), "fiprof: --on moon names nothing that imports"),
-    ],
-)
-def test_wrong_use(asked: tuple[str, ...], said: str, place: Path) -> None:
-    (place / "some.sqlite").touch()
-    done = run_fiprof(*asked, cwd=place)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr

@@ -27,7 +27,7 @@ from fiprof.model.catalogue import store
 from fiprof.model.catalogue.summary import VALUES, summarize
 from fiprof.orchestrator import index
 from fiprof.orchestrator.run_folder import Archive
-from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled, refusal
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
 from tests.recorded_runs import rows as answers
 
 NAMES = ("all", "decode", "prefill-decode-rope")
@@ -97,19 +97,6 @@ def test_questions(archive: Path) -> None:
     assert {words: names(archive, *words) for words in asked} == asked
     frame = fiprof.runs("decode", where="batch=8", metric=["duration"], artifacts=str(archive))
     assert frame["case_plain_us"].tolist() == pytest.approx([30.704, 29.792], abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--where", "bach=1"), "no run has a parameter bach"), (("--where", "batch"), "is not a condition"),
-        (("--where", "dtype>fp16"), "compares no numbers"), (("--since", "yesterday"), "is not a time"),
-        (("--metric", "speed"), "no quantity speed"), (("--catalog", "mysql://x"), "cannot be opened"),
-    ],
-)  # fmt: skip
-def test_wrong_words_are_said(shared: Path, words: tuple[str, ...], said: str) -> None:
-    error = refusal("runs", "--artifacts", shared, *words)
-    assert error.exit_code == 2 and said in error.message
 
 
 @pytest.mark.usefixtures("url")

@@ -71,10 +71,22 @@ def test_env_names_the_remedies(faked: Fiprof) -> None:
         ("profile -- no-such-program", "no-such-program was not found, or cannot be run"),
         ("profile --capture cuda -- true", "--capture cuda\n  cudaProfilerApi, or nvtx:NAME"),
         ("profile --keep-running -- true", "--keep-running traces a window"),
+        ("runs --artifacts ARCHIVE --where bach=1", "no run has a parameter bach"),
+        ("runs --artifacts ARCHIVE --where batch", "is not a condition"),
+        ("runs --artifacts ARCHIVE --where dtype>fp16", "compares no numbers"),
+        ("runs --since yesterday", "is not a time"),
+        ("runs --metric speed", "no quantity speed"),
+        ("runs --catalog mysql://x", "cannot be opened"),
+        ("top latest --over .", "Error: give either RUN or --over"),
+        ("top --over . --by range", "Error: --over takes --kernel, --by host, run, rank or gpu"),
+        ("top --over nowhere", "fiprof: nowhere holds no run"),
+        ("import nothing/**/*.sqlite", "fiprof: no file fits nothing/**/*.sqlite"),
+        ("import nope://x/*", "fiprof: nope://x/* cannot be reached: Protocol not known: nope"),
+        ("import programs/* --on moon", "fiprof: --on moon names nothing that imports"),
     ],
 )
 def test_wrong_use(faked: Fiprof, arguments: str, words: str) -> None:
-    done = faked(*arguments.split())
+    done = faked(*arguments.replace("ARCHIVE", str(parsed("decode").path.parent)).split())
     assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False)
     assert words in done.stderr
 
