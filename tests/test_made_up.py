@@ -85,6 +85,10 @@ SIX_BLOCKS = {
     "limit_shared_memory_blocks": 5.0, "max_shared_bytes_per_sm": 65536.0, "shared_configured_bytes": 65536.0,
     "shared_dynamic_bytes": 12800.0, "shared_allocated_bytes": 12800.0, "shared_driver_bytes": 0.0,
 }  # fmt: skip
+THREE_WARPS = {
+    "threads_per_block": 96.0, "limit_registers_blocks": 6.0, "registers_per_thread": 96.0,
+    "registers_allocated_per_thread": 96.0, "max_registers_per_sm": 65536.0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -95,12 +99,14 @@ SIX_BLOCKS = {
         # In steps of 256 bytes before compute capability 8.0, of 128 from then on.
         ({**SIX_BLOCKS, "cc_major": 7.0}, ("less_shared_memory", 6, 10752, 12800)),
         (SIX_BLOCKS, ("less_shared_memory", 6, 10880, 12800)),
+        # 88 registers are 5 warps of each quarter, 20 in all and 6 blocks of 3; 80 are 6 and 24.
+        (THREE_WARPS, ("fewer_registers", 8, 80, 96)),
     ],
 )
 def test_what_one_more_block_takes(tmp_path: Path, changes: dict[str, float], step: tuple[Any, ...]) -> None:
     launch = {"launch": 7, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0, **FULL, **changes}
     (row,) = rows("show", make_run(tmp_path / "run", launches=[launch]).path)
-    assert row["occupancy_limiters"] == ["shared memory"]
+    assert row["occupancy_limiters"] == ["registers" if changes is THREE_WARPS else "shared memory"]
     assert [tuple(each[key] for key in ("id", "blocks", "needed", "now")) for each in row["occupancy_steps"]] == [step]
 
 

@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,20 +112,8 @@ def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fipr
 @pytest.mark.parametrize("name", ["workloads", "parsers", "orchestrator"])
 def test_a_link_at_the_top_is_seen_and_not_imported(name: str) -> None:
     assert (REPOSITORY / name).is_symlink() and (REPOSITORY / name / "__init__.py").is_file()
-    done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=REPOSITORY, capture_output=True, check=False)
-    assert done.returncode == 1 and f"import fiprof.{name}" in done.stderr.decode()
-
-
-class Buffer(bytes):
-    """FlashInfer's integer workspace as far as it is read."""
-
-    def __getitem__(self, key):  # type: ignore[no-untyped-def]
-        return SimpleNamespace(tolist=lambda: list(bytes(self)[key]))
-
-
-def wrapper(info: object, *numbers: int) -> SimpleNamespace:
-    workspace = Buffer(struct.pack(f"<{len(numbers)}i", *numbers))
-    return SimpleNamespace(_plan_info=info, _pin_memory_int_workspace_buffer=workspace)
+    done = ran(sys.executable, "-c", f"import {name}", cwd=REPOSITORY)
+    assert done.returncode == 1 and f"import fiprof.{name}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,16 +130,16 @@ def wrapper(info: object, *numbers: int) -> SimpleNamespace:
         ([0, 0, 0, 0, 0, 0, 4, 0, 0], (99, 0, 5, 9, 13), 3,
          {"planner": "prefill sm90", "split_kv": False, "work_items": 13, "blocks": 3,
           "most_work_items_of_a_block": 5, "same_schedule_for_all_heads": False}),
+        # A version that plans otherwise.
+        *((info, (1,), 132, {}) for info in (None, [], [1, 2, 3], "plan", [1] * 9)),
     ],
 )  # fmt: skip
-def test_what_was_planned(info: list[int], buffer: tuple[int, ...], multiprocessors: int, facts: object) -> None:
-    assert plan_facts(wrapper(info, *buffer), multiprocessors=multiprocessors) == facts
-
-
-@pytest.mark.parametrize("info", [None, [], [1, 2, 3], "plan", [1] * 9])
-def test_a_version_that_plans_otherwise_tells_nothing(info: object) -> None:
-    assert plan_facts(wrapper(info, 1), multiprocessors=132) == {}
-    assert plan_facts(SimpleNamespace(), multiprocessors=132) == {}
+def test_what_was_planned(info: object, buffer: tuple[int, ...], multiprocessors: int, facts: object) -> None:
+    """FlashInfer's wrapper, as far as it is read: its plan, and its integer workspace as bytes."""
+    workspace = np.array(buffer, np.int32).view(np.uint8)
+    wrapper = SimpleNamespace(_plan_info=info, _pin_memory_int_workspace_buffer=workspace)
+    assert plan_facts(wrapper, multiprocessors=multiprocessors) == facts
+    assert plan_facts(SimpleNamespace(), multiprocessors=multiprocessors) == {}
 
 
 def test_env_by_path() -> None:
