@@ -1,11 +1,8 @@
 """``fiprof import``: foreign files into a run that the reading commands read, and what none of them is."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -17,11 +14,6 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.checks import failed
-from fiprof.analysis.comm import comm
-from fiprof.analysis.idle import idle
-from fiprof.analysis.timeline import timeline
-from fiprof.analysis.trace import kernel_phases, phases
-from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
 from fiprof.model.manifest import Manifest, read_manifest
@@ -35,7 +27,7 @@ from fiprof.parsers.recognize import recognize
 from tests.conftest import Fiprof, ran
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import FIVE_KERNELS, KERNEL, OTHER_PROGRAM, RUNTIME, SCHEMA_3_0, altered, executed, recorded
-from tests.recorded_runs import invoke, refusal
+from tests.recorded_runs import answer, invoke, refusal
 
 NCU = Path(__file__).parent / "data/ncu"
 
@@ -191,8 +183,8 @@ def test_traces_not_on_one_clock(by_ns: int, statements: tuple[str, ...], told: 
     run = Run(importing(tmp_path, FIVE_KERNELS, export)[0])
     found = {str(check.check): (round(check.value or 0, 1), check.high, check.unit) for check in failed(run)}
     assert found == told
-    for said in (timeline(run).warnings, verdicts(run).warnings, comm(run).warnings):
-        assert told.keys() <= {warning.kind for warning in said}
+    for command in ("timeline", "verdict", "comm"):
+        assert told.keys() <= {warning["id"] for warning in answer(command, run.path)["warnings"]}
 
 
 @pytest.mark.fault("traces of two containers with one pid, of two machines' GPU 0", "two ranks, nothing mixed")
@@ -205,24 +197,21 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
     both, alone = (Run(importing(tmp_path, *files)[0]) for files in ((FIVE_KERNELS, export), (FIVE_KERNELS,)))
     (one,) = ranks_of(alone).all
     ranks = ranks_of(both)
-    found = [(rank.rank, rank.file, tables.own_pid(rank.pid)) for rank in ranks.all]
-    assert found == [(0, 0, one.pid), (1, 1, one.pid)]
-    assert [rank.device for rank in ranks.all] == [0, int(other_gpu)]
-    for table in ("kernels", "copies", "ranges", "api"):
+    found = [(rank.rank, rank.file, rank.device, tables.own_pid(rank.pid)) for rank in ranks.all]
+    assert found == [(0, 0, 0, one.pid), (1, 1, int(other_gpu), one.pid)]
+    for table in ("copies", "api"):
         assert Counter(ranks.of(table).tolist()) == dict.fromkeys((0, 1), alone.table(table).num_rows)
-    label = dict(enumerate(phases(alone))).get
-    of_alone = list(map(label, kernel_phases(alone).tolist()))
-    of_both, of_rank = list(map(label, kernel_phases(both).tolist())), ranks.of("kernels").tolist()
     for rank in (0, 1):
-        assert [range_ for range_, of in zip(of_both, of_rank, strict=True) if of == rank] == of_alone
-    if other_gpu:
-        keys = ("cause", "call", "range", "total_ns")
-        once = sorted(str([row[key] for key in keys]) for row in idle(alone))
-        for device in (0, 1):
-            assert once == sorted(str([row[key] for key in keys]) for row in idle(both) if row["device"] == device)
-    calls = [(part.label, part.calls, part.copies) for part in timeline(alone).phases]
-    for rank in (0, 1):
-        assert [(part.label, part.calls, part.copies) for part in timeline(both).phases if part.rank == rank] == calls
+        own = {"rank": rank, "device": rank * other_gpu}
+        for words in (("--table", "kernels"), ("--table", "ranges"), ("--by", "range")):
+            expected = [{**row, **own} for row in answer("top", alone.path, *words)["rows"]]
+            assert len(expected) > 5 and answer("top", both.path, "--rank", rank, *words)["rows"] == expected
+
+    def idle(run: Run, device: int) -> list[str]:
+        found = [row for row in answer("top", run.path, "--table", "idle")["rows"] if row["device"] == device]
+        return sorted(str([row[key] for key in ("cause", "call", "range", "total_ms")]) for row in found)
+
+    assert not other_gpu or idle(alone, 0) == idle(both, 0) == idle(both, 1)
 
 
 @pytest.mark.fault("the same trace imported twice, as SQLite and as its copy", "one line")
@@ -431,8 +420,7 @@ def test_impossible_times_are_left_out(time: int, tmp_path: Path) -> None:
     for ours, _ in TIMES.values():
         assert len(rows(run.path, ours)) == len(recorded(FIVE_KERNELS)[1][ours]) - 1
     for command in ("top", "timeline", "verdict"):
-        warnings = json.loads(invoke(command, str(run.path), "--format", "json")[1])["warnings"]
-        assert "trace_times" in {warning["id"] for warning in warnings}
+        assert "trace_times" in {warning["id"] for warning in answer(command, run.path)["warnings"]}
 
 
 @pytest.mark.fault("an SQLite with its WAL or with a journal, copied or linked", "one line before a run is made")
