@@ -241,9 +241,6 @@ def check(kill: Kill, number: signal.Signals, again: Completed, before: Env, fol
         assert (kill.status == 0 or told) == complete or hard
         if kill.status > 1 and not told:
             assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
-        for entry in (entry for action in manifest["actions"] for entry in action["files"]):
-            data = recorded_bytes(folder / "artifacts" / manifest["name"] / entry["path"])
-            assert sha256(data).hexdigest() == entry["sha256"]
         shown = follow(("show", manifest["name"]), folder, env)
         assert not [text for text in FALSE_REASONS if text in shown.stdout + shown.stderr], shown.stdout[:1500]
     archive = Archive(folder / "artifacts")

@@ -8,13 +8,11 @@ import json
 import os
 import pty
 import re
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +21,9 @@ import pyarrow.parquet as pq
 import pyte
 import pytest
 
-from fiprof import interrupts
-from fiprof.cli.main import cli, main
+from fiprof.cli.main import cli
 from fiprof.text import cell_width, csv_cell
-from tests.conftest import python_path, ran
+from tests.conftest import Fiprof, python_path, ran
 from tests.golden import READERS
 from tests.recorded_runs import PROGRAMS, RUNS, copied, invoke, parsed, profiled, session_folder
 
@@ -38,8 +35,6 @@ NAMES = ("case", "kernel", "kernel_full", "sass", "source_file", "message", "rul
 
 FIXED = ("status", "outcome", "kind", "step", "settings", "path", "log", "sha256")
 """Keys of run.json whose values the schema knows."""
-
-Printed = Callable[..., tuple[int, str, str]]
 
 
 def hostile(value: Any) -> Any:
@@ -73,29 +68,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Printed:
-    """Run fiprof in this process: its exit status, stdout and stderr."""
-    answers = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        for stream in ("stdout", "stderr"):
-            monkeypatch.setattr(sys, stream, getattr(sys, stream))
-        monkeypatch.setattr(sys, "argv", ["fiprof", *arguments])
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        # Whoever ignores a signal hands that on to the processes that he starts.
-        for number, answer in answers.items():
-            signal.signal(number, answer)
-        return (int(ended.value.code or 0), *capfd.readouterr())
-
-    return call
-
-
 @pytest.mark.fault("escapes, bidi overrides, markup, formulas in all text of a run", "none is printed raw or computed")
 @pytest.mark.parametrize("command", [*READERS[:7], "runs", "parse", "pack", "collect", "wrong"])
-def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, tmp_path: Path) -> None:
+def test_nothing_hostile_is_printed(command: str, run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
     ways = {
         "runs": [["runs", "--artifacts", str(run.parent), "--format", each] for each in ("table", "csv", "md")],
         "collect": [["collect", "--replay", str(run), "--artifacts", str(tmp_path / "new")]],
@@ -104,9 +79,9 @@ def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, t
         "wrong": [["show", HOSTILE], [HOSTILE], ["show", f"--{HOSTILE}"], ["collect", "--kernel", HOSTILE]],
     }.get(command, [[command, str(run), "--format", each] for each in ("table", "json", "csv", "md")])
     for arguments in ways:
-        _, out, err = printed(*arguments)
-        assert out or err
-        assert not TERMINAL.search(out + err), arguments
+        done = fiprof(*arguments)
+        out, said = done.stdout, done.stdout + done.stderr
+        assert said and not TERMINAL.search(said), arguments
         if arguments[-1] == "table" and command in ("show", "stalls"):
             assert r"\x9b2J\x90\x9c\u202e\u2066[boldred]<script>x()</script>" in re.sub(r"\s", "", out)
         assert arguments[-1] != "md" or "<" not in re.sub(r"`[^`]*`", "", out)
@@ -117,10 +92,10 @@ def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, t
             assert not named or any(cell.startswith("'=cmd|") for cell in cells)
 
 
-def test_nothing_hostile_is_in_a_report(run: Path, printed: Printed, tmp_path: Path) -> None:
-    status, *said = printed("report", str(run), "--out", str(tmp_path), "--bundle", str(tmp_path / "all.zip"))
-    assert status == 0 and not TERMINAL.search("".join(said))
-    assert printed("report", str(run), str(parsed("all").path), "--out", str(tmp_path / "two"))[0] == 0
+def test_nothing_hostile_is_in_a_report(run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
+    done = fiprof("report", str(run), "--out", ".", "--bundle", "all.zip", status=0)
+    assert not TERMINAL.search(done.stdout + done.stderr)
+    fiprof("report", str(run), str(parsed("all").path), "--out", "two", status=0)
     pages = {path.name: path.read_text() for path in (tmp_path / "two").iterdir()}
     with zipfile.ZipFile(tmp_path / "all.zip") as bundle:
         texts = [name for name in bundle.namelist() if name.endswith((".md", ".html", ".csv"))]
