@@ -10,19 +10,18 @@ from statistics import geometric_mean
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiprof.analysis.comparison.kernels import factors
 from fiprof.analysis.comparison.measured_result import ComparedCase, compared
 from fiprof.analysis.comparison.runs import pair_cases
 from fiprof.analysis.comparison.statistics import Outcome
-from fiprof.model.manifest import CaseEntry
 from tests.conftest import Fiprof
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import RECORDED, copied, invoke, parsed, profiled
 from tests.recorded_runs import rows as answers
-from tests.reports_fixture import RAW
+from tests.reports_fixture import RAW, case
 from tests.test_strangers import git
 
 Rows = list[dict[str, Any]]
@@ -75,6 +74,7 @@ def test_a_run_against_itself_has_the_same_numbers(name: str) -> None:
     assert not list(about(rows, "hot_code"))
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_the_parts_of_a_difference_sum_to_it(data: st.DataObject) -> None:
     runs = [parsed(data.draw(st.sampled_from(("all", "decode")))) for _ in range(2)]
@@ -101,19 +101,14 @@ def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
     assert first.startswith("6 kernels under ncu: B took ") and "(+0.00 µs, +0.0%)" in first
 
 
-def case(workload: str, **params: Any) -> CaseEntry:
-    words = ",".join(f"{name}={value}" for name, value in params.items())
-    return CaseEntry(f"{workload}[{words}]", workload, params, 0, 0, 0)
-
-
 def test_cases_are_paired_by_their_parameters() -> None:
-    a = [case("p", batch=1, backend="fa2"), case("p", batch=2, backend="fa2"), case("n", rows=1), case("n", rows=2)]
+    a = [*map(case, ("p[batch=1,backend=fa2]", "p[batch=2,backend=fa2]", "n[rows=1]", "n[rows=2]"))]
     # Another backend throughout, a newer option, and nothing like n[rows=2].
-    b = [case("p", batch=2, backend="fa3", fast=0), case("p", batch=1, backend="fa3", fast=0), case("n", rows=1)]
+    b = [*map(case, ("p[batch=2,backend=fa3,fast=0]", "p[batch=1,backend=fa3,fast=0]", "n[rows=1]"))]
     pairs, only_a, only_b = pair_cases(a, b)
     assert pairs == [(a[0], b[1]), (a[1], b[0]), (a[2], b[2])] and (only_a, only_b) == (a[3:], [])
     # Two of a side that agree in the rest are no pair of either.
-    assert pair_cases([case("p", x=1, y=1), case("p", x=1, y=2)], [case("p", x=2)])[0] == []
+    assert pair_cases([case("p[x=1,y=1]"), case("p[x=1,y=2]")], [case("p[x=2]")])[0] == []
 
 
 def changed(name: str, into: Path, **settings: Any) -> Path:
@@ -189,8 +184,8 @@ def test_a_kernel_slowed_by_a_known_part_is_found(comparisons: Comparisons) -> N
     """By the kernel's time in µs and the part in percent, which is the mean of all its comparisons."""
     found: dict[str, list[ComparedCase]] = defaultdict(list)
     for each in comparisons["slow"]:
-        for case in each:
-            found[case.b].append(case)
+        for one in each:
+            found[one.b].append(one)
     rates = {}
     for cases in found.values():
         a_us, b_us = (geometric_mean(us for case in cases for us in getattr(case, f"{side}_us")) for side in "ab")
