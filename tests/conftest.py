@@ -158,7 +158,8 @@ def fake_programs(folder: Path, recorded: Path) -> dict[str, str]:
     programs.mkdir()
     # Without what the interpreter does of its packages' .pth files at each start, which takes half of it.
     packages = f'export PYTHONPATH="$PYTHONPATH:{sysconfig.get_path("purelib")}"\n'
-    for name, first in {"nsys": "", "ncu": "", "workload": packages}.items():
+    # A signal while a tool's stand-in imports is lost, and no traceback.
+    for name, first in {"nsys": "trap '' INT\n", "ncu": "trap '' INT\n", "workload": packages}.items():
         program = programs / name
         program.write_text(f'#!/bin/sh\n{first}exec "{sys.executable}" -Sm tests.fakes.{name} "$@"\n')
         program.chmod(0o755)

@@ -23,17 +23,14 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from fiprof.cli.main import cli
-from fiprof.errors import FiprofError
 from fiprof.model import packing
 from fiprof.model.keeping import HARMLESS
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, Env, begun, catches, fake_programs, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import PROGRAMS, RUNS, parsed, profiled, replayable, replayed
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled, replayable, replayed
 from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -74,7 +71,7 @@ def made(folder: Path) -> None:
 def archived(folder: Path) -> None:
     """A run with its tables in an archive that has a catalogue."""
     shutil.copytree(replayed("decode").path, folder / "archive" / RECORDED)
-    CliRunner().invoke(cli, ("index", "--artifacts", str(folder / "archive")), catch_exceptions=False)
+    invoke("index", "--artifacts", str(folder / "archive"))
 
 
 def many(folder: Path) -> None:
@@ -158,7 +155,7 @@ def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, re
     before = raw_files(tmp_path)
     moment_s = random.Random(f"{SEED} {name} {number} {turn}").uniform(0, scenario.longest_s)
     kill = killed(scenario, tmp_path, env, number, moment_s)
-    again = follow(scenario.next, tmp_path, env)
+    again = run_fiprof(*scenario.next, cwd=tmp_path, env=env)
     try:
         check(kill, number, again, before, tmp_path, env)
     except AssertionError as error:
@@ -241,23 +238,13 @@ def check(kill: Kill, number: signal.Signals, again: Completed, before: Env, fol
         assert (kill.status == 0 or told) == complete or hard
         if kill.status > 1 and not told:
             assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
-        shown = follow(("show", manifest["name"]), folder, env)
+        shown = run_fiprof("show", manifest["name"], cwd=folder, env=env)
         assert not [text for text in FALSE_REASONS if text in shown.stdout + shown.stderr], shown.stdout[:1500]
     archive = Archive(folder / "artifacts")
     verified = [verify(path.parent) for path in (*folder.glob("run/run.json"), *archive.root.glob("[!.]*/run.json"))]
     assert [each for run in verified for each in run.found if each.kind not in HARMLESS] == []
     assert verify_catalogue(archive, verified) == ()
     assert runs or kill.status or not (folder / "artifacts").exists()
-
-
-def follow(words: tuple[str, ...], folder: Path, env: dict[str, str]) -> Completed:
-    """A command after the kill; in this process, which is quicker, unless it has processes of its own."""
-    if words[0] in ("study", "compare"):
-        return run_fiprof(*words, cwd=folder, env=env)
-    with contextlib.chdir(folder):
-        done = CliRunner().invoke(cli, words, env=env)
-    status = done.exception.exit_code if isinstance(done.exception, FiprofError) else done.exit_code
-    return subprocess.CompletedProcess(words, status, done.stdout, f"{done.stderr}{done.exception or ''}")
 
 
 def raw_files(folder: Path) -> dict[str, str]:

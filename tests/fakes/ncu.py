@@ -5,6 +5,7 @@ FAKE_RUN: the archived run whose output it replays. FAKE_NCU names a failure tha
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ FLAGS = {"--nvtx", "--csv", "--force-overwrite"}
 
 
 def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         print(VERSION)

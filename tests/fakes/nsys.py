@@ -15,7 +15,6 @@ from tests.fakes.recorded import replayed_bytes
 
 
 def main() -> int:
-    # No traceback of a stand-in's.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
