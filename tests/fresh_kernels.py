@@ -1,7 +1,4 @@
-"""A fourth exam for ``fiprof verdict``: 32 kernels of serving, training and HPC as working engineers write them, with the
-limits and first steps that are right of them (``tests/kernels/exams.csv``). Both were written before any of them ran and
-without the verdict's rules at hand. Collected by ``tests/collect_single_purpose.sh``.
-"""
+"""A fourth exam for ``fiprof verdict``: 32 kernels of serving, training and HPC. docs/verdict.md says how it was made."""
 
 from functools import partial
 

@@ -1,7 +1,5 @@
-"""A fifth exam for ``fiprof verdict``: 32 kernels of serving, training, HPC, graphics, cryptography and databases, with the
-limits and first steps that are right of them (``tests/kernels/exams.csv``). Both were written before any of them ran and
-without the verdict's rules at hand. Collected by ``tests/collect_single_purpose.sh``.
-"""
+"""A fifth exam for ``fiprof verdict``: 32 kernels of serving, training, HPC, graphics, cryptography and databases. How it
+was made stands in docs/verdict.md."""
 
 from functools import partial
 

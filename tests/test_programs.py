@@ -262,27 +262,28 @@ def test_clocks_that_nothing_ties(tmp_path: Path) -> None:
 
 
 ENVIRONMENTS = "INSERT INTO StringIds VALUES (900001, 'LOCAL_RANK=1 A=1 RANK=9'), (900002, 'RANK=8 LOCAL_RANK=0')"
-CAPTURE = "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)"
-ONE_RANK = ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0", CAPTURE)
-FORGET = f"DROP TABLE {NOTED}"
+ONE_RANK = (
+    "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0",
+    "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)",
+)
 
 
 @pytest.mark.parametrize(
     ("statements", "ranks"),
     [
-        ((FORGET,), [(3963, None), (3964, None)]),
+        ((), [(3963, None), (3964, None)]),
         # The environments of a node's processes say nothing of whose they are: by the order of GPUs.
-        ((FORGET, ENVIRONMENTS), [(3963, 8), (3964, 9)]),
+        ((ENVIRONMENTS,), [(3963, 8), (3964, 9)]),
         # Of more processes than ran kernels: nobody knows which.
-        ((FORGET, ENVIRONMENTS, "INSERT INTO StringIds VALUES (900003, 'RANK=7 LOCAL_RANK=2')"), [(3963, None), (3964, None)]),
+        ((ENVIRONMENTS, "INSERT INTO StringIds VALUES (900003, 'RANK=7 LOCAL_RANK=2')"), [(3963, None), (3964, None)]),
         # nsys around each rank.
-        ((FORGET, *ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'RANK=\"5\"')"), [(3964, 5)]),
-        ((FORGET, *ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:COMMAND', 'RANK=5')"), [(3964, None)]),
-        ((FORGET, "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO"), [(3963, None), (3964, None)]),
+        ((*ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'RANK=\"5\"')"), [(3964, 5)]),
+        ((*ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:COMMAND', 'RANK=5')"), [(3964, None)]),
+        (("DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO",), [(3963, None), (3964, None)]),
     ],
 )  # fmt: skip
 def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], tmp_path: Path) -> None:
-    _, found = changed(tmp_path, *statements, source=TWO_RANKS)
+    _, found = changed(tmp_path, f"DROP TABLE {NOTED}", *statements, source=TWO_RANKS)
     assert [(row["pid"], row["rank"]) for row in found["processes"]] == ranks
     scrub(tmp_path / "trace.sqlite")
     assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]

@@ -1,8 +1,4 @@
-"""A third exam for ``fiprof verdict``: 32 kernels as working engineers write them, with the limits and first steps that are
-right of them (``tests/kernels/exams.csv``). Both were written before any of them ran and without the verdict's rules at
-hand, by somebody who knew the names of the steps and the two exams before it. Collected by
-``tests/collect_single_purpose.sh``.
-"""
+"""A third exam for ``fiprof verdict``: 32 kernels as working engineers write them. docs/verdict.md says how it was made."""
 
 from functools import partial
 
