@@ -22,7 +22,7 @@ from fiprof.analysis.thresholds import Threshold
 from fiprof.flashinfer.study import claims
 from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, KernelResults, Times
-from tests import study_fixture as fixture
+from tests.test_study import RECORDED, times_around
 
 
 @pytest.mark.parametrize("count", [6, 7, 20, 61, 5000])
@@ -61,14 +61,14 @@ def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
 def gqa_faster(*cases: CaseResult) -> Result:
     """Of the claim «1.5x faster» about a study of these cases."""
     (claim,) = (each for each in claims() if each.name == "gqa-faster")
-    return claim.result(Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cases)),)))
+    return claim.result(Study(Path("nowhere"), RECORDED.info, (KernelResults("any", "mine", list(cases)),)))
 
 
 def decode(kv_heads: int, us: float, *, batch: int = 32, relative: float = 0.005) -> CaseResult:
     """A recorded case of decode that takes another time."""
     params = {"batch": batch, "kv_len": 2048, "kv_heads": kv_heads, "tensor_cores": False, "cuda_graph": False}
-    found = next(case for case in fixture.CASES["decode"] if params.items() <= case.params.items())
-    return dataclasses.replace(found, plain=fixture.times(us, relative=relative, seed=found.id))
+    found = next(case for case in RECORDED.by_workload["decode"] if params.items() <= case.params.items())
+    return dataclasses.replace(found, plain=times_around(us, relative=relative, seed=found.id))
 
 
 def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() -> None:
@@ -82,7 +82,7 @@ def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() ->
 
 @given(st.floats(1, 1e5), st.floats(1, 1e5), st.floats(0, 0.2), st.floats(0, 0.2))
 def test_a_ratio_and_its_inverse_say_the_same(one_us: float, other_us: float, one: float, other: float) -> None:
-    times = fixture.times(one_us, relative=one), fixture.times(other_us, relative=other)
+    times = times_around(one_us, relative=one), times_around(other_us, relative=other)
     there, back = ratio(*times), ratio(*times[::-1])
     assert there is not None and back is not None
     assert there.low * back.high == pytest.approx(1)

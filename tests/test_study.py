@@ -5,11 +5,12 @@ import ast
 import dataclasses
 import json
 import os
+import random
 import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
 from fiprof.flashinfer.study import claims as declared_claims
 from fiprof.model import json_file, packs
-from fiprof.model.results import CaseResult, read
+from fiprof.model.results import CaseResult, KernelResults, Times, read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.batches import too_large
 from fiprof.orchestrator.process import Supervisor
@@ -40,7 +41,6 @@ from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import document_html, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
 from fiprof.reports.writers import Markdown, escape_markdown
-from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY, Env, Fiprof, python_path, ran
 from tests.recorded_runs import STUDY, invoke, refusal
 from tests.test_workloads import INSTALLED
@@ -156,6 +156,32 @@ RECORDED = load(STUDY)
 BY_NAME = {claim.name: claim for claim in declared_claims()}
 
 
+def times_around(median_us: float, *, relative: float = 0.005, seed: str = "") -> Times:
+    """With an interval of ± relative."""
+    noise = random.Random(seed)
+    each = [median_us * (1 + relative * (noise.random() - 0.5)) for _ in range(6)]
+    return Times(median_us, median_us * (1 - relative), median_us * (1 + relative), 0.97, 60, 6, each)
+
+
+def make_case(workload: str, params: dict[str, Any], us: float) -> CaseResult:
+    """A case of these parameters with the results of another one and this time."""
+    words = (f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in params.items())
+    case = f"{workload}[{','.join(words)}]"
+    plain = times_around(us, seed=case)
+    return dataclasses.replace(RECORDED.by_workload["rope"][0], id=case, workload=workload, params=params, plain=plain)
+
+
+def write_study(folder: Path, cases: Mapping[str, Sequence[CaseResult]], **info: Any) -> Path:
+    """A study folder with these results and no runs. info: fields of environment_info.json that differ."""
+    (folder / "results").mkdir(parents=True)
+    for workload, found in cases.items():
+        results = KernelResults(workload, "flashinfer", list(found), fiprof="0.1.0")
+        json_file.write(folder / f"results/{workload}.json", results)
+    environment = dataclasses.replace(RECORDED.info, workloads=list(cases), **info)
+    json_file.write(folder / "results/environment_info.json", environment)
+    return folder
+
+
 def changed(change: Callable[[CaseResult], CaseResult], **info: Any) -> Study:
     """The recorded study with other cases, and with such fields of its environment."""
     results = tuple(dataclasses.replace(each, cases=list(map(change, each.cases))) for each in RECORDED.results)
@@ -177,7 +203,7 @@ def test_a_recommendation_turns_with_the_times() -> None:
         def change(case: CaseResult) -> CaseResult:
             if case.workload != "prefill" or not case.plain:
                 return case
-            return dataclasses.replace(case, plain=fixture.times(us(case.params, case.plain.median_us)))
+            return dataclasses.replace(case, plain=times_around(us(case.params, case.plain.median_us)))
 
         return advice(changed(change), FA3)
 
@@ -208,7 +234,7 @@ def test_what_crosses_boards_is_less_sure_by_what_lies_between_them() -> None:
 
 
 def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
-    study = load(fixture.write_study(tmp_path / "study", {"rmsnorm": fixture.CASES["rmsnorm"]}))
+    study = load(write_study(tmp_path / "study", {"rmsnorm": RECORDED.by_workload["rmsnorm"]}))
     assert (claims.choices(study), claims.results(study)) == (([], []), ())
     for name, text in pages(study).items():
         for word in ("Prefill", "FA3", "Not measured", "add_then", "#what-others", "fiprof jit"):
@@ -239,7 +265,7 @@ def test_what_was_skipped_or_is_missing_is_said() -> None:
 
 
 def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tmp_path: Path) -> None:
-    folder = fixture.write_study(tmp_path / "study", {"decode": fixture.CASES["decode"]})
+    folder = write_study(tmp_path / "study", {"decode": RECORDED.by_workload["decode"]})
     assert "results/sources.json is missing" in pages(load(folder))["kernel-dev-guide"]
     sources = read(STUDY / "results/sources.json", SourceResults)
     json_file.write(folder / "results/sources.json", dataclasses.replace(sources, version="0.5.3"))
@@ -250,8 +276,8 @@ def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tm
 
 def test_a_users_own_workload_has_its_sections(tmp_path: Path) -> None:
     params = [{"size": size, "fast": fast} for size in (1, 2, 4, 8) for fast in (False, True)]
-    cases = [fixture.make_case("mine", each, 10.0 * each["size"]) for each in params]
-    made = pages(load(fixture.write_study(tmp_path / "study", {"mine": cases})))
+    cases = [make_case("mine", each, 10.0 * each["size"]) for each in params]
+    made = pages(load(write_study(tmp_path / "study", {"mine": cases})))
     assert "### mine: parameters, and what each did" in made["kernel-dev-guide"]
     assert "### mine: growth along size" in made["analysis"] and "```vega-lite mine: time" in made["analysis"]
 
@@ -270,9 +296,9 @@ def test_documents_escape_what_results_say(tmp_path: Path) -> None:
 
     cases = {
         name: [dataclasses.replace(case, kernels=[dataclasses.replace(k, kernel=HOSTILE) for k in case.kernels]) for case in of]
-        for name, of in fixture.CASES.items()
+        for name, of in RECORDED.by_workload.items()
     }  # fmt: skip
-    folder = fixture.write_study(tmp_path / "study", cases, title=HOSTILE)
+    folder = write_study(tmp_path / "study", cases, title=HOSTILE)
     for name in ("results/jit_analysis.json", "results/sources.json"):
         (folder / name).write_text(json.dumps(planted(json.loads((STUDY / name).read_text()))))
     documents(folder)
@@ -463,14 +489,14 @@ def with_pack(tmp_path: Path) -> dict[str, str]:
 
 
 def saxpy(n: int, wide: bool) -> CaseResult:
-    case = fixture.make_case("saxpy", {"n": n, "wide": wide}, 3.0 + n / (2000 if wide else 1000))
+    case = make_case("saxpy", {"n": n, "wide": wide}, 3.0 + n / (2000 if wide else 1000))
     kernel = dataclasses.replace(case.kernels[0], kernel="saxpy_kernel", kernel_full="saxpy_kernel()")
     return dataclasses.replace(case, kernels=[kernel])
 
 
 def test_its_claim_and_its_knowledge_appear_in_its_study(with_pack: Env, tmp_path: Path) -> None:
     cases = [saxpy(n, wide) for n in (1024, 4096, 16384) for wide in (False, True)]
-    folder = fixture.write_study(tmp_path / "study", {"saxpy": cases}, study="saxpy", title="")
+    folder = write_study(tmp_path / "study", {"saxpy": cases}, study="saxpy", title="")
     done = ran(sys.executable, "-c", TOLD_OF, str(folder), env=with_pack)
     assert done.returncode == 0, done.stderr
     found, shown = json.loads(done.stdout)
