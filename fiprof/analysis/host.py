@@ -4,7 +4,7 @@ lock.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fiprof.model.run import Run, once
 from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import NOTHING, Stretches, split
 
+T = TypeVar("T")
 COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called")
 
 FEWEST_LOOKS = 3  # of nsys's inside some calls, to tell where they are made
@@ -52,17 +53,15 @@ class HostTimes(NamedTuple):
     work: tuple[HostWork, ...]  # by label
     threads: Mapping[int, Stretches]  # thread (``thread_keys``) -> its work
     looks: Mapping[int, tuple[Ints, Sequence[HostWork]]]  # thread -> when nsys looked at it, and what it saw
+    recomputing: frozenset[int]  # threads that were seen to repeat forward passes for the backward pass
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each function, without those that no sample
         tells of; its line is the one that took most of them, its call that line's. thread: as in ``thread_keys``; of
         one that runs no Python, as autograd's, what its process's main thread did meanwhile."""
-        if thread not in self.threads:
-            beside = [each for each in self.threads if each >> 32 == thread >> 32]
-            if not beside:
-                return {}
-            thread = min(beside)
-        _, starts, stops, labels = self.threads[thread].overlaps(begins, ends)
+        if (seen := _seen(self.threads, thread)) is None:
+            return {}
+        _, starts, stops, labels = seen.overlaps(begins, ends)
         sums = np.bincount(labels, stops - starts, minlength=1)
         done = [(self.work[label], int(sums[label])) for label in np.flatnonzero(sums).tolist()]
         lines = sums_by_key((work._replace(called=""), ns) for work, ns in done)
@@ -70,6 +69,23 @@ class HostTimes(NamedTuple):
         for work, ns in sorted(done, key=lambda each: (-lines[each[0]._replace(called="")], -each[1])):
             found[longest.setdefault(work.whole, work)] += ns
         return found
+
+    def near(self, thread: int, moments: Ints) -> tuple[Ints, Ints, Sequence[HostWork]]:
+        """The look at a thread that is nearest to each moment, how far it is in ns, and what the looks saw, nothing
+        where there is none. thread: as in ``during``; of one that seldom runs Python the looks at the main thread
+        count too."""
+        looked, works = self.looks.get(thread, (np.empty(0, np.int64), ()))
+        others, seen = _seen(self.looks, thread & ~0xFFFFFFFF) or (looked, works)
+        if len(works) < len(seen) / 2:
+            looked, works = np.append(looked, others), (*works, *seen)
+        if not works:
+            return moments, moments, works
+        order = np.argsort(looked, kind="stable")
+        looked = looked[order]
+        after = np.minimum(np.searchsorted(looked, moments), len(looked) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(moments - looked[before] < looked[after] - moments, before, after)
+        return order[nearest], abs(looked[nearest] - moments), works
 
     def most_seen(self, stretches: Iterable[tuple[int, Ints, Ints]]) -> str:
         """Where threads were when nsys looked at them inside some disjoint stretches: the function seen most often, and
@@ -90,7 +106,7 @@ class HostTimes(NamedTuple):
 @once
 def host_times(run: Run) -> HostTimes:
     if not run.row_count("host_samples"):
-        return HostTimes((), {}, {})
+        return HostTimes((), {}, {}, frozenset())
     table = run.table("host_samples", COLUMNS)
     starts, ends, pids, tids, holders, lines = (numbers(table[name]) for name in COLUMNS[:6])
     threads = thread_keys(pids, tids)
@@ -132,7 +148,17 @@ def host_times(run: Run) -> HostTimes:
             by = usual[functions[holder - 2].whole] if holder > 1 else ""
             numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
         found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
-    return HostTimes(tuple(work), found, looks)
+    repeats = run.rows("host_samples", ["recomputes"])
+    often = Counter(threads[[row for row, each in enumerate(repeats) if each["recomputes"]]].tolist())
+    repeating = frozenset(thread for thread, count in often.items() if count >= FEWEST_LOOKS)
+    return HostTimes(tuple(work), found, looks, repeating)
+
+
+def _seen(threads: Mapping[int, T], thread: int) -> T | None:
+    """What was seen of a thread, else of its process's main thread; None for none."""
+    others = (each for each in threads if each >> 32 == thread >> 32)
+    beside = thread if thread in threads else min(others, default=None)
+    return None if beside is None else threads[beside]
 
 
 def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[list[HostWork], Ints]:

@@ -14,10 +14,11 @@ import numpy as np
 
 from fiprof.analysis.comm import delays
 from fiprof.analysis.frames import Column, Narrow, Row
-from fiprof.analysis.host import HostWork, host_times
+from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, Cause, Why, between, outside, parts
+from fiprof.analysis.samples import device_memory
 from fiprof.analysis.steady import By, Steady, steady, whole
-from fiprof.analysis.trace import SEPARATOR, calls, of_device, phases
+from fiprof.analysis.trace import SEPARATOR, calls, kernel_calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
@@ -48,7 +49,7 @@ COMPILES = re.compile(
     r"|torch/_(dynamo/(?!eval_frame|utils|external_utils)|inductor/(graph|scheduler|codegen|codecache|lowering))"
 )
 """Python functions, with their files, that compile; what runs compiled code lies beside them."""
-TO_HOST, TO_DEVICE = "Device-to-Host", "Host-to-Device"
+TO_HOST, TO_DEVICE, AND_BACK = OVER_BUS = "Device-to-Host", "Host-to-Device", "Device-to-Host and back"
 ELEMENTWISE = re.compile(r"^(?!distribution|_scatter|index).*elementwise|^triton_poi")
 """PyTorch's, and its compiler's; not those that take an index for each element, which is most of their time."""
 LAYOUTS = re.compile(r"nchwToNhwc|nhwcToNchw")  # cuDNN's, around kernels that know channels last alone
@@ -70,6 +71,8 @@ BY_NAME = {
     "sort_less": re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE),  # of CUB, Thrust and PyTorch
     "small_factors": re.compile("bluestein", re.IGNORECASE),  # cuFFT's, for a length with a prime factor above 127
     "index_otherwise": re.compile("^indexing_backward_kernel"),  # PyTorch's
+    "add_by_rows": re.compile("^indexFunc(Large|Small)Index"),  # PyTorch's index_add_ and the like, by atomics
+    "lighter_optimizer": re.compile(r"^multi_tensor_apply_kernel \((FusedAdam|FusedSgd|FusedAdagrad|Lamb|Lars)"),
 }
 """Steps that a kernel's name tells, what tells it from others in parentheses."""
 NULL_STREAM = 7  # CUPTI's number of the legacy default stream in the first context of a process
@@ -93,9 +96,14 @@ OFTEN, CHANGING = 1.5, 0.25
 LOADING_SHARE = 0.2
 """Share of the first steps' excess from which on loading code is the reason: the rest is what libraries do on the host
 when they are first used."""
-LENGTHENED = 1 - 1 / 1.2, 1 - 1 / 1.7
-"""Part of a step that launching holds up which is nsys's own: nine such programs of PyTorch's took 1.2 to 1.7 times as
-long under it as without (H100 and H200; docs/how-sure.md)."""
+LENGTHENED = 1 - 1 / 1.2, 1 - 1 / 1.44, 1 - 1 / 1.7
+"""Part of a step that launching holds up which is nsys's own, least, middle and most: nine such programs of PyTorch's
+took 1.2 to 1.7 times as long under it as without (H100 and H200; docs/how-sure.md)."""
+CALL_NS = 1e3, 4e3, 7e3  # of a traced call that are nsys's own, likewise: the part is no more than these of all calls
+MOST_LINES = 4  # that launch kernels, to be named
+NEAR_NS, FEW_LOOKS = 250_000, 8
+"""How far from a launch a look tells where it is made; of a kernel's looks the nearest eighth count, or so many."""
+FULL = 0.9  # part of the GPU's memory from which on there is none left for what would be kept
 CALL_SHARE = 0.05  # share of the time from which on a call that is for no launch, copy or allocation stands by itself
 LEAST_OUTSIDE_NS = 50_000  # outside the steady part, to be told of
 MOSTLY = 0.75  # share of something's time that lies in the range that is named
@@ -124,6 +132,8 @@ class Waste(Worded):
     """That read and write what one kernel could keep in registers. Its time is theirs too."""
     DOUBLES = "doubles", "float64 kernels"
     """Its time is theirs too."""
+    RECOMPUTED = "recomputed", "forward passes repeated"
+    """For the backward pass (activation checkpointing). Its time is that of kernels too."""
     LAYOUTS = "layouts", "layout conversions"
     SMALL_KERNELS = "small_kernels", "small kernels"
     KERNEL = "kernel", "kernel"
@@ -137,13 +147,14 @@ OF_GPU = frozenset(
         Waste.STREAMS,
         Waste.ELEMENTWISE,
         Waste.DOUBLES,
+        Waste.RECOMPUTED,
         Waste.LAYOUTS,
         Waste.SMALL_KERNELS,
         Waste.KERNEL,
     )
 )
 """In which the GPU is not idle."""
-TWICE = frozenset((Waste.STREAMS, Waste.ELEMENTWISE, Waste.DOUBLES))
+TWICE = frozenset((Waste.STREAMS, Waste.ELEMENTWISE, Waste.DOUBLES, Waste.RECOMPUTED))
 """Rows whose time is that of kernels which have rows of their own."""
 STEPS = {
     Waste.HOST: "less_host_work", Waste.GIL: "free_lock", Waste.INPUT: "faster_input",
@@ -151,7 +162,7 @@ STEPS = {
     Waste.CALL: "call_before", Waste.GPU: "fuse_kernels", Waste.PAGEABLE_COPIES: "pin_memory",
     Waste.COPIES: "overlap_copies", Waste.RANKS: "help_rank", Waste.STREAMS: "overlap_streams",
     Waste.SMALL_KERNELS: "fuse_kernels", Waste.ELEMENTWISE: "fuse_elementwise", Waste.LAYOUTS: "channels_last",
-    Waste.DOUBLES: "use_floats",
+    Waste.DOUBLES: "use_floats", Waste.RECOMPUTED: "keep_activations",
 }  # fmt: skip
 """What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
 FIRST_STEPS = "first steps"
@@ -184,13 +195,14 @@ class Program:
     every: list[Row]  # the same of every GPU
     answer: Finding  # the first row as a sentence
     steady: Finding  # which part it is about
+    launched_in: Finding | None  # the lines of Python that launch the kernels; None where they are not known
     startup: Finding | None  # what came before, and why it took so long; None where all is one part
 
     def fields(self) -> Row:
         keys = [column.key for column in RANKING]
         rows = [{key: row[key] for key in keys} | {"step": row["step"] and row["step"].fields()} for row in self.rows]
-        startup = self.startup and self.startup.fields()
-        return {"answer": self.answer.fields(), "steady": self.steady.fields(), "startup": startup, "rows": rows}
+        parts = ("answer", "steady", "launched_in", "startup")
+        return {key: (part := getattr(self, key)) and part.fields() for key in parts} | {"rows": rows}
 
 
 def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, changing: Mapping[int, float]) -> Program:
@@ -206,6 +218,7 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         gpu.of_idle_and_copies()
         gpu.of_kernels()
         gpu.of_elementwise(device)
+        gpu.of_recomputed(device)
         gpu.of_streams()
         gpu.of_loading()
         rows += gpu.rows
@@ -215,15 +228,13 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         most.setdefault((row["cause"], row["name"]), row)
     ranking = [row for row in most.values() if row["share"] > 0]
     first = of_gpu[ranking[0]["device"]] if ranking else next(iter(of_gpu.values()))
-    return Program(ranking, rows, first.answer(ranking), first.told(), first.startup())
+    return Program(ranking, rows, first.answer(ranking), first.told(), first.launched_in(), first.startup())
 
 
 def _order(row: Row) -> tuple[float, float]:
     """What saves most first; what has no step, or saves next to nothing, by its share. What leaves the GPU idle counts
     by its share: its bound may hold idle time of other causes. Of a kernel that was not under ncu it is a guess."""
-    unknown = GUESS * 100 * row["share"] if row["step"] else 0.0
-    saves = min((each for each in (row["bound_pct"], row["estimate_pct"]) if each is not None), default=unknown)
-    saves = saves if row["cause"] in OF_GPU else min(saves, 100 * row["share"])
+    saves = row["size_pct"] if row["cause"] in OF_GPU else min(row["size_pct"], 100 * row["share"])
     return -(saves if saves >= 100 * NOTICED else 0.0), -row["share"]
 
 
@@ -267,6 +278,7 @@ class _Gpu:
             if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"]) and row not in self.layouts
         ]
         self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
+        self.nsys_ns: Sequence[float] = (0.0, 0.0, 0.0)  # of the launching, the least, the middle and the most
         self.copying: dict[str | None, int] = defaultdict(int)  # ns in calls that copy, before the copy began
         self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
         """What the launching threads were seen to do, also while the GPU worked."""
@@ -341,10 +353,16 @@ class _Gpu:
     def row(
         self, cause: Waste, ns: float, name: str | None, range_: str | None, per_step: float | None, made: Step | None
     ) -> None:
+        sizes = [each for each in (made and made.bound_pct, made and made.estimate_pct) if each is not None]
+        unknown = GUESS * 100 * ns / self.window_ns if made else 0.0
+        if made and made.estimate_pct is not None and cause is Waste.LAUNCHES:  # of the time without nsys
+            without = made.estimate_pct * self.window_ns / (self.window_ns - self.nsys_ns[1])
+            made = made._replace(estimate_pct=without)
         self.rows.append({
             "rank": self.part.rank, "device": self.part.device, "cause": cause, "name": name, "range": range_,
             "per_step": per_step, "total_ns": ns, "total_ms": ns / 1e6, "share": ns / self.window_ns,
             "bound_pct": made and made.bound_pct, "estimate_pct": made and made.estimate_pct, "step": made,
+            "size_pct": min(sizes, default=unknown),
         })  # fmt: skip
 
     # Idle
@@ -365,6 +383,10 @@ class _Gpu:
             sum(sum(ranges.values()) for (of, _), ranges in sums.items() if of is cause)
             for cause in (Waste.LAUNCHES, Waste.GPU)
         )
+        if launching > LENGTHENED[0] * self.window_ns:
+            called = sum(self.counts.values())
+            of_nsys = zip(LENGTHENED, CALL_NS, strict=True)
+            self.nsys_ns = [min(part * self.window_ns, call * called, launching) for part, call in of_nsys]
         for (cause, name), ranges in sums.items():
             ns, range_ = sum(ranges.values()), where(ranges)
             if cause is Waste.LAUNCHES:
@@ -466,20 +488,22 @@ class _Gpu:
         """Copies while no kernel ran, with the calls that kept them from beginning. Those to the host that take less
         than the GPU then waits, as of a single number, are part of that wait."""
         sums: dict[tuple[Waste, str], dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
+        bus = dict.fromkeys((TO_HOST, TO_DEVICE), AND_BACK) if self._come_back() else {}
         for copying, ns in self.part.copies.items():
             pageable = copying.memory == "pageable"
-            sums[Waste.PAGEABLE_COPIES if pageable else Waste.COPIES, copying.kind][copying.range] += ns
+            kind = bus.get(copying.kind, copying.kind)
+            sums[Waste.PAGEABLE_COPIES if pageable else Waste.COPIES, kind][copying.range] += ns
         if self.copying:
             most = max(sums, key=lambda key: sum(sums[key].values()), default=(Waste.COPIES, "calls"))
             for range_, ns in self.copying.items():
                 sums[most][range_] += ns
         waits = {key: sum(ranges.values()) for key, ranges in waste.items() if key[0] is Waste.SYNCHRONIZATION}
         longest = max(waits, key=waits.__getitem__, default=None)
-        over_bus = sum(sum(ranges.values()) for (_, kind), ranges in sums.items() if kind in (TO_HOST, TO_DEVICE))
+        over_bus = sum(sum(ranges.values()) for (_, kind), ranges in sums.items() if kind in OVER_BUS)
         # While the host does its own work no copy keeps it from launching.
         working = sum(sum(ranges.values()) for (of, _), ranges in waste.items() if of in (Waste.HOST, Waste.INPUT))
         for (cause, kind), ranges in sums.items():
-            ns, device = sum(ranges.values()), kind not in (TO_HOST, TO_DEVICE)
+            ns, device = sum(ranges.values()), kind not in OVER_BUS
             if kind == TO_HOST and longest and ns <= waits[longest]:
                 for range_, of_range in ranges.items():
                     waste[longest][range_] += of_range
@@ -487,9 +511,24 @@ class _Gpu:
             hidden = ns if device else min(ns, self.part.kernels_ns)
             if cause is Waste.PAGEABLE_COPIES:  # which the host waits for, as it does not for others
                 hidden = ns + min(ns, self.part.idle_ns - working)
+            if kind == AND_BACK:  # what the host does about them is not to be done either
+                hidden = ns + self.part.idle_ns
             because = self.called_in(COPY_CALLS) if not device and ns >= MOSTLY * over_bus else None
-            step = "less_copying" if device else None
+            step = "less_copying" if device else "stay_on_gpu" if kind == AND_BACK else None
             self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind=step, because=because)
+
+    def _come_back(self) -> bool:
+        """Whether most bytes that go to the host come back in copies of their sizes, and few others go to the GPU."""
+        moved: dict[str | None, Counter[int]] = defaultdict(Counter)
+        for piece, mine, _ in of_device(self.run, "copies", self.part.device, "start_ns", "bytes", "kind"):
+            starts, sizes = (numbers(piece[name])[mine] for name in ("start_ns", "bytes"))
+            kinds, kind = coded(piece["kind"])
+            here = np.flatnonzero(self.at.holds(starts) & (sizes > 0))
+            for number, rows in split(kind[mine][here]):
+                for size, copies in Counter(sizes[here[rows]].tolist()).items():
+                    moved[kinds[number]][size] += size * copies
+        both = (moved[TO_HOST] & moved[TO_DEVICE]).total()
+        return both > MOSTLY * max(moved[TO_HOST].total(), moved[TO_DEVICE].total())
 
     def _launches(self, ns: float, range_: str | None, gaps: float) -> None:
         """Launching: a CUDA graph where nothing keeps the step from one, else fewer launches. gaps: ns between
@@ -526,12 +565,11 @@ class _Gpu:
         # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
         fused = kind not in ("larger_graph", "capture_once") and self.small_ns < ns
         saves, estimate = ns + (self.small_ns + gaps if fused else 0.0), None
-        least, most = (min(each * self.window_ns, ns) for each in LENGTHENED)
-        if ns > least:
+        least, middle, most = self.nsys_ns
+        if most:
             words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of that time"
             values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
-            own = (least + most) / 2
-            estimate = (saves - own) * self.window_ns / (self.window_ns - own)
+            estimate = saves - middle
         because = finding("launches", words, **values)
         if called := self.called_in(CAPTURES if kind == "capture_once" else LAUNCHES):
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
@@ -659,6 +697,43 @@ class _Gpu:
         name = f"{len(self.part.streams)} streams"
         self.add(Waste.STREAMS, saves, name, per_step=self.per_step(turns), because=because)
 
+    def launched_in(self) -> Finding | None:
+        """The lines of Python in which the kernels are launched, by the part of the kernels' time: each kernel's, on a
+        grid, is divided as the looks nearest to its launches are. None where nsys saw none, or too few."""
+        host, traced = host_times(self.run), calls(self.run)
+        kinds, places = dict[tuple[str | None, ...], int](), dict[str, int]()
+        spent, found = Counter[int](), [np.zeros((3, 0), np.int64)]
+        columns = ("start_ns", "duration_ns", "kernel_full", "grid")
+        for piece, mine, by in of_device(self.run, "kernels", self.part.device, *columns) if host.looks else ():
+            starts, ns = (numbers(piece[name])[mine] for name in columns[:2])
+            (names, name), (grids, grid) = (coded(piece[name]) for name in columns[2:])
+            kind = np.empty(len(starts), np.int64)
+            for code, rows in split(name[mine] * len(grids) + grid[mine]):
+                kind[rows] = kinds.setdefault((names[code // len(grids)], grids[code % len(grids)]), len(kinds))
+            here = np.flatnonzero(self.at.holds(starts) & (by != NOTHING))
+            for number, rows in split(kind[here]):
+                spent[number] += int(ns[here[rows]].sum())
+            for thread, number in traced.threads.items():
+                own = here[traced.thread[by[here]] == number]
+                look, far_ns, works = host.near(thread, traced.starts[by[own]])
+                near = far_ns <= (NEAR_NS if works else -1)
+                place = np.array([places.setdefault(work.place, len(places)) for work in works], np.int64)
+                found.append(np.stack([kind[own][near], far_ns[near], place[look[near]]]))
+        kind, far_ns, place = np.concatenate(found, axis=1)
+        lines, known = defaultdict[str, float](float), tuple(places)
+        for number, rows in split(kind):
+            by_distance = place[rows][np.argsort(far_ns[rows], kind="stable")]
+            nearest = by_distance[: max(len(by_distance) // 8, FEW_LOOKS)].tolist()
+            for line in nearest if len(nearest) >= FEWEST_LOOKS else ():
+                lines[known[line]] += spent[number] / len(nearest)
+        whole = spent.total()
+        if not whole or sum(lines.values()) < MOSTLY * whole:
+            return None
+        most = sorted(lines.items(), key=lambda item: -item[1])[:MOST_LINES]
+        shown = ((line, ns / whole) for line, ns in most if ns >= CALL_SHARE * whole)
+        parts = tuple(finding("line", "{place} {share:.0%}", place=line, share=share) for line, share in shown)
+        return finding("launched_in", "Launched, by nsys's looks at Python: {lines} of the kernels' time.", lines=parts)
+
     def of_elementwise(self, device: int) -> None:
         """Elementwise kernels of a stream with no other between them, where they take time that counts."""
         small = {row["kernel_full"] for row in self.small}
@@ -688,6 +763,40 @@ class _Gpu:
         total, saves = (float(values[several].sum()) * self.scale for values in (sums, sums - longest))
         per_step = self.per_step(int(counts[several].sum()))
         self.add(Waste.ELEMENTWISE, total, per_step=per_step, saves_ns=saves, because=because)
+
+    def of_recomputed(self, device: int) -> None:
+        """Kernels of forward passes that are repeated for the backward pass: at most those that the thread which was
+        seen to repeat them launches as often as others launch the like. Without them the GPU would also not be idle
+        before them."""
+        traced = calls(self.run)
+        threads = [traced.threads[each] for each in self.threads if each in host_times(self.run).recomputing]
+        if not threads:
+            return
+        table = self.run.table("kernels", ("start_ns", "end_ns", "device", "kernel_full", "grid", "block"))
+        starts, ends, devices = map(numbers, table.columns[:3])
+        mine = np.flatnonzero((devices == device) & self.at.holds(starts))
+        mine = mine[np.argsort(starts[mine])]
+        starts, ends, by = starts[mine], ends[mine], kernel_calls(self.run)[mine]
+        kinds = np.stack([coded(column)[1][mine] for column in table.columns[3:]])
+        kind = np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
+        again = (by != NOTHING) & np.isin(traced.thread[by], threads)
+        most = np.maximum.accumulate(ends)
+        until_ns = np.diff(most, prepend=starts[:1])  # from the end of the kernel before
+        count, others = (np.bincount(kind[here], minlength=kind.max() + 1) for here in (again, ~again))
+        part = np.minimum(count, others) / np.maximum(count, 1)
+        ns, saves = (float((part[kind[again]] * each[again]).sum()) for each in (ends - starts, until_ns))
+        if (ns := ns * self.scale) < NOTICED * self.window_ns:
+            return
+        held = sum(int(held.max()) for (of, _), (_, held) in device_memory(self.run).items() if of == device)
+        environment = self.run.environment
+        room = environment("gpu", "memory_bytes") or environment("gpu_state", "before", "memory_total_bytes")
+        per_step = self.per_step(int(np.minimum(count, others).sum()))
+        if room and held >= FULL * room:
+            self.row(Waste.RECOMPUTED, ns, None, None, per_step, None)
+            return
+        words = "{held_gb:.3g} of {room_gb:.3g} GB of the GPU's memory are used" if held and room else ""
+        because = finding("memory", words, held_gb=held / 1e9, room_gb=(room or 0) / 1e9)
+        self.add(Waste.RECOMPUTED, ns, per_step=per_step, saves_ns=saves, because=because)
 
     # In words
 

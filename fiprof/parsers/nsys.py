@@ -624,6 +624,8 @@ WAITING = "Waiting for GIL"
 PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|.*[/\\](?=torchinductor_)|(?=<)|$")
 """How files begin that are not the program's own: of packages, the standard library, what torch compiled, no file."""
+REPEATS = re.compile(r"\btorch[/\\]utils[/\\]checkpoint\.py:(recompute_fn|unpack_hook|backward)$")
+"""Functions, with their files, in which a forward pass runs once more: one that is not reentrant, and one that is."""
 Frames = tuple[tuple[int, int, int], ...]
 """Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
 
@@ -676,8 +678,8 @@ def _functions(
     stacks: Mapping[Frames, Sequence[tuple[str, str, int]]], seen: Mapping[Frames, int]
 ) -> dict[Frames, dict[str, Any]]:
     """Of each look the innermost function of the program's own files, else of all, and its line; and the function below
-    that most looks at this line went through, as far in as half of them do, else what it called. seen: how often each
-    was.
+    that most looks at this line went through, as far in as half of them do, else what it called; and whether it
+    repeated a forward pass. seen: how often each was.
     """
     found: dict[Frames, dict[str, Any]] = {}
     sources = {source for stack in stacks.values() for _, source, _ in stack}
@@ -693,6 +695,7 @@ def _functions(
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
+        found[frames]["recomputes"] = any(REPEATS.search(f"{file}:{name}") for name, file, _ in stack)
     for looks in within.values():
         half, depth = sum(map(seen.__getitem__, looks)) / 2, 0
         while True:

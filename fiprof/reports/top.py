@@ -66,9 +66,16 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     notes += [CALLS] if {Waste.COPIES, Waste.PAGEABLE_COPIES} & causes.keys() else []
     twice = tuple(cause for cause in causes if cause in TWICE)
     notes += [finding("twice", "{causes}: the kernels' rows hold their time too.", causes=twice)] if twice else []
+    of_nsys = (row["step"].basis.values.get("nsys_most") for row in shown if row["step"])
+    if nsys_most := next(filter(None, of_nsys), None):
+        text = "launching holds nsys's own part: without it the other shares are up to {times:.2g} times as large."
+        notes.append(finding("nsys", text, times=1 / (1 - nsys_most)))
     notes += [EARLY] if any(row["name"] == FIRST_STEPS for row in shown) else []
     notes += [ABOVE] if any(map(saves_more, shown)) else []
-    columns, summary = [each for each in RANKING if each.key not in unneeded], filter(None, (what.steady, what.startup))
+    columns, summary = (
+        [each for each in RANKING if each.key not in unneeded],
+        filter(None, (what.launched_in, what.steady, what.startup)),
+    )
     title = "What takes the program's time"
     return view_of(columns, rows, title=title, summary=(what.answer, *summary), notes=tuple(notes))
 

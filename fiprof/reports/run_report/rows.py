@@ -8,7 +8,7 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.program import GUESS, NOTICED, TWICE, Waste
+from fiprof.analysis.program import GUESS, TWICE, Waste
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
@@ -58,6 +58,7 @@ class Row:
     about: tuple[str, ...] = ()  # sentences about it, where no launch has a verdict
     full: str = ""
     advice: Step | None = None  # of a program: what to do about it, with what that saves of the program
+    item: tuple[Waste, str | None] | None = None  # of a program: cause and name in its ranking
 
     @property
     def title(self) -> str:
@@ -280,8 +281,9 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _of_program(measured: Analyses, found: Top) -> Rows:
     """Kernels, idle time, copies and collectives, each as a share of the wall time of all GPUs."""
     window_ns = sum(each.window_ns for each in found.activities) or 1
-    rows = list(_kernels(measured, found, window_ns))
+    rows, places = list(_kernels(measured, found, window_ns)), dict[tuple[Waste, str | None] | None, int]()
     for item in found.program.rows:
+        places[place := (item["cause"], item["name"])] = len(places)
         if not (kind := _kind(item)):
             continue
         ns, step = _of_all(found, item, window_ns)
@@ -289,12 +291,12 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
         name += f" ({item['name']})" if item["name"] else ""
         about = (worded(words.step(step)),) if step else ()
         label = item["range"] if item["range"] and item["range"] != item["name"] else ""
-        rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step))
-    # As the verdict has them: what saves most first, of idle time no more than that, then what takes most.
-    rows.sort(key=lambda row: (-saves if (saves := min(row.saving, row.share)) >= NOTICED else 0.0, -row.share))
+        rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step, item=place))
+    rows.sort(key=lambda row: (places.get(row.item, len(places)), -row.share))
     wall = tuple(_wall(found, window_ns))
     told = found.program
-    window = say("{steady} {startup}", steady=told.steady, startup=told.startup or "")
+    parts = "{launched_in} {steady} {startup}"
+    window = say(parts, launched_in=told.launched_in or "", steady=told.steady, startup=told.startup or "")
     return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window, window_ns / 1e3)
 
 
@@ -353,6 +355,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
             short_kernel(longest["detail"]), wall_ns / window_ns, count, time or longest["median_us"], kernel=name,
             group=of_kernel[0] if of_kernel else None, others=tuple(of_kernel[1:]), full=full, about=about, advice=step,
+            item=(Waste.KERNEL, detailed_kernel(name, full or "")),
         )  # fmt: skip
     # What ran outside the steady part was profiled all the same.
     for first, *others in groups.values():
