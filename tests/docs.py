@@ -1,5 +1,5 @@
 """The pages of docs/ that are made from the code and the tests: what stands before the first row or section of a page is
-written by hand, and stays. ``python -m tests.docs`` writes the rest anew.
+written by hand, and stays. ``python -m tests.docs`` writes the rest anew; ``… notebook`` the notebook's outputs.
 
 A test that injects a fault says so with ``@pytest.mark.fault("what is done", "what happens")``, once a fault; in a
 parametrized test ``pytest.param(…, marks=pytest.mark.fault(…))`` does the same.
@@ -9,8 +9,12 @@ import ast
 import importlib
 import os
 import pkgutil
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,6 +27,8 @@ from fiprof.model.tables import OPEN_ENDED, TABLES
 
 TESTS = Path(__file__).parent
 DOCS = TESTS.parent / "docs"
+NOTEBOOK = DOCS / "notebook.ipynb"
+NOTEBOOKS_RUN = "artifacts/recorded/20261121-120959-all"
 ROWS = "| --- |\n"
 """What ends a page's table head."""
 
@@ -136,8 +142,36 @@ def made(page: str) -> tuple[Path, str]:
     return path, "".join((*path.read_text(encoding="utf-8").partition(end)[:2], rest()))
 
 
+def executed(folder: Path) -> Any:
+    """The notebook with the outputs of now. folder: an empty one, for a copy of the run: opening it makes its tables."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    (folder / "docs").mkdir()
+    shutil.copytree(DOCS.parent / NOTEBOOKS_RUN, folder / NOTEBOOKS_RUN, ignore=shutil.ignore_patterns("tables"))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    environment = {**os.environ, "PYTHONPATH": str(DOCS.parent), "NO_COLOR": "1"}
+    resources = {"metadata": {"path": str(folder / "docs")}}
+    NotebookClient(notebook, timeout=300, resources=resources, record_timing=False).execute(env=environment)
+    return notebook
+
+
+def outputs(notebook: Any) -> list[str]:
+    """What each cell shows as text, without what a version of a library may write differently."""
+    found = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return ["".join(each.get("text") or each.get("data", {}).get("text/plain", "")) for each in found]
+
+
 if __name__ == "__main__":
     os.environ.pop("FIPROF_ARTIFACTS", None)
-    for each in PAGES:
-        page, text = made(each)
-        page.write_text(text, encoding="utf-8")
+    if sys.argv[1:] == ["notebook"]:
+        import nbformat
+
+        with tempfile.TemporaryDirectory() as temporary:
+            anew = executed(Path(temporary))
+        anew.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        nbformat.write(anew, NOTEBOOK)
+    else:
+        for each in PAGES:
+            page, text = made(each)
+            page.write_text(text, encoding="utf-8")

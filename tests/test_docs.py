@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import docs, docs_notebook
+from tests import docs
 from tests.conftest import REPOSITORY, ran
 from tests.transcripts import PAGES, commands, filled
 
@@ -51,6 +51,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_the_notebook_executed_again_shows_the_same(tmp_path: Path) -> None:
+    """``python -m tests.docs notebook`` writes it anew."""
     nbformat = pytest.importorskip("nbformat")
-    committed = nbformat.read(docs_notebook.NOTEBOOK, as_version=4)
-    assert docs_notebook.texts(docs_notebook.execute(tmp_path)) == docs_notebook.texts(committed)
+    committed = nbformat.read(docs.NOTEBOOK, as_version=4)
+    assert docs.outputs(docs.executed(tmp_path)) == docs.outputs(committed)
