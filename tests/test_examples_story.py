@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import pytest
@@ -105,22 +104,13 @@ def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, laun
     assert (late["id"], late["what"], late["late_rank"]) == ("late_steps", "decode step *", slowed)
 
 
-@pytest.mark.parametrize(
-    ("name", "kernel_us", "event_us"),
-    [("split-nccl", (75, 7.7), (79, 11.9)), ("split-flashinfer", (64, 5.3), (77, 11.5))],
-)
-def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: Any, event_us: Any) -> None:
-    """Medians of the prefill's and of the decode steps' all-reduces, as docs/any-program.md has them: of the last rank's
-    kernel, and between the events of that rank."""
-    *told, _ = own(name)
+@pytest.mark.parametrize(("name", "kernel_us"), [("split-nccl", (75, 7.7)), ("split-flashinfer", (64, 5.3))])
+def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: tuple[float, float]) -> None:
+    """Medians of the last rank's kernel in the prefill's and in the decode steps' all-reduces: docs/any-program.md."""
     collectives = [row for row in rows("comm", str(served(name).path)) if row["op"] == "all_reduce"]
     collectives = sorted((row for row in collectives if len(row["arrivals"]) == 2), key=lambda each: each["start_us"])
-    collectives = collectives[-104:]
-    transfers = [median(row["transfer_us"] for row in part) for part in (collectives[:8], collectives[8:])]
+    transfers = [median(row["transfer_us"] for row in part) for part in (collectives[-104:-96], collectives[-96:])]
     assert transfers == [pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in kernel_us]
-    least = [[min(times) for times in zip(*line["all_reduce_us"], strict=True)] for line in told]
-    between = median(least[0]), median(us for step in least[1:] for us in step)
-    assert between == tuple(pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in event_us)
 
 
 BY_EXPERT = """
