@@ -53,11 +53,9 @@ EXAMS = {
     "unseen": {"H100": RECORDED / "20261124-153946-unseen", "H200": RECORDED / "20261124-161606-unseen"},
     "fresh": {"H100": RECORDED / "20261126-124612-fresh", "H200": RECORDED / "20261126-130725-fresh"},
     "last": {"H100": RECORDED / "20261126-132435-last", "H200": RECORDED / "20261126-204836-last"},
+    "serving": {"H200": RECORDED / "20261124-061446-serving"},
 }
 """exam_kernels.py, unseen_kernels.py, … by the model of GPU; without samples of the GPU's metrics."""
-
-SERVING = RECORDED / "20261124-061446-serving"
-"""serving_kernels.py on an H200, without samples of the GPU's metrics."""
 
 STUDY = RECORDED / "study-flashinfer-quick"
 
@@ -96,11 +94,6 @@ def on_h100(name: str) -> Run:
 def exam(name: str, model: str) -> Run:
     """One of EXAMS likewise."""
     return _parsed(EXAMS[name][model], OTHERS)
-
-
-def serving() -> Run:
-    """SERVING likewise."""
-    return _parsed(SERVING, OTHERS)
 
 
 def profiled(name: str) -> Run:

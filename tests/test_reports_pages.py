@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports import charts, colours, markdown_html
@@ -27,6 +25,7 @@ from fiprof.reports.notebook import VEGALITE, OpenedRun
 from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
 from fiprof.reports.writers import render
 from fiprof.text import cell_width, csv_cell
+from tests.conftest import run_fiprof
 from tests.recorded_runs import parsed, refusal
 from tests.reports_fixture import add, execution, make_run
 
@@ -139,9 +138,7 @@ class Trace:
     """The events of a trace; each slice has the ``path`` of its track and the slice ``inside`` which it is."""
 
     def __init__(self, run: Run, path: Path) -> None:
-        done = CliRunner().invoke(cli, ["timeline", str(run.path), "--perfetto", str(path)])
-        assert done.exit_code == 0
-        self.words = done.stderr
+        self.words = run_fiprof("timeline", str(run.path), "--perfetto", str(path), cwd=path.parent, status=0).stderr
         events: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
         named = [each for each in events if each["ph"] == "M"]
         names = {(each["name"], each["pid"], each.get("tid")): each["args"].get("name") for each in named}

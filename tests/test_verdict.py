@@ -26,7 +26,7 @@ from fiprof.model.quantities import METRICS, STALL_SHARE, Row, number
 from fiprof.reports import verdict_words
 from tests import golden
 from tests.conftest import REPOSITORY
-from tests.recorded_runs import ON_H100, RUNS, exam, on_h100, parsed, rows, serving
+from tests.recorded_runs import ON_H100, RUNS, exam, on_h100, parsed, rows
 from tests.trouble_kernels import questions
 
 MODELS = ("H200", "H100")
@@ -419,7 +419,7 @@ Corrected in serving since, by the counters alone: matmul_naive's limit (L2 at 9
 
 @pytest.mark.parametrize(("name", "model"), LEFT)
 def test_exam_kernels_are_told_what_was_written_before_they_ran_but_for_these(name: str, model: str) -> None:
-    asked, run = questions(name), serving() if name == "serving" else exam(name, model)
+    asked, run = questions(name), exam(name, model)
     answers = {row["label"]: row for row in sorted(rows("verdict", run.path), key=lambda row: row["duration_us"])}
     assert answers.keys() == asked.keys()
     found = {}
