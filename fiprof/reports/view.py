@@ -101,7 +101,8 @@ def warnings(what: View | Document) -> tuple[str, ...]:
 def word(value: Value, spec: str = "") -> str:
     """A cell as people read it."""
     if isinstance(value, TracedNumber):
-        return word(value.value, spec or value.spec)
+        shown = word(value.value, spec or value.spec)
+        return shown if spec or shown == "–" else f"{shown}{value.unit}"
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     if isinstance(value, bool):
