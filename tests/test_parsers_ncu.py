@@ -137,7 +137,6 @@ METRICS = (
     "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio", "smsp__pcsamp_sample_count",
     "smsp__pcsamp_warps_issue_stalled_wait",
 )  # fmt: skip
-RAW_AGAIN = "export it again: ncu --import REPORT --csv --page raw --print-units base"
 Rows = list[list[str]]
 
 
@@ -361,54 +360,50 @@ def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) ->
     assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
 
 
-@pytest.mark.fault("a details page cut short, of several pages, with a metric twice", "one line; no table is written")
-@pytest.mark.parametrize(
-    ("page", "problem"),
-    [
-        (text(DETAILS_PAGE[:2])[:-9], "is cut short"),
-        (text([*DETAILS_PAGE, *DETAILS_PAGE]), "holds several pages"),
-        (text(DETAILS_PAGE[:1]), "has a header and no launches"),
-        (text([[*row[:7], *row[8:11]] for row in DETAILS_PAGE]), "has no column Section Name"),
-        (text([*DETAILS_PAGE[:3], [*DETAILS_PAGE[2][:10], "9", ""]]), "of launch 0 twice, with different values"),
-    ],
-)
-def test_a_details_page_that_is_none(tmp_path: Path, page: str, problem: str) -> None:
-    with pytest.raises(FiprofError, match=problem):
-        parse(None, tmp_path, details=page)
-    assert not (tmp_path / "tables").exists()
-
-
-AMONG = " is cut short, or other output stands among its rows: "
+OTHER_REMEDIES = {
+    "": "its filters matched nothing, or the workload launched nothing",
+    " has launches and no metrics": "ncu --list-sections and --query-metrics name what there is",
+}
 NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
 
 
+@pytest.mark.fault("a details page cut short, of several pages, with a metric twice", "one line; no table is written")
 @pytest.mark.fault("ncu's raw page empty, of another format, cut, with a launch or column twice", "one line; no table")
 @pytest.mark.parametrize(
-    ("content", "problem", "remedy"),
+    ("content", "problem"),
     [
-        ("", " is empty", RAW_AGAIN),
-        ("a,b\n1,2\n", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
-        (NO_KERNELS, ": ncu profiled no kernels", "its filters matched nothing, or the workload launched nothing"),
-        (text(recorded()[:2]), " has a header and no launches", RAW_AGAIN),
-        (text(recorded()[:1])[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
-        (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete", RAW_AGAIN),
-        (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
-        (text([*recorded()[:-1], recorded()[-1][:-3]]), f"{AMONG}row 3 has 20 of 23 cells", RAW_AGAIN),
-        (2 * text(recorded()), " holds several pages, each with launches of its own; import them one by one", RAW_AGAIN),
+        ("", " is empty"),
+        ("a,b\n1,2\n", " is not a raw page of ncu: it has no header with ID and Kernel Name"),
+        (NO_KERNELS, ": ncu profiled no kernels"),
+        (text(recorded()[:2]), " has a header and no launches"),
+        (text(recorded()[:1])[:-1], " is cut short: its last row is not complete"),
+        (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete"),
+        (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete"),
+        (text([*recorded()[:-1], recorded()[-1][:-3]]),
+         " is cut short, or other output stands among its rows: row 3 has 20 of 23 cells"),
+        (2 * text(recorded()), " holds several pages, each with launches of its own; import them one by one"),
         (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
-         "do not exist", "ncu --list-sections and --query-metrics name what there is"),
-        (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
-        (text(replaced("ID", "0", "x")), " has no launch ID in row 2: 'x'", RAW_AGAIN),
-        (text(replaced("ID", "9" * 20)), " has no launch ID in row 1: '99999999999999999999'", RAW_AGAIN),
+         "do not exist"),
+        (text(replaced("ID", "0", "0")), " has launch 0 twice"),
+        (text(replaced("ID", "0", "x")), " has no launch ID in row 2: 'x'"),
+        (text(replaced("ID", "9" * 20)), " has no launch ID in row 1: '99999999999999999999'"),
         (text([[*row, cell] for row, cell in zip(recorded(), ("gpu__time_duration.sum", "nsecond", *"123"), strict=True)]),
-         " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
+         " has the column gpu__time_duration.sum twice, with different values"),
+        (text(DETAILS_PAGE[:2])[:-9], " is cut short: its last row is not complete"),
+        (2 * text(DETAILS_PAGE), " holds several pages, each with launches of its own; import them one by one"),
+        (text(DETAILS_PAGE[:1]), " has a header and no launches"),
+        (text([[*row[:7], *row[8:11]] for row in DETAILS_PAGE]), " is not a details page of ncu: it has no column Section Name"),
+        (text([*DETAILS_PAGE[:3], [*DETAILS_PAGE[2][:10], "9", ""]]),
+         " has dram__bytes_read.sum of launch 0 twice, with different values"),
     ],
 )  # fmt: skip
-def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: str, remedy: str) -> None:
+def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: str) -> None:
+    details = "Metric Value" in content
     with pytest.raises(FiprofError) as caught:
-        parse(content, tmp_path)
-    assert caught.value.message == f"{tmp_path / 'raw.csv'}{problem}"
-    assert caught.value.remedy == remedy
+        parse(None, tmp_path, details=content) if details else parse(content, tmp_path)
+    assert caught.value.message == f"{tmp_path / ('details.csv' if details else 'raw.csv')}{problem}"
+    again = "export it again: ncu --import REPORT --csv --page " + ("details" if details else "raw --print-units base")
+    assert caught.value.remedy == OTHER_REMEDIES.get(problem.split(": ")[0], again)
     assert not (tmp_path / "tables").exists()
 
 
