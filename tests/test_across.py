@@ -55,7 +55,7 @@ def archive(place: Path) -> Path:
     return place / "artifacts"
 
 
-def test_kernels_are_asked_by_host(place: Path, archive: Path) -> None:
+def test_kernels_are_asked_by_host_and_one_unlike_the_others_is_found(place: Path, archive: Path) -> None:
     shown = run_fiprof(*words(COMMANDS[1]), "--kernel", "prefill", cwd=place).stdout
     assert [line.split() for line in shown.splitlines()[4:]] == [
         ["host0", PREFILL, "2", "40", "12.1", "46.8%", "302.14", "303.10"],
@@ -71,13 +71,11 @@ def test_kernels_are_asked_by_host(place: Path, archive: Path) -> None:
     few = ("top", "--over", f"{archive}/*trace[03]*", "--table")
     printed = [run_fiprof(*few, table, cwd=place).stdout for table in ("outliers", "idle")]
     assert "no host is unlike the others" in printed[0] and "on the GPU" in printed[1]
-
-
-def test_a_host_unlike_the_others_is_found(place: Path, archive: Path) -> None:
+    # One is unlike the others.
     rows = json.loads(run_fiprof(*words(COMMANDS[2]), "--format", "json", cwd=place).stdout)["rows"]
     assert {row["host"] for row in rows} == {"host3"}
     assert (rows[0]["name"], rows[0]["ratio"]) == (PREFILL, pytest.approx(1.2, abs=1e-4))
-    assert fiprof.scan(str(archive)).outliers()["lost_ms"].round(2).tolist()[:2] == [1.21, 0.77]
+    assert traces.outliers()["lost_ms"].round(2).tolist()[:2] == [1.21, 0.77]
 
 
 @pytest.mark.fault("a digest is no Parquet file, or has other columns", "its trace is left out, and named")

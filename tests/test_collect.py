@@ -296,13 +296,17 @@ def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, small_disk: P
     assert "disk is full" in why and remedy.startswith("  ")
 
 
-def test_a_replay_gives_the_same_tables(fiprof: Fiprof, light: Path, tmp_path: Path) -> None:
+def test_a_replay_gives_the_same_tables_and_refuses_changed_files(fiprof: Fiprof, light: Path, tmp_path: Path) -> None:
     fiprof("collect", "--replay", str(light), status=0)
     path, manifest = only_run(tmp_path)
     assert (manifest["replayed_from"], manifest["status"]) == (light.name, "complete")
     for table in COLLECTED:
         name = f"tables/{table}.parquet"
         assert pq.read_table(path / name).equals(pq.read_table(replayed("all").path / name)), table
+    changed = Path(shutil.copytree(light, tmp_path / "changed"))
+    (changed / "baseline.jsonl").write_text("")
+    done = fiprof("collect", "--replay", str(changed), status=1)
+    assert "baseline.jsonl is not the file that its run made" in done.stderr
 
 
 def test_a_damaged_run(fiprof: Fiprof, light: Path, tmp_path: Path) -> None:
@@ -321,10 +325,3 @@ def test_a_damaged_run(fiprof: Fiprof, light: Path, tmp_path: Path) -> None:
 def hangs(folder: Path) -> bool:
     """Whether the workload of a collect, which does not end, has begun."""
     return any("hanging" in log.read_text() for log in folder.rglob("logs/plain.log"))
-
-
-def test_a_replay_refuses_files_that_were_changed(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
-    changed = Path(shutil.copytree(recorded, tmp_path / "changed"))
-    (changed / "baseline.jsonl").write_text("")
-    done = fiprof("collect", "--replay", str(changed), status=1)
-    assert "baseline.jsonl is not the file that its run made" in done.stderr

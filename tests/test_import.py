@@ -214,13 +214,6 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
     assert not other_gpu or idle(alone, 0) == idle(both, 0) == idle(both, 1)
 
 
-@pytest.mark.fault("the same trace imported twice, as SQLite and as its copy", "one line")
-def test_the_same_trace_twice_is_refused(tmp_path: Path) -> None:
-    _, manifest = importing(tmp_path, FIVE_KERNELS, shifted(tmp_path / "copy", 0))
-    assert manifest.status == "failed"
-    assert manifest.reason.endswith("nsys/trace.sqlite and nsys/trace-1.sqlite are the same trace")
-
-
 def test_launches_of_further_reports_are_numbered_on(tmp_path: Path) -> None:
     other = unpacked(tmp_path, "quick.raw.csv")
     run, manifest = importing(tmp_path, NCU / "full.raw.csv", other)
@@ -328,11 +321,14 @@ def test_a_file_of_another_tool_gets_one_line(tmp_path: Path, content: bytes, li
     assert line in refused(tmp_path, tmp_path / "trace.nsys-rep").message
 
 
+@pytest.mark.fault("the same trace imported twice, as SQLite and as its copy", "one line")
 def test_a_file_twice_a_file_that_is_not_there_and_a_replay_are_refused(tmp_path: Path) -> None:
     assert "is named twice" in refused(tmp_path, FIVE_KERNELS, FIVE_KERNELS).message
     assert "there is no file" in refused(tmp_path, tmp_path / "none").message
     run, _ = importing(tmp_path, NCU / "full.raw.csv")
     assert "was imported" in refusal("collect", "--replay", run).message
+    _, manifest = importing(tmp_path, FIVE_KERNELS, shifted(tmp_path / "copy", 0))
+    assert manifest.reason.endswith("nsys/trace.sqlite and nsys/trace-1.sqlite are the same trace")
 
 
 @pytest.mark.fault("import of a damaged SQLite", "one line; the run is kept as failed, the original as it is")

@@ -182,10 +182,7 @@ def test_ncu_over_a_program() -> None:
         "--section Occupancy --nvtx --target-processes all --kernel-name-base mangled "
         "--kernel-id ::regex:^(_Z3addPf|gemm)$:^(2|40)$ --replay-mode kernel --clock-control none --cache-control all"
     )
-
-
-def test_ncu_looks_at_no_child_of_a_program_that_launches_alone() -> None:
-    """With torch.compile's worker under ncu too, launches of the program wait half a minute each (2025.3)."""
+    # With torch.compile's worker under ncu too, launches of a program that launches alone wait half a minute (2025.3).
     words = ncu.program_argv(NCU, Path("p.ncu-rep"), PROGRAM, ProfileSettings(), Filter(("gemm",), 1, alone=True))
     assert words[words.index("--target-processes") + 1] == "application-only"
 
