@@ -110,6 +110,19 @@ def remote(url: str) -> tuple[Any, str]:
     return system, path.rstrip("/")
 
 
+def walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file below a folder by its name in it, and every link, which is not followed; none of a folder that cannot
+    be read."""
+    folders = [""]
+    for within in folders:
+        with contextlib.suppress(OSError), os.scandir(f"{folder}/{within}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{within}{entry.name}/")
+                else:
+                    yield f"{within}{entry.name}", entry.stat(follow_symlinks=False)
+
+
 def clear(folder: Path) -> None:
     """Remove the temporaries in a folder, not below it, that no living process holds; never raises."""
     with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fiprof import files
-from fiprof.orchestrator.environment import git_commit
+from fiprof.orchestrator.environment import program_facts
 from tests.conftest import Fiprof, begun, fake_programs
 from tests.recorded_runs import RUNS, STUDY, on_h100
 
@@ -275,7 +275,7 @@ def test_git_runs_nothing_of_a_checkout(plant: str, tmp_path: Path) -> None:
         subprocess.run(["git", "status"], cwd=checkout, capture_output=True, check=False)
         assert ran.exists(), "git itself runs it"
         ran.unlink()
-    assert len((git_commit(checkout) or "").removesuffix("-dirty")) == 12
+    assert len((program_facts([str(checkout / "file")])["git"] or "").removesuffix("-dirty")) == 12
     assert not ran.exists()
 
 

@@ -107,7 +107,7 @@ def measuring(archive: Archive, *, quiet: bool, wait: bool = True, live: bool = 
     from fiprof.orchestrator.run_session import Bench
 
     progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
-    interrupts.ask_first(supervisor.stop)
+    interrupts.ask_first(supervisor.stopping.set)
     try:
         with progress.shown() if live else contextlib.nullcontext():
             yield Bench(archive, progress, supervisor, wait)

@@ -246,11 +246,12 @@ class Collection(RunSession):
 
     def _leave_out(self, results: str) -> None:
         """Name the cases that failed by themselves, and leave them out of what follows."""
-        if self._commands.request.keep_going:
+        if (request := self._commands.request).keep_going:
             errors = case_errors(self.path / results)
             for case, error in errors.items():
                 self.folder.warn(f"{case} failed ({results}): {error}")
-            self._commands = self._commands.without(errors.keys())
+            left = tuple(case for case in request.cases if case.id not in errors)
+            self._commands = dataclasses.replace(self._commands, request=dataclasses.replace(request, cases=left))
 
     def _watch(self, step: str) -> Callable[[str], None]:
         return lambda tail: self.progress.detail(step, watch_workload(tail))

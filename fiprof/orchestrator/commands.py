@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,10 +158,6 @@ class CollectCommands(Commands):
         if "ncu" in self.request.tools:
             commands += [self.profile(), *self.exports()]
         return commands
-
-    def without(self, case_ids: Collection[str]) -> CollectCommands:
-        cases = tuple(case for case in self.request.cases if case.id not in case_ids)
-        return dataclasses.replace(self, request=dataclasses.replace(self.request, cases=cases))
 
     def _turns(self) -> list[str]:
         rounds, budget_ms = self.request.rounds, self.request.budget_ms

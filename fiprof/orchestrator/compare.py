@@ -152,10 +152,6 @@ class CompareRequest(CompareSettings):
     def cases(self, letter: str) -> tuple[Case, ...]:
         return tuple(pair[letter == "B"] for pair in self.pairs)
 
-    def interpreter(self, letter: str) -> str:
-        """The Python of a side."""
-        return self.side(letter).python or self.python
-
     @property
     def schedule(self) -> str:
         """The processes as they start, ``BABBAABAAB`` for five a side.
@@ -228,14 +224,11 @@ class SideCommands(Commands):
     checkouts: Mapping[str, Checkout | None]  # a and B; None for a side that is no commit
 
     def all(self) -> list[Command]:
-        """B1, A1, B2, B3, …"""
+        """B1, A1, B2, B3, …; of programs A0 and B0 before them, which do not count: what they compile and read from
+        disk is there after them."""
         schedule = self.request.schedule
-        numbers = [schedule[: place + 1].count(letter) for place, letter in enumerate(schedule)]
-        return [self._command(letter, f"{letter}{number}") for letter, number in zip(schedule, numbers, strict=True)]
-
-    def first(self) -> list[Command]:
-        """A0 and B0 of two programs, which do not count: what they compile and read from disk is there after them."""
-        return [self._command(letter, f"{letter}0") for letter in "AB" if self.request.side(letter).program]
+        names = [f"{letter}{schedule[: place + 1].count(letter)}" for place, letter in enumerate(schedule)]
+        return [self._command(name) for name in (*(("A0", "B0") if self.request.a.program else ()), *names)]
 
     def orders(self, name: str) -> Path:
         """The FIFO that a process takes its orders from."""
@@ -261,15 +254,15 @@ class SideCommands(Commands):
             words.append(f"{name}[{case.argument.partition('[')[2]}")
         return words
 
-    def _command(self, letter: str, name: str) -> Command:
-        request, out = self.request, self.path / MEASUREMENTS / f"{name}.jsonl"
+    def _command(self, name: str) -> Command:
+        request, out, letter = self.request, self.path / MEASUREMENTS / f"{name}.jsonl", name[0]
         env, argv = self.environment(letter), request.side(letter).program
         if argv:
             env[RANGES_VARIABLE] = str(out)
         else:
             checkout = self.checkouts[letter]
             argv = (
-                request.interpreter(letter),
+                request.side(letter).python or request.python,
                 # By path: what a side imports may have a fiprof of its own.
                 str(Path(fiprof.workloads.__path__[0]) / "__main__.py"),
                 "rounds",
@@ -282,7 +275,7 @@ class SideCommands(Commands):
                 f"--orders={self.orders(name)}",
                 f"--out={out}",
             )
-        return self.command(name, argv, makes=(out,), env=env, reads=INPUT if request.side(letter).program else None)
+        return self.command(name, argv, makes=(out,), env=env, reads=INPUT if request.a.program else None)
 
 
 # Measuring
@@ -395,7 +388,7 @@ class Comparison(RunSession):
     def _programs(self) -> MeasuredComparison:
         """Each program from its start to its end, one after the other."""
         found: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
-        for command in (*self.commands.first(), *self.commands.all()):
+        for command in self.commands.all():
             results = command.makes[0]
             with self.run(command) as (finished, log):
                 require_success(f"process {command.step}", finished, log)
@@ -639,5 +632,5 @@ def _cases(request: CompareRequest, letter: str = "A", cases: Sequence[str] = ()
         gpu=request.gpu,
         gpu_metrics_hz=0,
         keep_going=True,
-        python=request.interpreter(letter),
+        python=request.side(letter).python or request.python,
     )

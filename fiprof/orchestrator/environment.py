@@ -69,11 +69,18 @@ def collect_facts(cases: Sequence[Case], argv: Sequence[str] = (), *, commit: bo
 
 def _facts(command: Sequence[str], files: Mapping[str, Path], *, commit: bool = True) -> dict[str, Any]:
     """files: as they were named -> where they are, the program's first."""
-    users = [path for name, path in files.items() if not name.startswith("fiprof/")]
+    users, git = [path for name, path in files.items() if not name.startswith("fiprof/")], None
+    if commit:
+        folder = users[0].parent if users else Path.cwd()
+        # Its configuration may be a stranger's: no program that it names is run.
+        found = (_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
+        # A submodule is asked under a configuration of its own.
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        git = None if not found or changes is None else f"{found}{DIRTY}" if changes else found
     return {
         "command": list(command),
         "cwd": os.getcwd(),
-        "git": git_commit(users[0].parent if users else Path.cwd()) if commit else None,
+        "git": git,
         "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
     }
 
@@ -97,17 +104,6 @@ def _files(command: Sequence[str]) -> list[Path]:
             if path.is_file() and path.stat().st_size <= LARGEST_FILE and os.access(path, os.R_OK):
                 found.append(path)
     return [path for path in found[:MOST_FILES] if not LAUNCHERS.fullmatch(path.name)]
-
-
-def git_commit(folder: Path) -> str | None:
-    """The commit of the checkout around a folder, with ``-dirty`` after changes; None outside one.
-
-    Its configuration may be a stranger's: no program that it names is run.
-    """
-    commit = (_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
-    # A submodule is asked under a configuration of its own.
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-    return None if not commit or changes is None else f"{commit}{DIRTY}" if changes else commit
 
 
 def full_commit(folder: Path, ref: str) -> str | None:

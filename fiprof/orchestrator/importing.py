@@ -173,7 +173,15 @@ class _Importing(RunSession):
                 report = each.source.absolute() if link else self.path / each.path
                 with self.collecting():
                     if each.kind == "nsys-rep":
-                        self._export_trace(commands, each, report)
+                        try:
+                            self.export(commands.trace_export(each.number, report))
+                        except Interrupted:
+                            raise
+                        except FiprofError as error:
+                            wrote, remedy = _written_by(each.source)
+                            nsys = f"nsys {tools['nsys'].version_text}"
+                            what = f"{nsys} cannot export {each.source}, {wrote}: {error.message}"
+                            raise FiprofError(what, remedy) from error
                     elif each.kind == "ncu-rep" and "ncu" in tools:
                         self._export_pages(commands, each, report, _with(incoming, each))
             if parse.numbers(self.path, NSYS_SQLITE):
@@ -248,16 +256,6 @@ class _Importing(RunSession):
             size += len(block)
             self.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
         return size, digest.hexdigest()
-
-    def _export_trace(self, commands: Commands, each: Incoming, report: Path) -> None:
-        try:
-            self.export(commands.trace_export(each.number, report))
-        except Interrupted:
-            raise
-        except FiprofError as error:
-            wrote, remedy = _written_by(each.source)
-            what = f"nsys {commands.tools['nsys'].version_text} cannot export {each.source}, {wrote}: {error.message}"
-            raise FiprofError(what, remedy) from error
 
     def _export_pages(self, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
         """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""

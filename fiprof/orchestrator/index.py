@@ -16,7 +16,6 @@ from fiprof import files
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
-    from fiprof.analysis.trend import Line
     from fiprof.model.catalogue.queries import Answer, Question
     from fiprof.model.catalogue.store import Catalogue
     from fiprof.model.finding import Finding
@@ -124,13 +123,6 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
         found.refresh()
     with found.catalogue.reading():
         return queries.ask(found.catalogue, found.archive, question)
-
-
-def trend(archive: Archive, question: Question, url: str | None = None) -> list[Line]:
-    """The trend of the question's metric, of the archive as it is now. Raises FiprofError."""
-    from fiprof.analysis.trend import trend as trend_of
-
-    return trend_of(answer(archive, question, url).rows, question.metrics[0])
 
 
 def share(folder: Path, tell: Callable[[str], None]) -> None:

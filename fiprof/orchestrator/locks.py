@@ -82,18 +82,15 @@ def _listener(address: bytes) -> str:
 @contextlib.contextmanager
 def waiting_lock(path: Path, stopping: threading.Event) -> Iterator[None]:
     """Hold a lock file around a block, once nobody else does. Raises FiprofError, OSError, Interrupted."""
-    descriptor = files.open_lock(path)
-    try:
+    with open(files.open_lock(path), "rb") as lock:
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if stopping.wait(POLL_S):
                     raise Interrupted from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -101,21 +98,19 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """Hold a folder for this process around a block. Raises FiprofError naming who else has it."""
     path = folder / ".lock"
     try:
-        descriptor = files.open_lock(path)
+        lock = open(files.open_lock(path), "r+b", buffering=0)  # noqa: SIM115 - closed after the block
     except OSError as error:
         raise FiprofError(f"{path} cannot be made: {error.strerror}", "choose another folder with --out") from error
-    try:
+    with lock:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = escape_control(os.pread(descriptor, 200, 0).decode(errors="backslashreplace")) or "another fiprof"
+            holder = escape_control(lock.read(200).decode(errors="backslashreplace")) or "another fiprof"
             raise FiprofError(f"{folder} is being worked on by {holder}", "wait for its end, or end it") from None
-        os.ftruncate(descriptor, 0)
+        lock.truncate(0)
         since = _time(clock.now().timestamp())
-        os.pwrite(descriptor, f"process {os.getpid()} of {psutil.Process().username()} since {since}".encode(), 0)
+        lock.write(f"process {os.getpid()} of {psutil.Process().username()} since {since}".encode())
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _time(seconds: float) -> str:

@@ -174,7 +174,7 @@ class Supervisor:
     """Starts commands and can stop all of them."""
 
     def __init__(self, env: Mapping[str, str] | None = None, stopping: threading.Event | None = None) -> None:
-        """env: set for every command that sets nothing else. stopping: another supervisor's, to stop with it."""
+        """env: set for every command that sets nothing else. stopping: has every process that is waited for ended."""
         self.env = env or {}
         self.stopping = stopping or threading.Event()
 
@@ -185,10 +185,6 @@ class Supervisor:
         with file_errors(command.log):
             command.log.touch()
         return Process(dataclasses.replace(command, env={**self.env, **command.env}), self)
-
-    def stop(self) -> None:
-        """Have every process that is being waited for ended."""
-        self.stopping.set()
 
 
 def end_orphans() -> list[str]:

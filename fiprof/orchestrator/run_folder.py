@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict, get_args
@@ -298,7 +298,12 @@ def recover(archive: Archive) -> list[str]:
     if partials:
         files.clear(archive.root)
     for partial in partials:
-        with contextlib.suppress(OSError, FiprofError), _taken_over(partial):
+        with contextlib.suppress(OSError, FiprofError), contextlib.ExitStack() as held:
+            with contextlib.suppress(FileNotFoundError):
+                owner = os.open(partial / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                held.callback(os.close, owner)
+                # Refused where a living fiprof has it.
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             from fiprof.orchestrator.process import end_orphans
 
             said += [f"ended what a killed fiprof had left running: {process}" for process in end_orphans()]
@@ -315,17 +320,6 @@ def clear_run(folder: Path) -> None:
     for each in (folder, *(folder / name for name in (*RAW_FOLDERS, TABLES, "logs"))):
         if not each.is_symlink():
             files.clear(each)
-
-
-@contextlib.contextmanager
-def _taken_over(partial: Path) -> Iterator[None]:
-    """Hold a folder that is being filled for the length of a block. Raises OSError where a living fiprof has it."""
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(FileNotFoundError):
-            owner = os.open(partial / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            held.callback(os.close, owner)
-            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
 
 
 def _finish(partial: Path) -> Path:

@@ -70,11 +70,6 @@ class Definition:
             )
         return tuple(case for case in self.cases if not words or short_name(case.workload) in words)
 
-    @property
-    def argv(self) -> tuple[str, ...]:
-        """The command that measures it, wherever."""
-        return ("fiprof", "study", self.source, *(["--quick"] if self.quick else []))
-
     def folder(self, archive: Path) -> Path:
         """Where it lies in an archive, if nobody says otherwise."""
         return archive / f"study-{self.name}{'-quick' if self.quick else ''}"
@@ -502,7 +497,9 @@ class _Batches:
     ) -> None:
         """request: for all cases that are asked for. alone: this process measures."""
         self.folder, self.workers, self.bench, self.alone = folder, workers, bench, alone
-        self.request = request if alone else dataclasses.replace(request, argv=definition.argv)
+        # The command that measures it, wherever.
+        argv = ("fiprof", "study", definition.source, *(["--quick"] if definition.quick else []))
+        self.request = request if alone else dataclasses.replace(request, argv=argv)
         self.most = definition.settings.batch_cases
         self.groups = batches.groups(definition.cases, self.most if alone else 0)
         self.anchors = () if alone else batches.anchors(self.groups)

@@ -45,7 +45,7 @@ def verify(folder: Path) -> Verified:
     """Compare a run folder with its manifest: reads every byte of it, and changes nothing but temporaries."""
     clear_run(folder)
     name = folder.resolve().name
-    there = dict(_walk(folder))
+    there = dict(files.walk(folder))
     size = sum(status.st_size for status in there.values())
 
     try:
@@ -80,16 +80,6 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
         elif name in told and run.intact and told[name] != (run.status, run.bytes):
             found.append(finding("stale", "{run}: the catalogue says something else of it", run=name))
     return tuple(found)
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below a folder by its name in it, and every link, which is not followed."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from ((f"{entry.name}/{name}", status) for name, status in _walk(Path(entry.path)))
-            else:
-                yield entry.name, entry.stat(follow_symlinks=False)
 
 
 def _said(folder: Path, state: FileState, file: str, **values: Any) -> Finding:

@@ -242,6 +242,7 @@ def trend_command(
 
     GPUs, drivers and ways of measuring are never compared with each other: each has a line of its own.
     """
+    from fiprof.analysis.trend import trend as lines
     from fiprof.model.catalogue.queries import question
     from fiprof.model.redaction import mask_words
     from fiprof.orchestrator import index
@@ -249,7 +250,7 @@ def trend_command(
 
     asked = question(**words, metrics=(metric,))
     with working("index"):
-        found = index.trend(archive, asked, catalog)
+        found = lines(index.answer(archive, asked, catalog).rows, asked.metrics[0])
     if out is not None:
         typed = mask_words(["fiprof", *sys.argv[1:]])
         options.write_page(out, lambda: trend.page(found, asked.metrics[0], shlex.join(typed)))

@@ -41,6 +41,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
 
     It needs no server and no network. The index's path goes to standard output.
     """
+    from fiprof.analysis.trend import trend
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import site
@@ -67,7 +68,8 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
             for page, metric in site.TRENDS.items():
                 tell(page)
                 try:
-                    site.write_trend(folder, page, index.trend(archive, question(metrics=(metric,)), catalog))
+                    rows = index.answer(archive, question(metrics=(metric,)), catalog).rows
+                    site.write_trend(folder, page, trend(rows, metric))
                 except FiprofError as error:
                     output.message(f"fiprof: {page} is left as it was: {error}")
         finally:

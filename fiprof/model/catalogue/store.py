@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fiprof.errors import FiprofError
-from fiprof.files import Unwritable
+from fiprof.files import Unwritable, walk
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
 from fiprof.model.json_file import decode
@@ -176,7 +176,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "user": _text(host.get("user")),
             "host": _text(host.get("name")),
             "conditions": _text(", ".join(conditions)),
-            "bytes": folder_bytes(folder),
+            "bytes": sum(status.st_size for _, status in walk(folder)),
             "tags": json.dumps(sorted(set(map(escape_control, annotations.tags)))),
         },
         description={
@@ -233,19 +233,6 @@ def _dict(found: object) -> Mapping[str, Any]:
 
 def _text(found: object) -> str | None:
     return escape_control(found)[:LONGEST_TEXT] or None if isinstance(found, str) else None
-
-
-def folder_bytes(folder: Path | str) -> int:
-    """Bytes of the files in a folder; no link is followed."""
-    total, folders = 0, [folder]
-    for each in folders:
-        with contextlib.suppress(OSError), os.scandir(each) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
-    return total
 
 
 # The database
