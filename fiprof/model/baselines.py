@@ -100,6 +100,5 @@ def remove_baseline(root: Path, name: str) -> None:
 
 def _missing(root: Path, name: str) -> FiprofError:
     there = ", ".join(names(root)) or "none yet"
-    return FiprofError(
-        f"there is no baseline {name!r} in {root}; there are: {there}", "fiprof baseline set NAME RUN", exit_code=2
-    )
+    what = f"there is no baseline {name!r} in {root}; there are: {there}"
+    return FiprofError(what, "fiprof baseline set NAME RUN", exit_code=2)

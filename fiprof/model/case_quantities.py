@@ -198,7 +198,9 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
 
 
 def _busy(run: Run, case: str) -> TracedNumber | None:
-    return timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))[0]
+    """Of ncu alone where there is no trace."""
+    busy, _ = timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
+    return busy or NCU.traced(run, case)
 
 
 NOT_IN = "max(100 * (1 - a / b), 0)"  # percent of a whole time that is not in a part of it
@@ -209,7 +211,7 @@ NSYS = _quantity("case_nsys_us", lambda run, case: _iteration(run, case)[0])
 NSYS_SPREAD = _quantity("case_nsys_spread", lambda run, case: _iteration(run, case)[1])
 NCU = _quantity("case_ncu_us", _under_ncu)
 KERNEL_TIME = _quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
-BUSY = _quantity("case_busy_us", lambda run, case: _busy(run, case) or NCU.traced(run, case))
+BUSY = _quantity("case_busy_us", _busy)
 COPYING = _ratio("case_copying_pct", NOT_IN, NSYS.traced, BUSY.traced)
 WAITING = _ratio("case_waiting_pct", NOT_IN, BUSY.traced, WALL.traced)
 

@@ -239,9 +239,8 @@ class Manifest:
 def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE_NAME
     if not path.exists():
-        raise FiprofError(
-            f"{folder} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists the runs there are"
-        )
+        what = f"{folder} is not a run folder: it has no {FILE_NAME}"
+        raise FiprofError(what, "fiprof runs lists the runs there are")
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"
     found = json_file.read(path, Manifest, remedy)
     if "cover_pct" in found.settings:

@@ -66,9 +66,8 @@ def _linked(file: ImportedFile) -> Path:
             if differs:
                 raise FiprofError(f"{path} is not the file that was imported: its {differs} differs", _LINK_REMEDY)
     except OSError as error:
-        raise FiprofError(
-            f"{path}, which the run is linked to, cannot be read: {error.strerror}", _LINK_REMEDY
-        ) from error
+        what = f"{path}, which the run is linked to, cannot be read: {error.strerror}"
+        raise FiprofError(what, _LINK_REMEDY) from error
     return path
 
 
@@ -202,9 +201,8 @@ def _blocks(folder: Path, name: str) -> Iterator[bytes]:
             for block in _decompressed_zstd(source) if there.endswith(ZSTD) else _decompressed_xz(source):
                 left -= len(block)
                 if left < 0:
-                    raise FiprofError(
-                        f"{path} holds more than its run made of {name}", "it is damaged or made to fill the disk"
-                    )
+                    what = f"{path} holds more than its run made of {name}"
+                    raise FiprofError(what, "it is damaged or made to fill the disk")
                 yield block
         except (lzma.LZMAError, EOFError) as error:
             raise FiprofError(f"{path} is damaged: {error}", "fetch or copy it again") from error

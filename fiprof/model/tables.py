@@ -147,10 +147,9 @@ class Reader:
         self._hide, self._hid = hide, False
         self.path = table_path(folder, name)
         if not files.exists(folder.parent, f"{folder.name}/{self.path.name}"):
-            raise FiprofError(
-                f"{folder.parent} has no table {name}",
-                f"fiprof parse {folder.parent} makes the tables from the raw files, where the run has them",
-            )
+            what = f"{folder.parent} has no table {name}"
+            remedy = f"fiprof parse {folder.parent} makes the tables from the raw files, where the run has them"
+            raise FiprofError(what, remedy)
         with self._errors():
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
             self._file = pq.ParquetFile(pa.OSFile(os.fsencode(self.path)), page_checksum_verification=True)
@@ -263,10 +262,8 @@ class Reader:
         except MemoryError:
             raise
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-            raise FiprofError(
-                f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}",
-                f"fiprof parse {self.folder.parent} makes it again from the raw files",
-            ) from error
+            what = f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}"
+            raise FiprofError(what, f"fiprof parse {self.folder.parent} makes it again from the raw files") from error
 
 
 def _require_possible(found: pa.Table) -> None:

@@ -43,10 +43,9 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
         stands_for = read_comparison(folder).b.commit if manifest.kind == "comparison" else None
         stands_for = stands_for or manifest.environment.get("git")
         if stands_for and stands_for.endswith(DIRTY):
-            raise FiprofError(
-                f"{manifest.name} was made of {stands_for.removesuffix(DIRTY)} with changes that are in no commit",
-                "commit them and collect it again, or name the commit that it stands for: --commit REV",
-            )
+            what = f"{manifest.name} was made of {stands_for.removesuffix(DIRTY)} with changes that are in no commit"
+            remedy = "commit them and collect it again, or name the commit that it stands for: --commit REV"
+            raise FiprofError(what, remedy)
         # In full where this checkout has it.
         stands_for = stands_for and (full_commit(Path.cwd(), stands_for) or stands_for)
     run = folder.resolve().name

@@ -181,10 +181,9 @@ class Collection(RunSession):
                 done |= case_errors(results).keys()
                 missing = [case.id for case in self.folder.manifest.cases if case.id not in done]
                 if missing:
-                    raise FiprofError(
-                        f"the plain run ended with exit status 0 and no result of {', '.join(missing)}",
-                        "the workload ended the process itself; its output stands in logs/plain.log",
-                    )
+                    what = f"the plain run ended with exit status 0 and no result of {', '.join(missing)}"
+                    remedy = "the workload ended the process itself; its output stands in logs/plain.log"
+                    raise FiprofError(what, remedy)
         finally:
             for record in read_jsonl(results):
                 if record.get("kind") == "environment":

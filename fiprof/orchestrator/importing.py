@@ -131,10 +131,9 @@ def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
             tools["ncu"] = find_tool("ncu")
         except FiprofError as error:
             if importlib.util.find_spec("ncu_report") is None:
-                raise FiprofError(
-                    f"{source} is a report of ncu; {error.message}, nor is the package ncu-report installed",
-                    "pip install ncu-report; or import its page: ncu --import REPORT --csv --page raw",
-                ) from error
+                what = f"{source} is a report of ncu; {error.message}, nor is the package ncu-report installed"
+                remedy = "pip install ncu-report; or import its page: ncu --import REPORT --csv --page raw"
+                raise FiprofError(what, remedy) from error
     return tools
 
 

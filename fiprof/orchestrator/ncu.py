@@ -135,10 +135,9 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
         what = "ncu found no metrics in the sections that it was asked for"
         raise FiprofError(what, "ncu --list-sections shows those it has; this fiprof was tested with 2025.3")
     if "No kernels were profiled" in log:
-        raise FiprofError(
-            f"ncu profiled no kernel: none was launched inside the NVTX range {MEASURE_RANGE}",
-            "see that the workload's interpreter has the package nvtx and that the workload launches kernels",
-        )
+        what = f"ncu profiled no kernel: none was launched inside the NVTX range {MEASURE_RANGE}"
+        remedy = "see that the workload's interpreter has the package nvtx and that the workload launches kernels"
+        raise FiprofError(what, remedy)
     if exit_status:
         raise FiprofError(f"ncu ended with exit status {exit_status}: {last_line(log)}")
     if not report.exists() or not report.stat().st_size:

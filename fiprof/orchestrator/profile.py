@@ -163,10 +163,9 @@ class Profiling(RunSession):
             )
         if not choice.launches:
             where = f" in {' and '.join(request.ranges)}" if request.ranges else ""
-            raise FiprofError(
-                f"ncu has nothing to profile: no kernel that was launched{where} fits what was asked for",
-                "see --kernel, --range, --skip, --launches and --ncu-budget; fiprof top shows the trace",
-            )
+            what = f"ncu has nothing to profile: no kernel that was launched{where} fits what was asked for"
+            remedy = "see --kernel, --range, --skip, --launches and --ncu-budget; fiprof top shows the trace"
+            raise FiprofError(what, remedy)
         return choice
 
     def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> str:
@@ -242,10 +241,9 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
             "nsys, which FIPROF_NSYS names, reads them; all that it said stands in logs/nsys.log",
         )
     if not exit_status:
-        return FiprofError(
-            "the program started nothing on the GPU while it was traced",
-            "see --delay, --duration and --capture; a driver newer than nsys knows is another cause",
-        )
+        what = "the program started nothing on the GPU while it was traced"
+        remedy = "see --delay, --duration and --capture; a driver newer than nsys knows is another cause"
+        return FiprofError(what, remedy)
     own = nsys.OWN_LINES.sub(b"", log.encode()).decode()
     return FiprofError(
         f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(own)}",

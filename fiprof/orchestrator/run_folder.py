@@ -119,9 +119,8 @@ class Archive:
             remedy = f"its documents begin with {study / 'reports/INDEX.md'}; a run is named {study}/NAME"
             raise FiprofError(f"{study} is a study, not a run; its runs: {runs}", remedy, exit_code=2)
         if path.is_dir():
-            raise FiprofError(
-                f"{path} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists them", exit_code=2
-            )
+            what = f"{path} is not a run folder: it has no {FILE_NAME}"
+            raise FiprofError(what, "fiprof runs lists them", exit_code=2)
         raise FiprofError(f"there is no run {text} in {folder.root}", "fiprof runs lists those there are", exit_code=2)
 
     def create(self, label: str, **known: object) -> RunFolder:

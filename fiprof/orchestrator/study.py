@@ -65,9 +65,8 @@ class Definition:
         """The cases of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
         names = [*dict.fromkeys(short_name(case.workload) for case in self.cases), *self.extras]
         if unknown := [word for word in words if word not in names]:
-            raise FiprofError(
-                f"the study {self.name} has no {', '.join(unknown)}", f"--only takes of {', '.join(names)}", exit_code=2
-            )
+            what = f"the study {self.name} has no {', '.join(unknown)}"
+            raise FiprofError(what, f"--only takes of {', '.join(names)}", exit_code=2)
         return tuple(case for case in self.cases if not words or short_name(case.workload) in words)
 
     def folder(self, archive: Path) -> Path:

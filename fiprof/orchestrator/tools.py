@@ -89,9 +89,8 @@ def find_profilers(names: Collection[str], otherwise: str) -> dict[str, Tool]:
     with ThreadPoolExecutor() as pool:
         tools = dict(zip(names, pool.map(find_tool, names), strict=True))
     if "ncu" in tools and counters_permitted() is False:
-        raise FiprofError(
-            "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)", f"{PERMISSION_REMEDY}; {otherwise}"
-        )
+        what = "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)"
+        raise FiprofError(what, f"{PERMISSION_REMEDY}; {otherwise}")
     return tools
 
 

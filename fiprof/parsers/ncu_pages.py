@@ -59,14 +59,12 @@ class Page:
     def read(cls, path: Path, kind: str) -> Page:
         try:
             if (size := path.stat().st_size) > LARGEST_BYTES:
-                raise FiprofError(
-                    f"{path} has {size / 1e9:.1f} GB; 2 GB is the limit", "profile fewer launches at a time"
-                )
+                what = f"{path} has {size / 1e9:.1f} GB; 2 GB is the limit"
+                raise FiprofError(what, "profile fewer launches at a time")
             page = cls(path, kind, as_utf8(path.read_bytes()))
         except OSError as error:
-            raise FiprofError(
-                f"{path} cannot be read: {error.strerror}", "check the path and its permissions"
-            ) from error
+            what = f"{path} cannot be read: {error.strerror}"
+            raise FiprofError(what, "check the path and its permissions") from error
         if not page.data or page.data.isspace():
             raise page.error("is empty")
         return page

@@ -398,16 +398,14 @@ class Export:
         try:
             yield
         except FileNotFoundError:
-            raise FiprofError(
-                f"{self.path} does not exist", "nsys export --type sqlite makes it from a report"
-            ) from None
+            what = f"{self.path} does not exist"
+            raise FiprofError(what, "nsys export --type sqlite makes it from a report") from None
         except PermissionError as error:
             raise FiprofError(f"{self.path} cannot be read: {error.strerror}") from error
         except (sqlite3.Error, pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeError, OverflowError) as error:
             if "database is locked" in str(error):
-                raise FiprofError(
-                    f"{self.path} is locked: another program is writing it", "wait until nsys has finished exporting"
-                ) from error
+                what = f"{self.path} is locked: another program is writing it"
+                raise FiprofError(what, "wait until nsys has finished exporting") from error
             raise self.damaged(error) from error
 
 

@@ -45,10 +45,9 @@ def available() -> dict[str, type[Workload[Any]]]:
         try:
             workload = point.load()
         except Exception as error:
-            raise FiprofError(
-                f"workload {point.name!r} of {point.value} cannot be loaded: {error!r}",
-                "fix or uninstall the package that registers it; torch is to be imported inside its methods",
-            ) from error
+            what = f"workload {point.name!r} of {point.value} cannot be loaded: {error!r}"
+            remedy = "fix or uninstall the package that registers it; torch is to be imported inside its methods"
+            raise FiprofError(what, remedy) from error
         if point.name in found:
             raise FiprofError(f"two workloads are called {point.name!r}: {found[point.name]!r} and {workload!r}")
         found[point.name] = workload
@@ -129,10 +128,8 @@ def _from_file(path: Path, name: str) -> type[Workload[Any]]:
         what = f"no workload {name!r}" if name else f"{len(kinds)} workloads"
         raise FiprofError(f"{path} defines {what}", f"it defines {found}; {path}:NAME is one", exit_code=2)
     if inspect.isabstract(kind):
-        raise FiprofError(
-            f"the workload {kind.name!r} in {path} has no {' and no '.join(sorted(kind.__abstractmethods__))}",
-            "a workload defines setup(); fiprof/workloads/rmsnorm.py is a short example",
-        )
+        what = f"the workload {kind.name!r} in {path} has no {' and no '.join(sorted(kind.__abstractmethods__))}"
+        raise FiprofError(what, "a workload defines setup(); fiprof/workloads/rmsnorm.py is a short example")
     # Where it is run, they are imported before anything else, or said to be missing.
     kind.imports = (*kind.imports, *missing)
     return kind

@@ -87,9 +87,8 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     require_cuda()
 
     if not request.timing and not visible():
-        raise FiprofError(
-            "the package nvtx is missing: a profiler would see no ranges", "pip install nvtx in this interpreter"
-        )
+        what = "the package nvtx is missing: a profiler would see no ranges"
+        raise FiprofError(what, "pip install nvtx in this interpreter")
     emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
     # What the imports made stays: looking through it again after every case would take longer than the case.
     gc.collect()
@@ -317,10 +316,9 @@ def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float)
         errors.append(float(difference.norm() / want.norm()))
     worst = max(errors)
     if not worst <= tolerance:
-        raise FiprofError(
-            f"wrong result: relative error {worst:.2e} against the float32 reference, {tolerance:.0e} allowed",
-            "a kernel that computes something else is not worth measuring; --no-check measures it all the same",
-        )
+        what = f"wrong result: relative error {worst:.2e} against the float32 reference, {tolerance:.0e} allowed"
+        remedy = "a kernel that computes something else is not worth measuring; --no-check measures it all the same"
+        raise FiprofError(what, remedy)
     return {"relative_error": worst, "tolerance": tolerance}
 
 
@@ -332,9 +330,8 @@ def import_modules(cases: Sequence[Case]) -> None:
         except ImportError as error:
             ours = f"{sys.executable} -m pip install torch flashinfer-python nvtx"
             way = ours if name in ("torch", "flashinfer") else "install it there"
-            raise FiprofError(
-                f"{name} cannot be imported by {sys.executable}: {error}", f"{way}, or name another with --python PATH"
-            ) from error
+            what = f"{name} cannot be imported by {sys.executable}: {error}"
+            raise FiprofError(what, f"{way}, or name another with --python PATH") from error
 
 
 def await_gate() -> None:

@@ -325,10 +325,8 @@ def read_ninja_log(log: Path) -> list[tuple[float, float, str]]:
         raise FiprofError(f"{log} cannot be read: {error.strerror}") from error
     found = re.fullmatch(r"# ninja log v([0-9]{1,9})", lines[0]) if lines else None
     if found is None or int(found.group(1)) not in READABLE_LOGS:
-        raise FiprofError(
-            f"{log} is no ninja log that fiprof reads: it begins {lines[0][:40]!r}" if lines else f"{log} is empty",
-            f"versions {READABLE_LOGS.start} to {READABLE_LOGS.stop - 1} are understood",
-        )
+        what = f"{log} is no ninja log that fiprof reads: it begins {lines[0][:40]!r}" if lines else f"{log} is empty"
+        raise FiprofError(what, f"versions {READABLE_LOGS.start} to {READABLE_LOGS.stop - 1} are understood")
     builds: dict[str, tuple[float, float, str]] = {}
     for fields in (line.split("\t") for line in lines[1:]):
         if len(fields) == 5 and all(re.fullmatch("[0-9]{1,18}", each) for each in fields[:2]):

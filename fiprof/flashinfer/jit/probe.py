@@ -75,10 +75,8 @@ def probe(text: str, cache: Path, emit: Callable[..., None]) -> None:
     import_modules([case])
     used = Path(importlib.import_module("flashinfer.jit.env").FLASHINFER_WORKSPACE_DIR)
     if not used.resolve().is_relative_to(cache.resolve()):
-        raise FiprofError(
-            f"this FlashInfer caches in {used} though FLASHINFER_WORKSPACE_BASE is {cache}",
-            "fiprof jit leaves that cache alone: it needs FlashInfer 0.5.3 or later",
-        )
+        what = f"this FlashInfer caches in {used} though FLASHINFER_WORKSPACE_BASE is {cache}"
+        raise FiprofError(what, "fiprof jit leaves that cache alone: it needs FlashInfer 0.5.3 or later")
     emit("environment", **_environment())
     import torch
 
@@ -104,24 +102,20 @@ def _environment() -> Record:
     from fiprof.workloads.environment import gpu_facts, package_versions
 
     if not torch.cuda.is_available():
-        raise FiprofError(
-            "torch sees no CUDA device: a first call launches its kernel",
-            "run fiprof jit on a machine with an NVIDIA GPU; --read FILE.json shows what was measured on one",
-        )
+        what = "torch sees no CUDA device: a first call launches its kernel"
+        remedy = "run fiprof jit on a machine with an NVIDIA GPU; --read FILE.json shows what was measured on one"
+        raise FiprofError(what, remedy)
     if os.environ.get("FLASHINFER_DISABLE_JIT"):
         raise FiprofError("FLASHINFER_DISABLE_JIT is set: nothing is compiled just in time", "unset it for fiprof jit")
     ahead = [name for name in ("flashinfer_jit_cache", "flashinfer_cubin") if find_spec(name) is not None]
     nvcc, version = _nvcc()
     if version is None and not ahead:
-        raise FiprofError(
-            f"no CUDA compiler: {nvcc} does not run",
-            "install the CUDA toolkit of torch's CUDA version, or name one with CUDA_HOME",
-        )
+        what = f"no CUDA compiler: {nvcc} does not run"
+        raise FiprofError(what, "install the CUDA toolkit of torch's CUDA version, or name one with CUDA_HOME")
     if not ahead and shutil.which("ninja") is None:
-        raise FiprofError(
-            "ninja was not found, with which FlashInfer builds",
-            f"put the interpreter's own programs on PATH ({Path(sys.executable).parent}), or pip install ninja",
-        )
+        what = "ninja was not found, with which FlashInfer builds"
+        remedy = f"put the interpreter's own programs on PATH ({Path(sys.executable).parent}), or pip install ninja"
+        raise FiprofError(what, remedy)
     return {
         "packages": {name: text for name, text in package_versions().items() if name != "python_executable"},
         "gpu": gpu_facts(),

@@ -86,10 +86,17 @@ def question(
     for text in map(escape_control, where):
         found = re.fullmatch(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text, re.DOTALL)
         if not found or not found[3]:
-            raise FiprofError(
-                f"--where {text} is not a condition", "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2
-            )
+            what = f"--where {text} is not a condition"
+            raise FiprofError(what, "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2)
         conditions.append(Condition(found[1], "=" if found[2] == "==" else found[2], found[3]))
+    since = None
+    try:
+        # A date or time is local unless it says.
+        if since_:
+            since = clock.now() - age if (age := clock.age(since_)) else datetime.fromisoformat(since_).astimezone()
+    except (ValueError, OverflowError) as error:
+        remedy = "30d, 12h, 2w or a date such as 2026-11-01"
+        raise FiprofError(f"--since {since_} is not a time", remedy, exit_code=2) from error
     keys = tuple(dict.fromkeys(map(_metric, metrics)))
     order, descending = sort.removeprefix("-") or "started", sort.startswith("-")
     if order not in ("started", "name", "duration_s", "bytes"):
@@ -100,22 +107,12 @@ def question(
     }
     return Question(
         where=tuple(conditions),
-        since=_since(since_) if since_ else None,
+        since=since,
         metrics=keys,
         tags=tuple(map(escape_control, tags)),
         sort=f"{'-' * descending}{order}",
         **escaped,
     )
-
-
-def _since(text: str) -> datetime:
-    """``30d``, ``12h``, ``2w`` before now, or a date or time, local unless it says. Raises FiprofError."""
-    try:
-        return clock.now() - age if (age := clock.age(text)) else datetime.fromisoformat(text).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise FiprofError(
-            f"--since {text} is not a time", "30d, 12h, 2w or a date such as 2026-11-01", exit_code=2
-        ) from error
 
 
 def _metric(name: str) -> str:

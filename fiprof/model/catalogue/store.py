@@ -363,10 +363,9 @@ class Catalogue:
                     self.execute(f"CREATE INDEX {name} ON {of}")
                 self.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
             elif found != HEAD:
-                raise FiprofError(
-                    f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
-                    f"{OWN if self.is_sqlite else 'update fiprof, if a later one made it'}; {ANOTHER}",
-                )
+                what = f"the catalogue {self.name} is of version {found}, which this fiprof does not know"
+                remedy = f"{OWN if self.is_sqlite else 'update fiprof, if a later one made it'}; {ANOTHER}"
+                raise FiprofError(what, remedy)
             if missing := self._missing_columns():
                 for key in missing:
                     self.execute(f"ALTER TABLE measured ADD COLUMN {key} FLOAT")
