@@ -17,7 +17,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from fiprof.model.manifest import Page
+from fiprof.model.layout import Page
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import ncu
 from fiprof.orchestrator.commands import runner_argv

@@ -9,7 +9,7 @@ import pytest
 
 import fiprof
 from fiprof.analysis.across import Traces
-from fiprof.model.manifest import DIGEST, FILE_NAME
+from fiprof.model import layout
 from fiprof.orchestrator import many
 from tests.conftest import REPOSITORY, run_fiprof
 from tests.nsys_exports import FIVE_KERNELS, KERNEL, executed
@@ -83,9 +83,9 @@ def test_a_damaged_digest_is_named(archive: Path, tmp_path: Path) -> None:
     runs = sorted(archive.glob("*-trace*"))[:3]
     for run in runs:
         shutil.copytree(run, tmp_path / run.name)
-    (tmp_path / runs[0].name / DIGEST).write_bytes(b"PAR1")
-    shutil.copy(runs[1] / "tables/kernels.parquet", tmp_path / runs[1].name / DIGEST)
-    (tmp_path / runs[2].name / DIGEST).unlink()
+    (tmp_path / runs[0].name / layout.DIGEST).write_bytes(b"PAR1")
+    shutil.copy(runs[1] / "tables/kernels.parquet", tmp_path / runs[1].name / layout.DIGEST)
+    (tmp_path / runs[2].name / layout.DIGEST).unlink()
     traces = fiprof.scan(str(tmp_path))
     assert [text.partition(":")[0] for text in traces.missing] == [str(tmp_path / run.name) for run in runs[:2]]
     assert first(traces) == (PREFILL, 1, 20)
@@ -95,7 +95,7 @@ def test_what_was_imported_is_not_imported_again(place: Path, archive: Path) -> 
     done = run_fiprof(*words(COMMANDS[0]), cwd=place)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "6 of 6 are imported already\n"
-    assert len(list(archive.glob(f"*/{FILE_NAME}"))) == TRACES
+    assert len(list(archive.glob(f"*/{layout.FILE_NAME}"))) == TRACES
 
 
 @pytest.mark.fault("A trace among many is cut short, another's export hangs", "they are named, the others are whole")
@@ -152,7 +152,7 @@ def test_a_run_is_one_when_its_manifest_is_there(archive: Path, monkeypatch: pyt
     run, put = next(archive.glob("*trace0-*")), memory.put_file
 
     def broken(self: object, source: str, target: str) -> None:
-        if target.endswith(FILE_NAME):
+        if target.endswith(layout.FILE_NAME):
             raise OSError("the connection broke off")
         put(self, source, target)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fiprof.model.manifest import NCU_REPORT
+from fiprof.model import layout
 from fiprof.model.packing import copy_out
 from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool
@@ -46,8 +46,8 @@ def test_every_case_was_checked(run: Path) -> None:
 
 def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
     """To the digits that ncu prints."""
-    copy_out(run, NCU_REPORT, tmp_path)
-    argv = [str(find_tool("ncu").path), "--import", str(tmp_path / NCU_REPORT), "--page", "details"]
+    copy_out(run, layout.NCU_REPORT, tmp_path)
+    argv = [str(find_tool("ncu").path), "--import", str(tmp_path / layout.NCU_REPORT), "--page", "details"]
     pages = launches_of(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
     rows = json.loads(fiprof("show", str(run), "--format", "json").stdout)["rows"]
     for row, page in zip([row for row in rows if row["launch"] is not None], pages, strict=True):

@@ -20,7 +20,7 @@ from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.steady import steady
 from fiprof.analysis.top import top
 from fiprof.errors import FiprofError
-from fiprof.model.manifest import DIGEST, FILE_NAME
+from fiprof.model import layout
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
@@ -92,7 +92,7 @@ def make_digest(folder: Path) -> None:
             lengths = np.diff(at.steps, append=at.ends[-1]) / 1e3
             numbers = {"median_us": float(np.median(lengths)), "p90_us": float(np.percentile(lengths, 90))}
             add("step", device, at.name, None, count=len(lengths), total_ns=int(lengths.sum() * 1e3), **numbers)
-    with files.file_errors(folder / DIGEST), files.atomic_write(folder / DIGEST) as partial:
+    with files.file_errors(folder / layout.DIGEST), files.atomic_write(folder / layout.DIGEST) as partial:
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), partial, compression="zstd")
 
 
@@ -153,18 +153,20 @@ def scan(where: str) -> Traces:
     system, path = files.remote(where) if "://" in where else (None, where)
     pick = system.glob if system else glob.glob
     folders = sorted(
-        os.path.dirname(name) for level in ("", "/*") for name in pick(f"{path}{level}/{FILE_NAME}")
+        os.path.dirname(name) for level in ("", "/*") for name in pick(f"{path}{level}/{layout.FILE_NAME}")
         if not os.path.basename(os.path.dirname(name)).startswith(".")
     )  # fmt: skip
     if not folders:
         raise FiprofError(f"{where} holds no run", "fiprof import makes runs of traces", exit_code=2)
-    contents = system.cat([f"{each}/{DIGEST}" for each in folders], on_error="return") if system else {}
+    contents = system.cat([f"{each}/{layout.DIGEST}" for each in folders], on_error="return") if system else {}
     found, missing = [SCHEMA.empty_table()], []
     for folder in folders:
         try:
-            if not system and not files.exists(Path(folder), DIGEST):
+            if not system and not files.exists(Path(folder), layout.DIGEST):
                 make_digest(Path(folder))
-            content = contents.get(f"{folder}/{DIGEST}") if system else files.read_bytes(Path(folder), DIGEST)
+            content = contents.get(f"{folder}/{layout.DIGEST}")
+            if not system:
+                content = files.read_bytes(Path(folder), layout.DIGEST)
             if not isinstance(content, bytes):
                 raise FiprofError("it has no digest")
             # Not by a dataset: the files are so small that it takes twice as long to open them.

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.model import json_file
-from fiprof.model.manifest import FILE_NAME, STUDY_FILE
+from fiprof.model import json_file, layout
 
 FOLDER = "baselines"
 SUFFIX = ".json"
@@ -17,7 +16,8 @@ SHORT_COMMIT = 12  # digits that people are shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_TAKEN = {Path(name).stem for name in (FILE_NAME, STUDY_FILE)}  # names of files that make a folder a run or a study
+# Names of files that make a folder a run or a study.
+_TAKEN = {Path(name).stem for name in (layout.FILE_NAME, layout.STUDY_FILE)}
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.files import locked, write_whole
-from fiprof.model import json_file
+from fiprof.model import json_file, layout
 from fiprof.model.finding import Finding, Worded
-from fiprof.model.manifest import ANNOTATIONS
 
 LONGEST_TAG = 100
 LONGEST_NOTE = 4000  # characters
@@ -39,7 +38,7 @@ class Annotations:
 
 def read_annotations(folder: Path) -> Annotations:
     """A run folder's annotations without secrets; none where it has no such file."""
-    path = folder / ANNOTATIONS
+    path = folder / layout.ANNOTATIONS
     if not os.path.lexists(path):
         return Annotations()
     remedy = "restore it from a copy, or remove it: the run itself is untouched"
@@ -62,7 +61,7 @@ def change(
         tags, notes = sorted({*found.tags, *add} - {*remove}), [*found.notes, *([note] if note else [])]
         written = json_file.encode(dataclasses.replace(found, tags=tags, notes=notes))
         remedy = "ask who owns the run, or copy it into an archive of your own"
-        write_whole(folder / ANNOTATIONS, written, remedy)
+        write_whole(folder / layout.ANNOTATIONS, written, remedy)
     return json_file.decode(written, Annotations)
 
 

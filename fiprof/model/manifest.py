@@ -10,40 +10,10 @@ from typing import Any, Literal, TypedDict
 
 from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.model import json_file
+from fiprof.model import json_file, layout
 from fiprof.model.finding import Finding, finding
 from fiprof.model.json_file import SCHEMA, MisfitError, convert
 from fiprof.model.settings import CollectSettings, ProfileSettings
-
-Page = Literal["raw", "details", "source"]
-
-BASELINE = "baseline.jsonl"
-NSYS_REPORT = "nsys/trace.nsys-rep"
-NSYS_SQLITE = "nsys/trace.sqlite"
-TORCH_MEMORY = "nsys/torch_memory.jsonl"
-"""What torch's caching allocator did in the processes of the trace, a line a GPU."""
-NCU_REPORT = "ncu/profile.ncu-rep"
-NCU_PAGES: Mapping[Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
-NSYS_CASES = "logs/nsys.jsonl"  # the runner's records under nsys
-NCU_CASES = "logs/ncu.jsonl"
-TABLES = "tables"
-SUMMARY = f"{TABLES}/summary.json"  # the run's key quantities, for the catalogue
-DIGEST = "digest.parquet"  # what a trace came to, for questions to many
-ANNOTATIONS = "annotations.json"  # tags and notes
-RECORDED = "recorded"  # folder of runs that a repository keeps as they are
-RAW_FOLDERS = ("nsys", "ncu")  # what the tools wrote
-COMPARISON = "result.json"  # of a run folder in which two sides were measured beside each other
-MEASUREMENTS = "measurements"  # folder of what its processes measured: ``A1.jsonl``, ``B1.jsonl``, …
-STUDY_FILE = "study.json"  # the manifest of a study, in its folder
-
-
-def numbered(name: str, number: int) -> str:
-    """The n-th file or step of its kind in a run, from 0: ``nsys/trace.sqlite``, ``nsys/trace-1.sqlite``, …"""
-    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
-    return f"{stem}-{number}{dot}{suffix}" if number else name
-
-
-FILE_NAME = "run.json"
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # an environment variable's name
 
@@ -237,9 +207,9 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    path = folder / FILE_NAME
+    path = folder / layout.FILE_NAME
     if not path.exists():
-        what = f"{folder} is not a run folder: it has no {FILE_NAME}"
+        what = f"{folder} is not a run folder: it has no {layout.FILE_NAME}"
         raise FiprofError(what, "fiprof runs lists the runs there are")
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"
     found = json_file.read(path, Manifest, remedy)

@@ -17,7 +17,8 @@ from typing import BinaryIO
 
 from fiprof import files
 from fiprof.errors import FiprofError
-from fiprof.model.manifest import FILE_NAME, ImportedFile, read_manifest
+from fiprof.model import layout
+from fiprof.model.manifest import ImportedFile, read_manifest
 
 ZSTD, XZ = ".zst", ".xz"
 LEFT_PLAIN = (".jsonl", ".nsys-rep")
@@ -178,7 +179,7 @@ def _touch(folder: Path, changed: Sequence[Path]) -> None:
     """Have those who know a run by the time of its manifest learn that its size has changed."""
     if changed:
         with files.file_errors(folder):
-            os.utime(folder / FILE_NAME, follow_symlinks=False)
+            os.utime(folder / layout.FILE_NAME, follow_symlinks=False)
 
 
 def _blocks(folder: Path, name: str) -> Iterator[bytes]:

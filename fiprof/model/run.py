@@ -13,21 +13,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self,
 import numpy as np
 
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import layout, tables
 from fiprof.model.arrays import ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.json_file import decode
-from fiprof.model.manifest import (
-    BASELINE,
-    TABLES,
-    Baseline,
-    CaseEntry,
-    Manifest,
-    baselines,
-    case_errors,
-    read_manifest,
-    run_warning,
-)
+from fiprof.model.manifest import Baseline, CaseEntry, Manifest, baselines, case_errors, read_manifest, run_warning
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights, by_key
 from fiprof.model.settings import CollectSettings, from_manifest
@@ -156,7 +146,7 @@ class Run:
     @classmethod
     def of(cls, path: Path, at: Path) -> Self:
         """A run whose tables lie in the folder ``at``, which may be the run folder."""
-        return cls(path, None if at == path else at / TABLES)
+        return cls(path, None if at == path else at / layout.TABLES)
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -165,7 +155,7 @@ class Run:
 
     @property
     def tables_path(self) -> Path:
-        return self.new_tables or self.path / TABLES
+        return self.new_tables or self.path / layout.TABLES
 
     # Tables
 
@@ -252,7 +242,7 @@ class Run:
     @functools.cached_property
     def baseline(self) -> dict[str, Baseline]:
         """Case id -> the runner's timings; empty where the run has none."""
-        return baselines(self.path / BASELINE)
+        return baselines(self.path / layout.BASELINE)
 
     @functools.cached_property
     def plain(self) -> dict[str, Times]:
@@ -266,7 +256,7 @@ class Run:
     @functools.cached_property
     def case_errors(self) -> dict[str, str]:
         """Case id -> why it failed, of those that failed by themselves in the plain run."""
-        return case_errors(self.path / BASELINE)
+        return case_errors(self.path / layout.BASELINE)
 
     # Under nsys
 

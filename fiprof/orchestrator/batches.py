@@ -28,18 +28,9 @@ from fiprof import files, interrupts
 from fiprof.analysis.checks import CLOCK_LOW
 from fiprof.analysis.study import FEWEST_ON_AXIS, is_number
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model import json_file, packs
+from fiprof.model import json_file, layout, packs
 from fiprof.model.finding import Finding, finding, worded
-from fiprof.model.manifest import (
-    BASELINE,
-    FILE_NAME,
-    NCU_CASES,
-    NSYS_CASES,
-    CaseEntry,
-    Manifest,
-    case_errors,
-    read_manifest,
-)
+from fiprof.model.manifest import CaseEntry, Manifest, case_errors, read_manifest
 from fiprof.orchestrator import collect
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.locks import waiting_lock
@@ -63,7 +54,7 @@ FEWEST_LOOKS = 5  # from so many on, one of them met the GPU at work, or idle wi
 CHECK_COPIES = 7
 """Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""
 FIXED_BYTES = 2 << 30  # CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments
-RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
+RESULT_FILES = {"plain": layout.BASELINE, "nsys": layout.NSYS_CASES, "ncu": layout.NCU_CASES}
 
 
 # Which cases go together
@@ -235,7 +226,7 @@ def _earlier(job: Job) -> Outcome | None:
     folder, own = Path(job.folder), {case.id for case in job.own}
     if list(folder.glob(f".partial-*-{job.key}*")):
         recover(Archive(folder))
-    for path in sorted(folder.glob(f"[!.]*-{job.key}*/{FILE_NAME}")):
+    for path in sorted(folder.glob(f"[!.]*-{job.key}*/{layout.FILE_NAME}")):
         if path.parent.name in job.without:
             continue
         manifest = read_manifest(path.parent)

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import cache_folder, file_errors, write_whole
+from fiprof.model import layout
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.manifest import NSYS_REPORT
 from fiprof.model.redaction import mask_words
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.commands import Commands, ProfileRequest
@@ -99,7 +99,7 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
     tool = find_tools(asked)["nsys"]
     with _held(name):
         folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served["facts"])
-        session, report = RunSession(folder, bench), folder.path / NSYS_REPORT
+        session, report = RunSession(folder, bench), folder.path / layout.NSYS_REPORT
         commands = Commands(folder.path, {"nsys": tool}, STOP_S)
         traced = False
         with session.ending_in_order():

@@ -12,16 +12,8 @@ from pathlib import Path
 from typing import get_args
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.manifest import (
-    BASELINE,
-    NCU_CASES,
-    NCU_REPORT,
-    NSYS_CASES,
-    NSYS_REPORT,
-    CaseEntry,
-    case_errors,
-    read_jsonl,
-)
+from fiprof.model import layout
+from fiprof.model.manifest import CaseEntry, case_errors, read_jsonl
 from fiprof.model.redaction import mask
 from fiprof.model.run import Run
 from fiprof.model.settings import ToolName, from_manifest, recorded
@@ -138,7 +130,7 @@ class Collection(RunSession):
         with self.ending_in_order(), self.collecting(), gated(gate) as let_through:
             self._plain()
             self._started = True
-            self._leave_out(BASELINE)
+            self._leave_out(layout.BASELINE)
             profiling = self.executor.start(self._commands.profile(gate)) if "ncu" in tools else None
             if "nsys" in tools:
                 with self.collecting():
@@ -150,9 +142,9 @@ class Collection(RunSession):
                     self._profile(profiling)
                     self._profiled = True
             if "nsys" in tools:
-                self._leave_out(NSYS_CASES)
+                self._leave_out(layout.NSYS_CASES)
             if "ncu" in tools:
-                self._leave_out(NCU_CASES)
+                self._leave_out(layout.NCU_CASES)
             self.note_gpu()
 
     def conclude(self, supervisor: Supervisor | None = None) -> Result:
@@ -173,7 +165,7 @@ class Collection(RunSession):
 
     def _plain(self) -> None:
         """The workload by itself. Raises FiprofError where it fails, or a case has neither results nor a reason."""
-        results = self.path / BASELINE
+        results = self.path / layout.BASELINE
         try:
             with self.run(self._commands.plain(), self._watch("plain")) as (finished, log):
                 require_success("the plain run", finished, log)
@@ -200,7 +192,7 @@ class Collection(RunSession):
                 with self.run(self._commands.trace(hz), self._watch("nsys")) as (finished, log):
                     # A run that was handed on may lack the report, which is private.
                     if self.folder.manifest.replayed_from is None:
-                        nsys.check_report(self.path / NSYS_REPORT, log)
+                        nsys.check_report(self.path / layout.NSYS_REPORT, log)
                     require_success("the workload under nsys", finished, log)
                     # While the report's checksum is made, ncu begins.
                     let_through()
@@ -241,7 +233,7 @@ class Collection(RunSession):
             self.progress.detail("ncu", text(tail))
 
         with self.progress.step("ncu"), self.ended(profiling, watch) as (finished, log):
-            ncu.check_log(log, self.path / NCU_REPORT, exit_status=finished.exit_status)
+            ncu.check_log(log, self.path / layout.NCU_REPORT, exit_status=finished.exit_status)
 
     def _leave_out(self, results: str) -> None:
         """Name the cases that failed by themselves, and leave them out of what follows."""

@@ -11,18 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import fiprof.workloads
-from fiprof.model.manifest import (
-    BASELINE,
-    NCU_CASES,
-    NCU_PAGES,
-    NCU_REPORT,
-    NSYS_CASES,
-    NSYS_REPORT,
-    NSYS_SQLITE,
-    TORCH_MEMORY,
-    Page,
-    numbered,
-)
+from fiprof.model import layout
+from fiprof.model.layout import Page, numbered
 from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import Filter
@@ -103,15 +93,17 @@ class Commands:
 
     def trace_export(self, number: int = 0, report: Path | None = None, *, payloads: bool = True) -> Command:
         """The SQLite of nsys's report. report: where it lies, if not in the run. payloads: those of NVTX ranges too."""
-        tool, sqlite = self.tools["nsys"], self.path / numbered(NSYS_SQLITE, number)
-        report = report or self.path / numbered(NSYS_REPORT, number)
+        tool, sqlite = self.tools["nsys"], self.path / numbered(layout.NSYS_SQLITE, number)
+        report = report or self.path / numbered(layout.NSYS_REPORT, number)
         argv = nsys.export_argv(tool.path, report, sqlite, tool.version if payloads else ())
         return self.command(numbered("nsys-export", number), argv, makes=(sqlite,))
 
     def page(self, page: Page, number: int = 0, report: Path | None = None) -> Command:
         """A page of ncu's report as CSV. report: where it lies, if not in the run."""
-        argv = ncu.export_argv(self.tools["ncu"].path, report or self.path / numbered(NCU_REPORT, number), page)
-        return self.command(numbered(f"ncu-{page}", number), argv, stdout=self.path / numbered(NCU_PAGES[page], number))
+        report = report or self.path / numbered(layout.NCU_REPORT, number)
+        argv = ncu.export_argv(self.tools["ncu"].path, report, page)
+        out = self.path / numbered(layout.NCU_PAGES[page], number)
+        return self.command(numbered(f"ncu-{page}", number), argv, stdout=out)
 
     def command(self, step: str, argv: tuple[str, ...], **options: Any) -> Command:
         """A command with its log. options: further fields of the command."""
@@ -123,14 +115,14 @@ class CollectCommands(Commands):
     request: CollectRequest
 
     def plain(self) -> Command:
-        out = self.path / BASELINE
+        out = self.path / layout.BASELINE
         argv = self._workload(out, self.request.iterations, self.request.warmup, *self._turns())
         return self.command("plain", argv, makes=(out,), env=gpu_env(self.request.gpu))
 
     def trace(self, gpu_metrics_hz: int) -> Command:
         """gpu_metrics_hz: 0 leaves the GPU metrics out."""
-        tool, report, request = self.tools["nsys"], self.path / NSYS_REPORT, self.request
-        out = self.path / NSYS_CASES
+        tool, report, request = self.tools["nsys"], self.path / layout.NSYS_REPORT, self.request
+        out = self.path / layout.NSYS_CASES
         workload = self._workload(out, request.iterations, request.warmup, *self._turns(), "--no-check", "--no-timing")
         settings = dataclasses.replace(request, gpu_metrics_hz=gpu_metrics_hz)
         argv = nsys.profile_argv(tool.path, tool.version, report, workload, settings)
@@ -138,7 +130,7 @@ class CollectCommands(Commands):
 
     def profile(self, gate: Path | None = None) -> Command:
         """gate: file that holds the workload back until its turn."""
-        report, request, out = self.path / NCU_REPORT, self.request, self.path / NCU_CASES
+        report, request, out = self.path / layout.NCU_REPORT, self.request, self.path / layout.NCU_CASES
         # ncu saves and restores the memory that a kernel may write: what is not needed is not kept.
         words = ("--give-memory-back", "--no-check", "--no-timing")
         workload = self._workload(out, request.measure_iterations, NCU_WARMUP, *words)
@@ -188,11 +180,11 @@ class ProgramCommands(Commands):
     pass_on: PassOn  # told what the program prints under nsys
 
     def trace(self) -> Command:
-        tool, report = self.tools["nsys"], self.path / NSYS_REPORT
+        tool, report = self.tools["nsys"], self.path / layout.NSYS_REPORT
         argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
         options: dict[str, Any] = {"makes": (report,)}
         if self.request.torch_memory:
-            folder, history = Path(fiprof.workloads.__path__[0]) / "torch_memory", self.path / TORCH_MEMORY
+            folder, history = Path(fiprof.workloads.__path__[0]) / "torch_memory", self.path / layout.TORCH_MEMORY
             paths = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
             env = {"PYTHONPATH": paths, "FIPROF_TORCH_MEMORY": str(history.absolute())}
             options = {"makes": (report, history), "env": env}
@@ -209,7 +201,7 @@ class ProgramCommands(Commands):
         """ncu over the chosen launches. request: of the run's parts the one. number: of the report. limit_s: after
         which it is ended; what it has then is kept.
         """
-        report = self.path / numbered(NCU_REPORT, number)
+        report = self.path / numbered(layout.NCU_REPORT, number)
         argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, chosen)
         options = {"makes": (report,), "pass_on": pass_on, "timeout_s": limit_s, "keeps_at_limit": True}
         return self.command(numbered("ncu", number), argv, reads=INPUT, **options)

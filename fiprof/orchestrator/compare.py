@@ -31,8 +31,8 @@ from fiprof.analysis.comparison.measured_result import (
 )
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch
-from fiprof.model import json_file
-from fiprof.model.manifest import COMPARISON, MEASUREMENTS, VARIABLE, read_jsonl
+from fiprof.model import json_file, layout
+from fiprof.model.manifest import VARIABLE, read_jsonl
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.commands import CollectRequest, Commands, ProfileRequest, joined
@@ -255,7 +255,7 @@ class SideCommands(Commands):
         return words
 
     def _command(self, name: str) -> Command:
-        request, out, letter = self.request, self.path / MEASUREMENTS / f"{name}.jsonl", name[0]
+        request, out, letter = self.request, self.path / layout.MEASUREMENTS / f"{name}.jsonl", name[0]
         env, argv = self.environment(letter), request.side(letter).program
         if argv:
             env[RANGES_VARIABLE] = str(out)
@@ -323,7 +323,7 @@ class Comparison(RunSession):
         """Everything: the processes, their rounds, what they decide, ``result.json``."""
         with self.ending_in_order(), self.collecting():
             result = self._programs() if self.request.a.program else self._cases()
-            json_file.write(self.path / COMPARISON, result)
+            json_file.write(self.path / layout.COMPARISON, result)
             self.note_gpu()
 
     def _cases(self) -> MeasuredComparison:
@@ -612,7 +612,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
             if result.problem is not None:
                 return result
             names.append(result.path.name)
-    json_file.write(folder / COMPARISON, dataclasses.replace(found, explained=(names[0], names[1])))
+    json_file.write(folder / layout.COMPARISON, dataclasses.replace(found, explained=(names[0], names[1])))
     return result
 
 

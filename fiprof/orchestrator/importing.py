@@ -15,17 +15,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from fiprof import clock, files
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model import packing, tables
-from fiprof.model.manifest import (
-    NCU_PAGES,
-    NCU_REPORT,
-    NSYS_REPORT,
-    NSYS_SQLITE,
-    Action,
-    FileKind,
-    ImportedFile,
-    numbered,
-)
+from fiprof.model import layout, packing, tables
+from fiprof.model.layout import numbered
+from fiprof.model.manifest import Action, FileKind, ImportedFile
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.run_folder import file_entry
@@ -37,12 +29,12 @@ COPY_BYTES = 1 << 22
 EXPORT_S = 4 * 3600.0  # seconds that a tool may take to export a report: gigabytes take it many minutes
 PACKED_BYTES = 1 << 28  # the most that is packed: it takes a second
 NAMES: dict[FileKind, str] = {
-    "nsys-rep": NSYS_REPORT,
-    "nsys-sqlite": NSYS_SQLITE,
-    "ncu-rep": NCU_REPORT,
-    "ncu-raw": NCU_PAGES["raw"],
-    "ncu-details": NCU_PAGES["details"],
-    "ncu-source": NCU_PAGES["source"],
+    "nsys-rep": layout.NSYS_REPORT,
+    "nsys-sqlite": layout.NSYS_SQLITE,
+    "ncu-rep": layout.NCU_REPORT,
+    "ncu-raw": layout.NCU_PAGES["raw"],
+    "ncu-details": layout.NCU_PAGES["details"],
+    "ncu-source": layout.NCU_PAGES["source"],
 }
 """Kind of a file -> its name in the run folder."""
 
@@ -183,7 +175,7 @@ class _Importing(RunSession):
                             raise FiprofError(what, remedy) from error
                     elif each.kind == "ncu-rep" and "ncu" in tools:
                         self._export_pages(commands, each, report, _with(incoming, each))
-            if parse.numbers(self.path, NSYS_SQLITE):
+            if parse.numbers(self.path, layout.NSYS_SQLITE):
                 with self.collecting():
                     self.trace_tables()
                     told = tables.read(self.tables, "diagnostics", ["severity", "text"]).to_pylist()
@@ -206,8 +198,8 @@ class _Importing(RunSession):
         """What the GPUs have in common that ran kernels: a trace of elsewhere is all that tells of them."""
         used = tables.read(self.tables, "kernels", ["device"])["device"].unique().to_pylist()
         gpus: dict[int, dict[str, Any]] = {}
-        for number in parse.numbers(self.path, NSYS_SQLITE):
-            with packing.unpacked(self.path, numbered(NSYS_SQLITE, number)) as sqlite:
+        for number in parse.numbers(self.path, layout.NSYS_SQLITE):
+            with packing.unpacked(self.path, numbered(layout.NSYS_SQLITE, number)) as sqlite:
                 gpus |= traced_gpus(sqlite)
         ran = [gpus[each] for each in sorted(gpus.keys() & used)] or (list(gpus.values()) if len(gpus) == 1 else [])
         first = ran[0] if ran else {}
@@ -258,7 +250,7 @@ class _Importing(RunSession):
 
     def _export_pages(self, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
         """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""
-        for page, name in NCU_PAGES.items():
+        for page, name in layout.NCU_PAGES.items():
             if f"ncu-{page}" in given:
                 continue
             try:

@@ -31,8 +31,9 @@ import psutil
 
 from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.model import layout
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.orchestrator import executors
 from fiprof.orchestrator.process import describe_exit
 from fiprof.orchestrator.run_folder import Archive
@@ -84,9 +85,9 @@ def imported(root: str) -> set[str]:
     found: set[str] = set()
     if "://" in root:
         system, path = files.remote(root)
-        manifests = system.cat(names).values() if (names := system.glob(f"{path}/*/{FILE_NAME}")) else ()
+        manifests = system.cat(names).values() if (names := system.glob(f"{path}/*/{layout.FILE_NAME}")) else ()
     else:
-        manifests = (files.read_bytes(Path(root) / name, FILE_NAME) for name in Archive(Path(root)).names())
+        manifests = (files.read_bytes(Path(root) / name, layout.FILE_NAME) for name in Archive(Path(root)).names())
     for manifest in manifests:
         with contextlib.suppress(MisfitError):
             if (read := decode(manifest, Manifest)).status == "complete":
@@ -235,7 +236,7 @@ def _imported_run(job: Trace) -> str:
             raise result.problem
         manifest = read_manifest(result.path)
         named = [dataclasses.replace(each, source=job.source) for each in manifest.imported]
-        files.write_whole(result.path / FILE_NAME, dataclasses.replace(manifest, imported=named).to_json())
+        files.write_whole(result.path / layout.FILE_NAME, dataclasses.replace(manifest, imported=named).to_json())
         make_digest(result.path)
         run = f"{job.root.rstrip('/')}/{result.path.name}"
         if away:
@@ -252,6 +253,6 @@ def _upload(run: Path, url: str) -> None:
     """Put a run folder on a file system of fsspec's, its manifest last: what has none is no run yet."""
     system, path = files.remote(url)
     names = [str(each.relative_to(run)) for each in sorted(run.rglob("*")) if each.is_file()]
-    for name in sorted(names, key=lambda name: name == FILE_NAME):
+    for name in sorted(names, key=lambda name: name == layout.FILE_NAME):
         system.makedirs(f"{path}/{name}".rpartition("/")[0], exist_ok=True)
         system.put_file(str(run / name), f"{path}/{name}")

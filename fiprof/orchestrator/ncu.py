@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from fiprof.errors import FiprofError
-from fiprof.model.manifest import Page
+from fiprof.model.layout import Page
 from fiprof.model.settings import ProfileSettings, Settings, tool_words
 from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.nsys import last_line

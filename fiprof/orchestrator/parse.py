@@ -20,25 +20,9 @@ import fiprof
 from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.files import MEMORY, Unwritable, cache_folder, exchange, file_errors, locked, scratch
-from fiprof.model import json_file, packing
-from fiprof.model.manifest import (
-    BASELINE,
-    COMPARISON,
-    DIGEST,
-    FILE_NAME,
-    NCU_PAGES,
-    NCU_REPORT,
-    NSYS_SQLITE,
-    RAW_FOLDERS,
-    RECORDED,
-    TABLES,
-    TORCH_MEMORY,
-    FileEntry,
-    Manifest,
-    Page,
-    numbered,
-    read_manifest,
-)
+from fiprof.model import json_file, layout, packing
+from fiprof.model.layout import Page, numbered
+from fiprof.model.manifest import FileEntry, Manifest, read_manifest
 
 if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
@@ -49,7 +33,7 @@ NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
 
 READABLE: tuple[Page, ...] = ("raw", "details")  # pages of ncu that can be read by themselves
 PARSED = (".sqlite", ".csv", ".ncu-rep")
-NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
+NCU_FORMS = (layout.NCU_REPORT, *(layout.NCU_PAGES[page] for page in READABLE))
 CACHE_BYTES = 4 << 30  # most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB
 IN_USE_S = 24 * 3600  # after its last use a folder stays that long, whatever the cache holds: somebody may be reading
 ELSEWHERE = "name another cache with XDG_CACHE_HOME"
@@ -91,16 +75,16 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
     from fiprof.parsers import nsys, torch_memory
     from fiprof.parsers.nsys import merge
 
-    declared = declared_ranges(folder)
+    declared, there = declared_ranges(folder), folder / layout.TABLES
 
     def parse(number: int, into: Path) -> NsysSummary:
-        with packing.unpacked(folder, numbered(NSYS_SQLITE, number)) as sqlite, file_errors(folder / TABLES):
+        with packing.unpacked(folder, numbered(layout.NSYS_SQLITE, number)) as sqlite, file_errors(there):
             return nsys.parse(sqlite, into, declared=declared)
 
-    if len(found := numbers(folder, NSYS_SQLITE)) < 2:
+    if len(found := numbers(folder, layout.NSYS_SQLITE)) < 2:
         summary = parse(0, out)
-        if packing.exists(folder, TORCH_MEMORY):
-            with packing.unpacked(folder, TORCH_MEMORY) as history, file_errors(folder / TABLES):
+        if packing.exists(folder, layout.TORCH_MEMORY):
+            with packing.unpacked(folder, layout.TORCH_MEMORY) as history, file_errors(there):
                 torch_memory.parse(history, out, session_start_ns=summary.session_start_ns)
         return summary
     with scratch(out) as parts:
@@ -114,21 +98,19 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
             for start, files in zip(starts, content, strict=True)
         ]
         if twice := next((mark for mark in marks if mark[0] is not None and marks.count(mark) > 1), None):
-            same = " and ".join(numbered(NSYS_SQLITE, n) for n, mark in zip(found, marks, strict=True) if mark == twice)
+            alike = (number for number, mark in zip(found, marks, strict=True) if mark == twice)
+            same = " and ".join(numbered(layout.NSYS_SQLITE, number) for number in alike)
             raise FiprofError(f"{folder}: {same} are the same trace", "import it once")
         aligned = len(known) == len(starts)
         shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]
-        with file_errors(folder / TABLES):
-            merge(
-                dict(zip((parts / str(number) for number in found), shifts, strict=True)),
-                sorted(NSYS_TABLES | HOST_TABLES),
-                out,
-            )
+        shifted = {parts / str(number): shift for number, shift in zip(found, shifts, strict=True)}
+        with file_errors(there):
+            merge(shifted, sorted(NSYS_TABLES | HOST_TABLES), out)
     return dataclasses.replace(
         summaries[0],
         rows={name: sum(summary.rows[name] for summary in summaries) for name in summaries[0].rows},
-        missing=_of_files(NSYS_SQLITE, [summary.missing for summary in summaries]),
-        warnings=_of_files(NSYS_SQLITE, [summary.warnings for summary in summaries]),
+        missing=_of_files(layout.NSYS_SQLITE, [summary.missing for summary in summaries]),
+        warnings=_of_files(layout.NSYS_SQLITE, [summary.warnings for summary in summaries]),
         session_start_ns=min(known, default=None),
         nvtx_incompatible=any(summary.nvtx_incompatible for summary in summaries),
     )
@@ -155,7 +137,7 @@ def parse_ncu(folder: Path, out: Path) -> tuple[str, ...]:
         return _parse_ncu(folder, 0, out)
     with scratch(out) as parts:
         missing = [_parse_ncu(folder, number, parts / str(number)) for number in found]
-        with file_errors(folder / TABLES):
+        with file_errors(folder / layout.TABLES):
             merge({parts / str(number): 0 for number in found}, sorted(NCU_TABLES), out)
     return _of_files("ncu/profile.ncu-rep", missing)
 
@@ -175,10 +157,10 @@ def _parse_ncu(folder: Path, number: int, out: Path) -> tuple[str, ...]:
             path = numbered(name, number)
             return files.enter_context(packing.unpacked(folder, path)) if packing.exists(folder, path) else None
 
-        with file_errors(folder / TABLES):
-            details, source = file(NCU_PAGES["details"]), file(NCU_PAGES["source"])
-            raw = file(NCU_PAGES["raw"])
-            report = None if raw else file(NCU_REPORT) or (None if details else folder / NCU_REPORT)
+        with file_errors(folder / layout.TABLES):
+            details, source = file(layout.NCU_PAGES["details"]), file(layout.NCU_PAGES["source"])
+            raw = file(layout.NCU_PAGES["raw"])
+            report = None if raw else file(layout.NCU_REPORT) or (None if details else folder / layout.NCU_REPORT)
             return ncu.parse(raw, out, details=details, source=source, report=report, declared=declared)
 
 
@@ -190,7 +172,7 @@ def parse_checks(folder: Path, out: Path) -> None:
     from fiprof.model.run import Run
 
     run = Run(folder, out)
-    with file_errors(folder / TABLES):
+    with file_errors(folder / layout.TABLES):
         tables.write(out, "checks", checks.compute(run))
     summary.write(run, summary.summarize(run))
 
@@ -209,17 +191,17 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         if manifest and manifest.pruned:
             what = f"the raw files of {folder} were pruned on {manifest.pruned[0].when[:10]}"
             raise FiprofError(what, "its tables stay as they are, and every command reads them")
-        what = f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}"
+        what = f"{folder} has no raw files to parse: neither {layout.NSYS_SQLITE} nor {layout.NCU_PAGES['raw']}"
         raise FiprofError(what, "its run.json says how far the run came")
     missing = list(_changed(folder, manifest)) if manifest else []
     problems: list[FiprofError] = []
-    there = folder / TABLES
+    there = folder / layout.TABLES
     with contextlib.ExitStack() as held:
         with file_errors(there):
-            out = held.enter_context(scratch(at or folder)) / TABLES
+            out = held.enter_context(scratch(at or folder)) / layout.TABLES
             out.mkdir()
         try:
-            missing += parse_nsys(folder, out).missing if packing.exists(folder, NSYS_SQLITE) else ()
+            missing += parse_nsys(folder, out).missing if packing.exists(folder, layout.NSYS_SQLITE) else ()
         except FiprofError as error:
             problems.append(error)
         try:
@@ -238,10 +220,10 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
             made.append("checks")
         except FiprofError as error:
             problems.append(error)
-        with file_errors((at or folder) / TABLES):
-            there = files.make_folder(at or folder, TABLES)
+        with file_errors((at or folder) / layout.TABLES):
+            there = files.make_folder(at or folder, layout.TABLES)
             with contextlib.suppress(FileNotFoundError):
-                files.remove(at or folder, DIGEST)
+                files.remove(at or folder, layout.DIGEST)
             if at in (None, folder):
                 _take_place(folder, out, there)
             else:
@@ -251,7 +233,7 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
 
 def table_entries(folder: Path) -> list[FileEntry]:
     """The tables of a folder, with their checksums. Raises OSError."""
-    names = sorted(f"{TABLES}/{path.name}" for path in (folder / TABLES).glob("*.parquet"))
+    names = sorted(f"{layout.TABLES}/{path.name}" for path in (folder / layout.TABLES).glob("*.parquet"))
     return [FileEntry(name, (folder / name).stat().st_size, packing.checksum(folder, name)) for name in names]
 
 
@@ -266,8 +248,8 @@ def _take_place(folder: Path, new: Path, there: Path) -> None:
         manifest = None
         with contextlib.suppress(FiprofError):
             manifest = read_manifest(folder)
-        if manifest and manifest.tables != entries and RECORDED not in folder.resolve().parts:
-            json_file.write(folder / FILE_NAME, dataclasses.replace(manifest, tables=entries))
+        if manifest and manifest.tables != entries and layout.RECORDED not in folder.resolve().parts:
+            json_file.write(folder / layout.FILE_NAME, dataclasses.replace(manifest, tables=entries))
 
     with locked(folder):
         record([*made, *(entry for entry in table_entries(folder) if entry not in made)])
@@ -292,7 +274,7 @@ def _of_another_run(folder: Path, manifest: Manifest, out: Path) -> Iterator[str
     from fiprof.model import tables
 
     known = {case.id for case in manifest.cases} | set(manifest.ranges) | {None}
-    for table, source in (("kernels", NSYS_SQLITE), ("launches", NCU_PAGES["raw"])):
+    for table, source in (("kernels", layout.NSYS_SQLITE), ("launches", layout.NCU_PAGES["raw"])):
         if tables.table_path(out, table).exists():
             foreign = set(tables.read(out, table, ["case"])["case"].unique().to_pylist()) - known
             if foreign:
@@ -304,17 +286,18 @@ def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -
 
     gone: exports that it had. at: the folder that its tables are in, where that is not the run's.
     """
-    there = {path.stem for path in ((at or folder) / TABLES).glob("*.parquet")}
+    there = {path.stem for path in ((at or folder) / layout.TABLES).glob("*.parquet")}
     if there >= NSYS_TABLES | NCU_TABLES:
         return True
-    had = {name for name in (NSYS_SQLITE, *NCU_FORMS[1:]) if name in gone or packing.exists(folder, name)}
-    expected = {*(NSYS_TABLES if NSYS_SQLITE in had else ()), *(NCU_TABLES if had - {NSYS_SQLITE} else ())}
+    trace = layout.NSYS_SQLITE
+    had = {name for name in (trace, *NCU_FORMS[1:]) if name in gone or packing.exists(folder, name)}
+    expected = {*(NSYS_TABLES if trace in had else ()), *(NCU_TABLES if had - {trace} else ())}
     return bool(there) and expected <= there
 
 
 def has_raw_files(folder: Path) -> bool:
     """Whether the run has anything to parse."""
-    return packing.exists(folder, NSYS_SQLITE) or bool(profiles(folder))
+    return packing.exists(folder, layout.NSYS_SQLITE) or bool(profiles(folder))
 
 
 def base(folder: Path) -> Path:
@@ -325,7 +308,7 @@ def base(folder: Path) -> Path:
     cache may be removed at any time, and removes its oldest folders by itself.
     Raises FiprofError where the cache is not this user's alone, or cannot be made.
     """
-    there = [path for path in (folder, folder / TABLES) if path.exists()]
+    there = [path for path in (folder, folder / layout.TABLES) if path.exists()]
     if whole(folder) or not has_raw_files(folder) or all(os.access(path, os.W_OK) for path in there):
         return folder
     root = cache_folder() / "tables"
@@ -373,15 +356,15 @@ def state(folder: Path) -> str:
     """What tells a run as it is now from every other, and from itself before a file of it changed. Raises OSError."""
     raw = [
         (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        for name in (".", *RAW_FOLDERS, TABLES)
+        for name in (".", *layout.RAW_FOLDERS, layout.TABLES)
         if os.path.isdir(at := f"{folder}/{name}") and not os.path.islink(at)
         for entry in os.scandir(at)
-        if name in RAW_FOLDERS
-        or entry.name in (BASELINE, COMPARISON)
-        or (name == TABLES and entry.name.endswith(".parquet"))
+        if name in layout.RAW_FOLDERS
+        or entry.name in (layout.BASELINE, layout.COMPARISON)
+        or (name == layout.TABLES and entry.name.endswith(".parquet"))
         for status in [entry.stat(follow_symlinks=False)]
     ]
-    manifest = hashlib.sha256(files.read_bytes(folder, FILE_NAME)).hexdigest()
+    manifest = hashlib.sha256(files.read_bytes(folder, layout.FILE_NAME)).hexdigest()
     found = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import layout, tables
 from fiprof.model.arrays import numbers
-from fiprof.model.manifest import NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, TORCH_MEMORY, numbered
+from fiprof.model.layout import numbered
 from fiprof.model.run import Run, Shape, shape
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
@@ -102,7 +102,7 @@ class Profiling(RunSession):
     def _trace(self) -> float:
         """nsys over the program, and its tables. Returns how long the program took, in seconds."""
         with self.run(self.commands.trace()) as (finished, log):
-            nsys.check_report(self.path / NSYS_REPORT, log)
+            nsys.check_report(self.path / layout.NSYS_REPORT, log)
         if lost := nsys.lost_events(log):
             self.warn(f"nsys could not read some of its own events ({lost}): the trace may lack more than these")
         # As a shell says it, which is how nsys does.
@@ -111,7 +111,7 @@ class Profiling(RunSession):
         self.folder.note(environment={"program": {**self.folder.manifest.environment["program"], **ended}})
         if finished.exit_status:
             self.warn(f"the program {describe_exit(finished.exit_status)} under nsys")
-        if self.request.torch_memory and not (self.path / TORCH_MEMORY).exists():
+        if self.request.torch_memory and not (self.path / layout.TORCH_MEMORY).exists():
             self.warn(
                 "torch's allocator left no history: the program did not use torch's CUDA, or did not end by itself"
             )
@@ -170,7 +170,7 @@ class Profiling(RunSession):
 
     def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> str:
         """Returns why it may not have met all of them, in words."""
-        counter, report = ncu.Counter(), self.path / numbered(NCU_REPORT, number)
+        counter, report = ncu.Counter(), self.path / numbered(layout.NCU_REPORT, number)
 
         def watch(_: str) -> bool:
             at = f"launch {counter.begun} of {choice.launches} {short_kernel(counter.kernel)}"
@@ -179,7 +179,7 @@ class Profiling(RunSession):
             return self.request.duration_s is not None and counter.done >= choice.launches
 
         _, limit_s = ncu_limits_s(request, program_s, len(self.request.parts))
-        chosen = choice.filter._replace(alone=started_alone(self.path / NSYS_SQLITE))
+        chosen = choice.filter._replace(alone=started_alone(self.path / layout.NSYS_SQLITE))
         command = self.commands.profile(request, chosen, number, counter, limit_s)
         with self.run(command, watch) as (finished, log):
             try:
@@ -255,5 +255,5 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
 
 def profiled(folder: Path, report: int) -> list[Shape]:
     """What each launch of one of ncu's reports is: ``kernel_identity``, grid and block."""
-    found = tables.read(folder / TABLES, "launches", ["kernel", "kernel_full", "grid", "block", "file"])
+    found = tables.read(folder / layout.TABLES, "launches", ["kernel", "kernel_full", "grid", "block", "file"])
     return [shape(row) for row in found.to_pylist() if (row["file"] or 0) == report]

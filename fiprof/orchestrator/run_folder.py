@@ -22,21 +22,9 @@ from typing import Any, TypedDict, get_args
 import fiprof
 from fiprof import clock, files
 from fiprof.errors import FiprofError
-from fiprof.model import json_file, packing
+from fiprof.model import json_file, layout, packing
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.manifest import (
-    FILE_NAME,
-    NCU_REPORT,
-    NSYS_REPORT,
-    RAW_FOLDERS,
-    STUDY_FILE,
-    TABLES,
-    Action,
-    FileEntry,
-    Manifest,
-    Status,
-    read_manifest,
-)
+from fiprof.model.manifest import Action, FileEntry, Manifest, Status, read_manifest
 from fiprof.orchestrator import parse
 
 PARTIAL_PREFIX = ".partial-"
@@ -58,7 +46,7 @@ class Archive:
         """The runs by name, which begins with the local time of the start."""
         if not self.root.is_dir():
             return []
-        return sorted(path.parent.name for path in self.root.glob(f"[!.]*/{FILE_NAME}"))
+        return sorted(path.parent.name for path in self.root.glob(f"[!.]*/{layout.FILE_NAME}"))
 
     def by_time(self) -> list[str]:
         """The runs, oldest first by what their manifests say: names are in local time, and clocks are set back."""
@@ -100,7 +88,7 @@ class Archive:
         Raises FiprofError (exit status 2) when there is none or a prefix fits several.
         """
         path = Path(text)
-        if (path / FILE_NAME).exists():
+        if (path / layout.FILE_NAME).exists():
             return path
         if text == "latest":
             return self.latest(reads)
@@ -113,13 +101,13 @@ class Archive:
             return folder.root / fitting[0]
         if fitting:
             raise FiprofError(f"{text} fits {len(fitting)} runs: {', '.join(fitting)}", "say more of it", exit_code=2)
-        study = next((each for each in (path, self.root / text) if (each / STUDY_FILE).exists()), None)
+        study = next((each for each in (path, self.root / text) if (each / layout.STUDY_FILE).exists()), None)
         if study is not None:
             runs = ", ".join(Archive(study).names()) or "none yet"
             remedy = f"its documents begin with {study / 'reports/INDEX.md'}; a run is named {study}/NAME"
             raise FiprofError(f"{study} is a study, not a run; its runs: {runs}", remedy, exit_code=2)
         if path.is_dir():
-            what = f"{path} is not a run folder: it has no {FILE_NAME}"
+            what = f"{path} is not a run folder: it has no {layout.FILE_NAME}"
             raise FiprofError(what, "fiprof runs lists them", exit_code=2)
         raise FiprofError(f"there is no run {text} in {folder.root}", "fiprof runs lists those there are", exit_code=2)
 
@@ -137,7 +125,7 @@ class Archive:
                 if (self.root / name).exists() or partial.exists():
                     continue
                 with files.scratch(self.root) as made:
-                    for inside in ("logs", TABLES):
+                    for inside in ("logs", layout.TABLES):
                         (made / "run" / inside).mkdir(parents=True)
                     # What tools write is looked through when they have ended: until then nobody else reads it.
                     (made / "run").chmod((made / "run").stat().st_mode & 0o7700)
@@ -174,7 +162,7 @@ class _Start(TypedDict):
 def started(folder: Path) -> datetime:
     """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
     with contextlib.suppress(MisfitError, FiprofError, OSError):
-        found = decode(files.read_bytes(folder, FILE_NAME), _Start)["started"]
+        found = decode(files.read_bytes(folder, layout.FILE_NAME), _Start)["started"]
         return found if found.tzinfo else found.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
         return (_date(folder.name) or datetime.fromtimestamp(0, UTC)).astimezone()
@@ -215,7 +203,7 @@ class RunFolder:
     def save(self) -> None:
         """Write the manifest, whole or not at all."""
         with self._lock:
-            json_file.write(self.path / FILE_NAME, self.manifest)
+            json_file.write(self.path / layout.FILE_NAME, self.manifest)
 
     def note(self, **more: Mapping[str, Any] | Iterable[Any]) -> None:
         """Add to fields of the manifest: to a dict, or behind a list."""
@@ -262,7 +250,7 @@ class RunFolder:
             # Also when the disk is too full for the last manifest: the one before says so.
             with files.file_errors(self.path.parent):
                 (self.path / OWNER).unlink(missing_ok=True)
-                mode = (self.path / FILE_NAME).stat().st_mode & 0o666
+                mode = (self.path / layout.FILE_NAME).stat().st_mode & 0o666
                 self.path.chmod(self.path.stat().st_mode & 0o7777 | mode | (mode & 0o444) >> 2)
                 os.rename(self.path, self.final_path)
             if self._owner is not None:
@@ -306,7 +294,7 @@ def recover(archive: Archive) -> list[str]:
             from fiprof.orchestrator.process import end_orphans
 
             said += [f"ended what a killed fiprof had left running: {process}" for process in end_orphans()]
-            if not (partial / FILE_NAME).exists():
+            if not (partial / layout.FILE_NAME).exists():
                 shutil.rmtree(partial)
                 continue
             kept = _finish(partial)
@@ -316,7 +304,7 @@ def recover(archive: Archive) -> list[str]:
 
 def clear_run(folder: Path) -> None:
     """Remove the temporaries that killed fiprofs left in a run folder."""
-    for each in (folder, *(folder / name for name in (*RAW_FOLDERS, TABLES, "logs"))):
+    for each in (folder, *(folder / name for name in (*layout.RAW_FOLDERS, layout.TABLES, "logs"))):
         if not each.is_symlink():
             files.clear(each)
 
@@ -327,12 +315,12 @@ def _finish(partial: Path) -> Path:
     clear_run(partial)
     made = {entry.path for action in manifest.actions for entry in action.files}
     warnings = list(manifest.warnings)
-    folders = [partial / name for name in RAW_FOLDERS if not (partial / name).is_symlink()]
+    folders = [partial / name for name in layout.RAW_FOLDERS if not (partial / name).is_symlink()]
     for path in [path for folder in folders for path in folder.glob("*")]:
         name = str(path.relative_to(partial))
         if name in made or packing.plain_name(name) in made:
             continue
-        if name in (NSYS_REPORT, NCU_REPORT) and not manifest.replayed_from:
+        if name in (layout.NSYS_REPORT, layout.NCU_REPORT) and not manifest.replayed_from:
             kept = files.make_folder(partial, UNFINISHED) / path.name
             os.rename(path, kept)
             # Not read to its end, so nobody knows whether it holds an environment.
@@ -342,7 +330,7 @@ def _finish(partial: Path) -> Path:
         elif not path.is_dir():
             path.unlink()
     if not parse.whole(partial):
-        shutil.rmtree(partial / TABLES, ignore_errors=True)
+        shutil.rmtree(partial / layout.TABLES, ignore_errors=True)
     for name in (RESERVE, OWNER, "logs/.gate"):
         with contextlib.suppress(FileNotFoundError):
             files.remove(partial, name)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
-from fiprof.model import packing, tables
-from fiprof.model.manifest import TABLES, Action, CaseEntry, Status, read_manifest
+from fiprof.model import layout, packing, tables
+from fiprof.model.manifest import Action, CaseEntry, Status, read_manifest
 from fiprof.model.redaction import mask_file
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
@@ -206,7 +206,7 @@ class RunSession:
     def __init__(self, folder: RunFolder, bench: Bench) -> None:
         self.folder = folder
         self.path = folder.path
-        self.tables = folder.path / TABLES
+        self.tables = folder.path / layout.TABLES
         self.executor = bench.executor
         self.progress = bench.progress
         self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)

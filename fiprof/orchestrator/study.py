@@ -23,9 +23,9 @@ from fiprof import clock, files
 from fiprof.analysis.study import Study, case_results, unmeasured
 from fiprof.analysis.study import load as load_results
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model import json_file, packs, results
+from fiprof.model import json_file, layout, packs, results
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.manifest import FILE_NAME, STUDY_FILE, CaseEntry, Manifest, read_manifest
+from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
 from fiprof.model.settings import Settings, StudySettings, settings_of
@@ -238,7 +238,7 @@ class StudyFolder:
             self.manifest = dataclasses.replace(self.manifest, **changes)
             with files.file_errors(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
-            json_file.write(self.path / STUDY_FILE, self.manifest)
+            json_file.write(self.path / layout.STUDY_FILE, self.manifest)
 
     def note(self, *batches: dict[str, Any], **changes: Any) -> None:
         """Change fields of this session, and add to its batches."""
@@ -249,7 +249,7 @@ class StudyFolder:
     def runs(self) -> dict[str, Manifest]:
         """Name -> manifest of the complete runs, oldest first."""
         # A link to a folder elsewhere is no run of the study.
-        there = [name for name in self.archive.names() if files.exists(self.path, f"{name}/{FILE_NAME}")]
+        there = [name for name in self.archive.names() if files.exists(self.path, f"{name}/{layout.FILE_NAME}")]
         found = {name: read_manifest(self.path / name) for name in there}
         return {name: manifest for name, manifest in found.items() if manifest.status == "complete"}
 
@@ -287,9 +287,9 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
     """
     settings = definition.settings.measuring()
     another = "name another folder with --out"
-    if not (path / STUDY_FILE).exists():
+    if not (path / layout.STUDY_FILE).exists():
         if path.is_dir() and any(entry.name[0] != "." for entry in path.iterdir()):
-            raise FiprofError(f"{path} holds something else: it has no {STUDY_FILE}", another, exit_code=2)
+            raise FiprofError(f"{path} holds something else: it has no {layout.STUDY_FILE}", another, exit_code=2)
         manifest = StudyManifest(definition.name, definition.title, definition.source, definition.quick, settings)
         folder = StudyFolder(path, manifest)
         folder.update()
@@ -311,7 +311,7 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
 
 def read_study(path: Path) -> StudyManifest:
     remedy = "restore it from a copy, or start anew with another --out"
-    return json_file.read(path / STUDY_FILE, StudyManifest, remedy, makes="fiprof study NAME makes one")
+    return json_file.read(path / layout.STUDY_FILE, StudyManifest, remedy, makes="fiprof study NAME makes one")
 
 
 # Results

@@ -15,28 +15,17 @@ from typing import Any
 from fiprof import clock, files
 from fiprof.errors import FiprofError
 from fiprof.files import FULL, atomic_write, file_errors, locked
-from fiprof.model import baselines, packing, tables
+from fiprof.model import baselines, layout, packing, tables
 from fiprof.model.finding import Finding, finding
 from fiprof.model.keeping import HARMLESS, FileState, Kept, TablesState, Verified, read_annotations
-from fiprof.model.manifest import (
-    ANNOTATIONS,
-    COMPARISON,
-    DIGEST,
-    FILE_NAME,
-    RAW_FOLDERS,
-    RECORDED,
-    SUMMARY,
-    TABLES,
-    Manifest,
-    PrunedFile,
-    read_manifest,
-)
+from fiprof.model.manifest import Manifest, PrunedFile, read_manifest
 from fiprof.model.tables import TABLES as KNOWN_TABLES
 from fiprof.orchestrator import index, parse
 from fiprof.orchestrator.run_folder import UNFINISHED, Archive, clear_run, started
 from fiprof.text import escape_control
 
-OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, DIGEST, SUMMARY, "report.md", "report.html"})
+OWN_FILES = {layout.FILE_NAME, layout.ANNOTATIONS, layout.COMPARISON, layout.DIGEST, layout.SUMMARY}
+OWN_FILES |= {"report.md", "report.html"}
 PAGES = (".sqlite", ".csv")
 OWN_FOLDERS = ("logs", UNFINISHED)
 
@@ -51,7 +40,7 @@ def verify(folder: Path) -> Verified:
     try:
         manifest = read_manifest(folder)
     except FiprofError as error:
-        damaged = _said(folder, FileState.DAMAGED, FILE_NAME, reason=error.message)
+        damaged = _said(folder, FileState.DAMAGED, layout.FILE_NAME, reason=error.message)
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
     of_raw = [*_raw_files(folder, manifest), *_others(folder, manifest, there)]
     of_tables = list(_changed_tables(folder, manifest))
@@ -122,11 +111,11 @@ def _others(folder: Path, manifest: Manifest, there: dict[str, os.stat_result]) 
             packing.plain_name(name) in manifest.files
             or name in OWN_FILES
             or head in OWN_FOLDERS
-            or (head == TABLES and last.removesuffix(".parquet") in KNOWN_TABLES)
+            or (head == layout.TABLES and last.removesuffix(".parquet") in KNOWN_TABLES)
         )
         regular = stat.S_ISREG(status.st_mode)
         if not (known and regular):
-            harmful = head in RAW_FOLDERS or not regular
+            harmful = head in layout.RAW_FOLDERS or not regular
             yield _said(folder, FileState.PLANTED if harmful else FileState.EXTRA, name)
 
 
@@ -134,13 +123,13 @@ def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
     """The tables that are not those that were made, or, where that was not recorded, cannot be read to their ends."""
     made = {(entry.path, entry.sha256) for entry in manifest.tables}
     for name in KNOWN_TABLES:
-        file = f"{TABLES}/{name}.parquet"
+        file = f"{layout.TABLES}/{name}.parquet"
         try:
             if made and files.exists(folder, file):
                 if (file, packing.checksum(folder, file)) not in made:
                     yield _said(folder, FileState.CHANGED, file)
-            elif tables.table_path(folder / TABLES, name).exists():
-                reader = tables.Reader(folder / TABLES, name)
+            elif tables.table_path(folder / layout.TABLES, name).exists():
+                reader = tables.Reader(folder / layout.TABLES, name)
                 for _ in reader.pieces(reader.names):
                     pass
         except (FiprofError, OSError) as error:
@@ -186,7 +175,7 @@ def prune(
         row |= {"name": folder.name, "path": str(folder), "raw_files": (), "freed_bytes": 0}
         try:
             manifest = read_manifest(folder)
-            raw = [name for name in manifest.files if name.partition("/")[0] in RAW_FOLDERS]
+            raw = [name for name in manifest.files if name.partition("/")[0] in layout.RAW_FOLDERS]
             # Raw files that the run made and still has -> the names under which they lie.
             there = {name: at for name in raw if (at := packing.stored(folder, name)) is not None}
             tags, row["started"] = set(read_annotations(folder).tags), manifest.started
@@ -200,7 +189,7 @@ def prune(
             reasons = {
                 Kept.TAGGED: tags & {*keep_tags},
                 Kept.NOTHING: not there,
-                Kept.RECORDED: RECORDED in folder.resolve().parts,
+                Kept.RECORDED: layout.RECORDED in folder.resolve().parts,
                 Kept.YOUNG: started(folder) >= before,
                 Kept.BASELINE: folder.name in kept,
             }
@@ -236,7 +225,7 @@ def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict
         clear_run(folder)
         while True:
             try:
-                with atomic_write(folder / FILE_NAME) as partial:
+                with atomic_write(folder / layout.FILE_NAME) as partial:
                     partial.write_bytes(dataclasses.replace(manifest, pruned=pruned).to_json())
                 break
             except OSError as error:
@@ -248,4 +237,4 @@ def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict
             with contextlib.suppress(FileNotFoundError):
                 files.remove(folder, there[name])
         # Whoever knows a run by the time of its manifest learns that it is smaller.
-        os.utime(folder / FILE_NAME, follow_symlinks=False)
+        os.utime(folder / layout.FILE_NAME, follow_symlinks=False)

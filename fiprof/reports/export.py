@@ -20,9 +20,8 @@ import pyarrow.types as pt
 from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, exchange, file_errors, scratch, write_whole
-from fiprof.model import packing, redaction, tables
+from fiprof.model import layout, packing, redaction, tables
 from fiprof.model.arrays import finite, finite_rows
-from fiprof.model.manifest import BASELINE, FILE_NAME, NCU_REPORT, NSYS_REPORT
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES
 from fiprof.reports import trace_json
@@ -42,7 +41,7 @@ JSON_HEAD = b'{"schema":"export/1",'
 MARK_FILE = ".export"  # in a folder, with the mark that zips and traces have too
 APPLICATION_ID = 0x66697072  # the same in the header of SQLite: https://sqlite.org/fileformat.html#application_id
 ARCHIVE_FILES = ("catalogue.sqlite", "archive.id")
-RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)  # what ncu-ui and nsys-ui open
+RAW_REPORTS = (layout.NCU_REPORT, layout.NSYS_REPORT)  # what ncu-ui and nsys-ui open
 ZIP_TIMES_S = (315532800 + 86400, 4354819200 - 86400)
 """First and last second since 1970 that a zip file can say in every time zone: 1980 to 2107."""
 
@@ -85,8 +84,8 @@ def require_target(out: Path, target: str) -> None:
     """Raise FiprofError where a path is no earlier export of this format, or lies in an archive or a run folder."""
     place = out.resolve()
     for folder in place.parents:
-        ours = (folder / MARK_FILE).exists()
-        if ((folder / FILE_NAME).exists() and not ours) or any((folder / name).exists() for name in ARCHIVE_FILES):
+        is_run = (folder / layout.FILE_NAME).exists() and not (folder / MARK_FILE).exists()
+        if is_run or any((folder / name).exists() for name in ARCHIVE_FILES):
             raise FiprofError(f"{out} lies in {folder}, where runs are kept", "name another path", exit_code=2)
     if os.path.lexists(out) and not _is_export(out, target):
         raise FiprofError(f"{out} is no earlier export of this format", "it is not replaced; name another path")
@@ -96,7 +95,7 @@ def _is_export(out: Path, target: str) -> bool:
     """Whether fiprof's mark for a format stands in what has a path."""
     with contextlib.suppress(FiprofError, OSError):
         if target in ("parquet", "csv"):
-            known = {FILE_NAME, MARK_FILE, *(f"{name}.{target}" for name in TABLES)}
+            known = {layout.FILE_NAME, MARK_FILE, *(f"{name}.{target}" for name in TABLES)}
             mark = files.read_bytes(out, MARK_FILE, limit=99)
             return not out.is_symlink() and {*os.listdir(out)} <= known and mark == MARK + target.encode()
         with files.open_file(out.parent, out.name) as file:
@@ -137,7 +136,7 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
                     else:
                         _copy_parquet(reader, file)
             (new / MARK_FILE).write_bytes(MARK + target.encode())
-            (new / FILE_NAME).write_bytes(run.manifest.to_json())
+            (new / layout.FILE_NAME).write_bytes(run.manifest.to_json())
             if out.exists():
                 exchange(new, out)
             else:
@@ -294,10 +293,10 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
         with bundle.open(entry(name, os.fstat(file.fileno()).st_mtime), "w", force_zip64=True) as out:
             shutil.copyfileobj(file, out, COPY_BYTES)
 
-    bundle.writestr(entry(FILE_NAME, (run.path / FILE_NAME).stat().st_mtime), run.manifest.to_json())
-    if files.exists(run.path, BASELINE):
-        masked = redaction.mask_bytes(files.read_bytes(run.path, BASELINE))
-        bundle.writestr(entry(BASELINE, (run.path / BASELINE).stat().st_mtime), masked)
+    bundle.writestr(entry(layout.FILE_NAME, (run.path / layout.FILE_NAME).stat().st_mtime), run.manifest.to_json())
+    if files.exists(run.path, layout.BASELINE):
+        masked = redaction.mask_bytes(files.read_bytes(run.path, layout.BASELINE))
+        bundle.writestr(entry(layout.BASELINE, (run.path / layout.BASELINE).stat().st_mtime), masked)
     secret = False
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
         reader = tables.Reader(run.tables_path, table, hide=redaction.masking())

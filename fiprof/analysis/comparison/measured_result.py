@@ -8,10 +8,10 @@ from statistics import geometric_mean, stdev
 from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences, processes_for
-from fiprof.model import json_file
+from fiprof.model import json_file, layout
 from fiprof.model.finding import Worded
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.manifest import COMPARISON, Environment, Manifest
+from fiprof.model.manifest import Environment, Manifest
 
 HERE = "here"  # the side with nothing changed, as it is typed
 
@@ -95,7 +95,7 @@ def compared(
 def read_comparison(folder: Path) -> MeasuredComparison:
     """The result of a comparison's run folder. Raises FiprofError where there is none."""
     makes = "fiprof compare --measure A B makes one"
-    return json_file.read(folder / COMPARISON, MeasuredComparison, "restore it from a copy", makes=makes)
+    return json_file.read(folder / layout.COMPARISON, MeasuredComparison, "restore it from a copy", makes=makes)
 
 
 class Decision(Worded):

@@ -225,8 +225,9 @@ def remove_(archive: Archive, name: str) -> None:
 
 
 def _found(archive: Archive, name: str) -> tuple[baselines.NamedBaseline, list[CaseEntry] | None]:
-    from fiprof.model.manifest import FILE_NAME, read_manifest
+    from fiprof.model import layout
+    from fiprof.model.manifest import read_manifest
 
     baseline = baselines.read_baseline(archive.root, name)
     run = archive.root / baseline.run
-    return baseline, read_manifest(run).cases if (run / FILE_NAME).exists() else None
+    return baseline, read_manifest(run).cases if (run / layout.FILE_NAME).exists() else None

@@ -6,7 +6,7 @@ from fiprof.cli import output
 from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.manifest import STUDY_FILE
+from fiprof.model import layout
 from fiprof.orchestrator.run_folder import Archive
 
 
@@ -62,7 +62,7 @@ def command(
         remedy = "--on takes CUDA_VISIBLE_DEVICES; --dry-run lists what one GPU would measure"
         raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
     if dry_run:
-        done = study.open_folder(folder, found).done() if (folder / STUDY_FILE).exists() else {}
+        done = study.open_folder(folder, found).done() if (folder / layout.STUDY_FILE).exists() else {}
         asked = found.only(split(only))
         left = [case for case in asked if case.id not in done]
         most, costs = found.settings.batch_cases, study.entries(found)

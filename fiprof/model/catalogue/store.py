@@ -28,11 +28,12 @@ from typing import Any, NamedTuple
 
 from fiprof.errors import FiprofError
 from fiprof.files import Unwritable, walk
+from fiprof.model import layout
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
 from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
-from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
@@ -115,7 +116,7 @@ def stamp(folder: Path | str) -> str | None:
     own time and size change when somebody edits it in place.
     """
     try:
-        inside = os.stat(f"{folder}/{FILE_NAME}", follow_symlinks=False)
+        inside = os.stat(f"{folder}/{layout.FILE_NAME}", follow_symlinks=False)
         around = os.stat(folder, follow_symlinks=True)
     except OSError:
         return None

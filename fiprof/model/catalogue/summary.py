@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof import files
-from fiprof.model import json_file
+from fiprof.model import json_file, layout
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.manifest import SUMMARY
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -85,13 +84,13 @@ def summarize(run: Run) -> Summary:
 
 def write(run: Run, found: Summary) -> None:
     """Write the summary beside the tables. Raises FiprofError where that cannot be done."""
-    files.write_whole(run.tables_path / Path(SUMMARY).name, json_file.encode(found))
+    files.write_whole(run.tables_path / Path(layout.SUMMARY).name, json_file.encode(found))
 
 
 def read(folder: Path) -> Summary | None:
     """The summary of a run folder; None where it has none that this fiprof reads. Raises FiprofError for a link."""
     try:
-        found = decode(files.read_bytes(folder, SUMMARY), Summary)
+        found = decode(files.read_bytes(folder, layout.SUMMARY), Summary)
     except (OSError, MisfitError):
         return None
     return found if found.schema_version == Summary.schema_version else None

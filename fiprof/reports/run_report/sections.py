@@ -14,10 +14,10 @@ from fiprof.analysis.comm import comm
 from fiprof.analysis.planning import plans
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.errors import FiprofError
-from fiprof.model import packing, packs
+from fiprof.model import layout, packing, packs
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
 from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, worded
-from fiprof.model.manifest import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, CaseEntry
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import Labels, by_key
@@ -559,7 +559,7 @@ def _stored(run: Run) -> set[str]:
 CODE_WIDTH = 96  # columns of a command that is broken between its words
 TYPED = ("argv: ", "command: ")  # begin of what a manifest says that was masked in a command line
 BY_HAND = "by-hand"  # folder of the commands to type oneself
-VIEWERS = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}  # viewer -> the raw report that it opens
+VIEWERS = {"ncu-ui": layout.NCU_REPORT, "nsys-ui": layout.NSYS_REPORT}  # viewer -> the raw report that it opens
 
 
 def reproduction(runs: Sequence[Run]) -> Section:
@@ -586,7 +586,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
                 blocks.append(said(told))
         if masked := sorted({name.partition(": ")[2] for name in manifest.masked or () if name.startswith(TYPED)}):
             blocks.append(said(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
-        if made & {NCU_PAGES["raw"], NSYS_SQLITE} and not run.of_program and not manifest.imported:
+        if made & {layout.NCU_PAGES["raw"], layout.NSYS_SQLITE} and not run.of_program and not manifest.imported:
             blocks.append(said("Without a GPU, from the raw files in this run's folder:"))
             blocks.append(Code(f"fiprof collect --replay {shlex.quote(name)}\nfiprof report latest"))
         by_hand = []
