@@ -35,19 +35,13 @@ ALL, DECODE, PREFILL = (RUNS[name].name for name in NAMES)
 VECTORS = PROGRAMS["vectors"].name
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of recorded runs, to be copied or read."""
-    archive = tmp_path_factory.mktemp("catalogue") / "artifacts"
-    for run in (*map(parsed, NAMES), profiled("vectors")):
-        leave = shutil.ignore_patterns("ncu", "nsys", "logs", "metrics.parquet", "hotspots.parquet")
-        shutil.copytree(run.path, archive / run.path.name, ignore=leave)
-    return archive
-
-
 @pytest.fixture
-def archive(shared: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shared, tmp_path / "artifacts", ignore=shutil.ignore_patterns("catalogue*")))
+def archive(tmp_path: Path) -> Path:
+    """An archive of recorded runs, to be changed."""
+    leave = shutil.ignore_patterns("ncu", "nsys", "logs", "*metrics.parquet", "hotspots.parquet")
+    for run in (*map(parsed, NAMES), profiled("vectors")):
+        shutil.copytree(run.path, tmp_path / "artifacts" / run.path.name, ignore=leave)
+    return tmp_path / "artifacts"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

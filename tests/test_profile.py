@@ -19,7 +19,7 @@ import pytest
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run, shape
-from fiprof.orchestrator.choosing import Choice, Filter, Group, Names, choose, traced_groups
+from fiprof.orchestrator.choosing import Choice, Filter, Group, choose, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
@@ -33,18 +33,14 @@ def group(name: str, total_ns: int, count: int = 10, grid: str = "1x1x1") -> Gro
     return Group(name, name, name, grid, "128x1x1", count, total_ns)
 
 
-def wanted(**changes: Any) -> ProfileRequest:
-    return ProfileRequest(program=("x",), **{"ncu_set": "quick", "cover_pct": 80.0, "ncu_budget_s": 120.0, **changes})
-
-
 GEMM, CAT, ADD, COPY = group("gemm", 500), [group("cat", 10, grid=f"{n}x1x1") for n in range(20)], group("add", 200), group("copy", 60)  # fmt: skip
 
 
-def chosen(groups: list[Group], total_ns: int, orders: Names | None = None, **changes: Any) -> Choice:
+def chosen(groups: list[Group], total_ns: int, **changes: Any) -> Choice:
     """At a second a launch."""
-    request = wanted(**changes)
+    request = ProfileRequest(program=("x",), **{"ncu_set": "quick", "ncu_budget_s": 120.0, **changes})
     budget_s = request.ncu_budget_s or 120.0
-    return choose(groups, request, total_ns, budget_s=budget_s, cost_s=lambda _: 1.0, orders=lambda: orders)
+    return choose(groups, request, total_ns, budget_s=budget_s, cost_s=lambda _: 1.0, orders=lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +90,11 @@ def test_what_is_foretold_of_ncu_is_what_it_took(name: str) -> None:
 
 
 def test_collectives_are_left_out_and_kernels_launched_once_not_skipped() -> None:
-    choice = chosen([group("ncclDevKernel_AllReduce", 4000), GEMM, ADD], 4700)
+    choice = chosen([group("ncclDevKernel_AllReduce", 4000), GEMM, ADD], 4700, cover_pct=80.0)
     assert (choice.filter.names, choice.cover) == (("gemm", "add"), 700 / 4700)
     assert (choice.collectives, choice.collectives_share) == (("ncclDevKernel_AllReduce",), 4000 / 4700)
     once, often = group("once", 500, count=1), group("often", 100)
-    assert chosen([once, often], 600).filter == Filter(("once",), 0)
+    assert chosen([once, often], 600, cover_pct=80.0).filter == Filter(("once",), 0)
     assert chosen([GEMM, once], 1000, cover_pct=50.0).filter == Filter(("gemm",), 1)
 
 
