@@ -231,10 +231,8 @@ RUN_WARNINGS = {
 
 def run_warning(status: str, run: str, reason: str) -> Finding:
     """That a run is not complete. run: its name. reason: the manifest's."""
-    words = RUN_WARNINGS[status]
-    return finding(
-        status, words.removesuffix(": {reason}") if reason in ("", status) else words, run=run, reason=reason
-    )
+    words = RUN_WARNINGS[status].removesuffix(": {reason}" if reason in ("", status) else "")
+    return finding(status, words, run=run, reason=reason)
 
 
 class Reference(TypedDict, total=False):

@@ -379,9 +379,7 @@ class Run:
         """Gives ncu's name in this run of a column of ``launches``."""
         chunks = self.table("metrics", ["metric"])["metric"].chunks if self.has("metrics") else ()
         collected = {name for chunk in chunks for name in chunk.dictionary.to_pylist()}
-        names = {
-            metric.name: next((name for name in metric.ncu if name in collected), metric.ncu[0]) for metric in METRICS
-        }
+        names = {each.name: next((name for name in each.ncu if name in collected), each.ncu[0]) for each in METRICS}
         return names.__getitem__
 
     # What the manifest tells

@@ -47,10 +47,9 @@ class Table(NamedTuple):
 TABLES: dict[str, Table] = {}
 with (Path(__file__).parent / "tables.csv").open(encoding="utf-8", newline="") as _file:
     for _name, _rows in groupby(list(csv.reader(_file))[1:], key=lambda row: row[0]):
-        (_, _, _, _meaning), *_columns = _rows
-        TABLES[_name] = Table(
-            _meaning, tuple(Column(each, kind.rstrip("!"), doc, kind.endswith("!")) for _, each, kind, doc in _columns)
-        )
+        (_, _, _, _meaning), *_rest = _rows
+        _columns = (Column(each, kind.rstrip("!"), doc, kind.endswith("!")) for _, each, kind, doc in _rest)
+        TABLES[_name] = Table(_meaning, tuple(_columns))
 
 
 def own_pid(pid: int) -> int:
@@ -170,9 +169,8 @@ class Reader:
         wanted = list(columns) if columns is not None else self.names
         with self._errors():
             if new := [name for name in wanted if name not in self._read]:
-                there = self._file.read(
-                    [name for name in new if name in self.columns], use_threads=self.rows >= THREADED_ROWS
-                )
+                known = [name for name in new if name in self.columns]
+                there = self._file.read(known, use_threads=self.rows >= THREADED_ROWS)
                 # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
                 found = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
                 _require_possible(found)

@@ -48,10 +48,8 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
             raise FiprofError(what, remedy)
         # In full where this checkout has it.
         stands_for = stands_for and (full_commit(Path.cwd(), stands_for) or stands_for)
-    run = folder.resolve().name
-    baseline = NamedBaseline(
-        name, run, stands_for, clock.now_text("seconds"), f"{psutil.Process().username()}@{platform.node()}"
-    )
+    run, who = folder.resolve().name, f"{psutil.Process().username()}@{platform.node()}"
+    baseline = NamedBaseline(name, run, stands_for, clock.now_text("seconds"), who)
     return write_baseline(archive.root, baseline), baseline
 
 

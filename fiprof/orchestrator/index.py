@@ -27,9 +27,7 @@ MANY = 1000  # new runs after which a database should look at its tables anew
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps
 IDENTITY = "archive.id"  # what tells an archive from others in a database that several share, wherever it is mounted
 BATCH = 1000  # runs that are written at once: a killed index loses no more than it read of these
-SHARED = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "gpfs", "ceph", "beegfs", "afs", "glusterfs"}
-)
+SHARED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "gpfs", "ceph", "beegfs", "afs", "glusterfs"}
 """File systems of several machines: SQLite's WAL works on one only (sqlite.org/wal.html)."""
 
 

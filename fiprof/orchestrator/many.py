@@ -141,7 +141,12 @@ def import_one(job: Trace, stopping: threading.Event | None = None) -> Imported:
 
     Raises Interrupted.
     """
-    limit, child = job.memory_bytes or _worker_bytes(), _CHILDREN.get(threading.get_ident())
+    limit, child = job.memory_bytes, _CHILDREN.get(threading.get_ident())
+    if limit is None:
+        # What a task may take of a Dask worker's memory; anything outside of one, and without a limit.
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            worker = importlib.import_module("distributed").get_worker()
+            limit = int((worker.memory_manager.memory_limit or 0) / worker.state.nthreads) or None
     if child is not None and _taken(child.pid) > LEAST_BYTES:
         # It holds more after each trace, 0.6 MB of one of 20 MB: what it took of others is none of this one's.
         child.communicate()
@@ -180,14 +185,6 @@ def _taken(pid: int) -> int:
         process = psutil.Process(pid)
         return sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
     return 0
-
-
-def _worker_bytes() -> int | None:
-    """What a task may take of the memory of the Dask worker that this is; None outside of one, and without a limit."""
-    with contextlib.suppress(ImportError, ValueError, AttributeError):
-        worker = importlib.import_module("distributed").get_worker()
-        return int((worker.memory_manager.memory_limit or 0) / worker.state.nthreads) or None
-    return None
 
 
 def main() -> None:

@@ -112,9 +112,8 @@ class Profiling(RunSession):
         if finished.exit_status:
             self.warn(f"the program {describe_exit(finished.exit_status)} under nsys")
         if self.request.torch_memory and not (self.path / layout.TORCH_MEMORY).exists():
-            self.warn(
-                "torch's allocator left no history: the program did not use torch's CUDA, or did not end by itself"
-            )
+            why = "the program did not use torch's CUDA, or did not end by itself"
+            self.warn(f"torch's allocator left no history: {why}")
         if not self.trace_tables(self.commands.trace_export()).rows["kernels"]:
             raise no_kernels(self.path, self.exit_status)
         return finished.duration_s

@@ -22,7 +22,7 @@ from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import layout, packing, tables
-from fiprof.model.manifest import Action, CaseEntry, Status, read_manifest
+from fiprof.model.manifest import Action, CaseEntry, Outcome, Status, read_manifest
 from fiprof.model.redaction import mask_file
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
@@ -143,18 +143,17 @@ class Replay:
             if not packing.exists(self.source, entry.path):
                 if entry.private:  # left out of what was handed on; nothing is parsed from it
                     continue
-                pruned = next(
-                    (f": it was pruned on {p.when[:10]}" for p in self.manifest.pruned if p.path == entry.path), ""
-                )
+                pruned = [each.when[:10] for each in self.manifest.pruned if each.path == entry.path]
+                what = f"{self.source} has no {entry.path}, which its run made"
                 remedy = "a replay needs all raw files; fiprof show, stalls and report read what is there"
-                raise FiprofError(f"{self.source} has no {entry.path}, which its run made{pruned}", remedy)
+                raise FiprofError(what + (f": it was pruned on {pruned[0]}" if pruned else ""), remedy)
             copied = self.target / entry.path
             if copied.exists() and file_entry(self.target, copied).sha256 != entry.sha256:
                 what = f"{self.source / entry.path} is not the file that its run made: the checksum in run.json differs"
                 raise FiprofError(what, "it was changed or damaged after the run; fiprof parse reads it as it is")
-        outcome = (
-            action.outcome if action.outcome in ("timeout", "interrupted") else "failed" if action.exit_status else "ok"
-        )
+        outcome: Outcome = "failed" if action.exit_status else "ok"
+        if action.outcome in ("timeout", "interrupted"):
+            outcome = action.outcome
         finished = Finished(outcome, action.exit_status, clock.now_text(), 0.0, action.message)
         return _Replayed(dataclasses.replace(command, argv=tuple(action.argv), env=dict(action.env)), finished)
 

@@ -183,9 +183,8 @@ def _conditions(handle: Any) -> dict[str, Any]:
             return getattr(nvml, f"nvmlDeviceGet{what}")(handle, *arguments)
         return None
 
-    capability, power, reasons = map(
-        asked, ("CudaComputeCapability", "EnforcedPowerLimit", "CurrentClocksThrottleReasons")
-    )
+    wanted = "CudaComputeCapability", "EnforcedPowerLimit", "CurrentClocksThrottleReasons"
+    capability, power, reasons = map(asked, wanted)
     uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
     mig, ecc = (found and bool(found[0]) for found in map(asked, ("MigMode", "EccMode")))
     return {

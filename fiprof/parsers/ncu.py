@@ -13,16 +13,8 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.quantities import METRICS, Metric
 from fiprof.model.redaction import mask
+from fiprof.parsers import ncu_pages
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
-from fiprof.parsers.ncu_pages import (
-    Instruction,
-    hotspots_table,
-    read_details,
-    read_hotspots,
-    read_raw,
-    read_rules,
-    rules_table,
-)
 from fiprof.parsers.ncu_profile import Profile, Ranges, plain_domain, sampled_metrics, spelled, to_base
 
 MEASURE = "measure"
@@ -53,12 +45,12 @@ def parse(
     else:
         if raw is None:
             assert details is not None
-            profile, rules = read_details(details)
+            profile, rules = ncu_pages.read_details(details)
             missing.append("launches: metrics are those of a details page: rounded, and only what its sections show")
         else:
-            profile = read_raw(raw)
-            rules = _page("rules", details, read_rules, profile, missing)
-        hotspots = _page("hotspots", source, read_hotspots, profile, missing)
+            profile = ncu_pages.read_raw(raw)
+            rules = _page("rules", details, ncu_pages.read_rules, profile, missing)
+        hotspots = _page("hotspots", source, ncu_pages.read_hotspots, profile, missing)
     stalls = stalls_table(profile)
     out.mkdir(parents=True, exist_ok=True)
     for name, table in (
@@ -258,7 +250,7 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
         raise FiprofError(what, "ncu --import FILE says what ncu makes of it")
     rules = [rule for launch, action in enumerate(actions) for rule in _rules(launch, action)]
     hotspots = {launch: _instructions(action) for launch, action in enumerate(actions)}
-    return _profile(actions), rules_table(rules), hotspots_table(hotspots)
+    return _profile(actions), ncu_pages.rules_table(rules), ncu_pages.hotspots_table(hotspots)
 
 
 def _launch(number: int, action: Action) -> dict[str, Any]:
@@ -350,7 +342,7 @@ def _rules(launch: int, action: Action) -> Iterator[dict[str, Any]]:
         }
 
 
-def _instructions(action: Action) -> list[Instruction]:
+def _instructions(action: Action) -> list[ncu_pages.Instruction]:
     """Every instruction of the kernel; none where neither samples nor executions were collected by instruction."""
     samples = _by_address(action, [_SAMPLES])
     addresses = samples.keys() | _by_address(action, [_EXECUTED]).keys()

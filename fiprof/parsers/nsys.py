@@ -187,20 +187,15 @@ class Devices:
     """CUDA device ordinals, which each process counts for itself, to GPUs as the trace counts them."""
 
     def __init__(self, export: Export) -> None:
-        known = export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
-        self._gpus: dict[tuple[int, int], int] = {
-            (pid, ordinal): gpu for pid, ordinal, gpu in known if None not in (pid, ordinal, gpu)
-        }
-
-    def gpu(self, process: int, ordinal: int | None) -> int | None:
-        """The GPU of an ordinal; the ordinal itself where the trace does not say."""
-        return ordinal if ordinal is None else self._gpus.get((process, ordinal), ordinal)
+        rows = export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+        self.known = {(pid, ordinal): gpu for pid, ordinal, gpu in rows if None not in (pid, ordinal, gpu)}
+        """Process and ordinal -> GPU; a GPU of which the trace does not say it has the ordinal's number."""
 
     def gpus(self, processes: pa.Array, ordinals: pa.Array) -> pa.Array:
         """The GPU (int32) of each process id and ordinal."""
         pids, here = _numbers(processes), _numbers(ordinals)
         found = here.copy()
-        for (pid, ordinal), gpu in self._gpus.items():
+        for (pid, ordinal), gpu in self.known.items():
             if gpu != ordinal:
                 found[(pids == pid) & (here == ordinal)] = gpu
         return _int32(pa.array(found, mask=ordinals.is_null().to_numpy(zero_copy_only=False)))
@@ -577,7 +572,7 @@ def _write_memory(export: Export, folder: Path) -> None:
         if kind in HOST_MEMORY or None in (time_ns, size, process):
             continue
         pid = process_id(process)
-        device = devices.gpu(pid, ordinal)
+        device = devices.known.get((pid, ordinal), ordinal)
         name, sign = OPERATIONS.get(operation, (f"memoryOperationType {operation}", 0))
         totals[pid, device] += sign * size
         cells = (time_ns, name, size, device, pid, totals[pid, device], address)
@@ -648,9 +643,8 @@ def _write_host_samples(export: Export, folder: Path) -> None:
     domains = read_domains(export)
     samples = read_samples(export, domains)
     ids = sorted({number for *_, frames in samples for frame in frames for number in frame[:2]})
-    texts = {
-        number: printable(html.unescape(text or "")) for number, text in zip(ids, export.strings(ids), strict=True)
-    }
+    known = zip(ids, export.strings(ids), strict=True)
+    texts = {number: printable(html.unescape(text or "")) for number, text in known}
     stacks = {
         frames: [(texts[function], texts[file], line) for function, file, line in frames]
         for frames in {frames for *_, frames in samples}
@@ -822,7 +816,7 @@ def _write_processes(export: Export, folder: Path, session_start_ns: int | None)
     gpus = {gpu: facts for gpu, *facts in export.rows("TARGET_INFO_GPU", "id", "name", "uuid", "memoryBandwidth")}
     rows = []
     for pid, ordinal in sorted(_workers(export)):
-        device = devices.gpu(pid, ordinal)
+        device = devices.known.get((pid, ordinal), ordinal)
         name, host, rank, _ = known.get(pid, (None,) * 4)
         cells = (pid, name, host, device, *gpus.get(device, (None,) * 3), rank, session_start_ns)
         columns = ("pid", "process", "host", "device", "gpu", "uuid", "dram_bytes_per_s", "rank", "session_start_ns")

@@ -180,9 +180,8 @@ class Export:
         cells = (f"CAST({quoted(name) if name in there else 'NULL'} AS {kind})" for name, kind in kinds.items())
         query = f"SELECT {', '.join(cells)} FROM {quoted(self._tables[table])}"
         if where:
-            query += " WHERE " + " AND ".join(
-                f"{quoted(name)} IN ({', '.join('?' * len(values))})" for name, values in where.items()
-            )
+            allowed = (f"{quoted(name)} IN ({', '.join('?' * len(values))})" for name, values in where.items())
+            query += f" WHERE {' AND '.join(allowed)}"
         found = self._query(query, *itertools.chain(*where.values()))
         if not (places := [place for place, name in enumerate(columns) if name in ("start", "end")]):
             return found

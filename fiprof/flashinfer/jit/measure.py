@@ -289,9 +289,9 @@ def read_modules(base: Path) -> dict[str, JitModule]:
                 found[name] = JitModule(name, path.stat().st_size, None, [])
             continue
         # The log lies in the module's folder, or one for all modules beside it (0.5).
-        builds = read_ninja_log(folder / ".ninja_log") or [
-            build for build in read_ninja_log(folder.parent / ".ninja_log") if Path(build[2]).parent.name == folder.name
-        ]
+        if not (builds := read_ninja_log(folder / ".ninja_log")):
+            every = read_ninja_log(folder.parent / ".ninja_log")
+            builds = [build for build in every if Path(build[2]).parent.name == folder.name]
         begin = min((start for start, _, _ in builds), default=0.0)
         phases = [
             JitPhase(
