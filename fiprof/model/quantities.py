@@ -116,46 +116,35 @@ def _compiled(node: ast.expr) -> Evaluate:
                 return (then if one and other and one[0] > other[0] else otherwise)(row, names)
 
             return choice
+        case ast.Call(func=ast.Name(id="first"), args=args):
+            ways = tuple(map(_compiled, args))
+            return lambda row, names: next(filter(None, (way(row, names) for way in ways)), None)
         case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
-            return functools.partial(FUNCTIONS[name], tuple(map(_compiled, args)))
+            parts = tuple(map(_compiled, args))
+            return lambda row, names: _of_parts(name, [part(row, names) for part in parts])
     raise ValueError(ast.unparse(node))
 
 
-def _first(parts: Sequence[Evaluate], row: Row, names: Names) -> Part | None:
-    for part in parts:
-        if found := part(row, names):
-            return found
-    return None
-
-
-def _of_parts(function: str) -> Callable[[Sequence[Evaluate], Row, Names], Part | None]:
+def _of_parts(function: str, parts: Sequence[Part | None]) -> Part | None:
     """A function of several values, of which all have to be known, or some."""
-
-    def evaluate(parts: Sequence[Evaluate], row: Row, names: Names) -> Part | None:
-        there = [found for part in parts if (found := part(row, names))]
-        values, texts = [value for value, *_ in there], [text for _, text, _ in there]
-        if function == "largest":
-            return max(there, key=operator.itemgetter(0), default=None)
-        if function == "total":
-            return (sum(values), " + ".join(texts), SUM) if len(there) > 1 else next(iter(there), None)
-        if len(there) < len(parts):
-            return None
-        if function == "bounded":
-            value, low, high = values
-            return min(max(value, low), high), "min(max({}, {}), {})".format(*texts), ATOM
-        return max(values), f"max({', '.join(texts)})", ATOM
-
-    return evaluate
-
-
-def _at_most(parts: Sequence[Evaluate], row: Row, names: Names) -> Part | None:
-    inner, most = (part(row, names) for part in parts)
-    return (min(inner[0], most[0]), f"min({inner[1]}, {most[1]})", ATOM) if inner and most and most[0] else inner
+    there = [part for part in parts if part]
+    values, texts = [value for value, *_ in there], [text for _, text, _ in there]
+    if function == "largest":
+        return max(there, key=operator.itemgetter(0), default=None)
+    if function == "total":
+        return (sum(values), " + ".join(texts), SUM) if len(there) > 1 else next(iter(there), None)
+    if function == "at_most" and parts[0] and not (parts[1] and parts[1][0]):
+        return parts[0]
+    if len(there) < len(parts):
+        return None
+    if function == "bounded":
+        value, low, high = values
+        return min(max(value, low), high), "min(max({}, {}), {})".format(*texts), ATOM
+    chosen, name = (min, "min") if function == "at_most" else (max, "max")
+    return chosen(values), f"{name}({', '.join(texts)})", ATOM
 
 
-FUNCTIONS = {
-    "first": _first, "at_most": _at_most, **{name: _of_parts(name) for name in ("largest", "total", "max", "bounded")}
-}  # fmt: skip
+FUNCTIONS = {"at_most", "bounded", "largest", "max", "total"}  # and ``first``, which looks no further than it has to
 
 
 class Metric(NamedTuple):

@@ -36,7 +36,7 @@ from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.locks import waiting_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.run_folder import Archive, recover
-from fiprof.orchestrator.run_session import Bench, Silent
+from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import gpu_env, gpu_state, visible_gpu, visible_gpus
 from fiprof.workloads.base import Value
 from fiprof.workloads.case import Case
@@ -209,7 +209,7 @@ def measure(job: Job, bench: Bench | None = None, free: threading.Event | None =
     in its own process, on the GPU that it names: set once that has measured, and may measure the next; what disturbs
     it is a warning there, as in any run. Raises Interrupted.
     """
-    bench = bench or Bench(Archive(Path(job.folder)), Silent(), Supervisor())
+    bench = bench or Bench(Archive(Path(job.folder)))
     try:
         with files.file_errors(job.path(".lock")):
             job.path(".lock").parent.mkdir(parents=True, exist_ok=True)
@@ -394,5 +394,5 @@ def main() -> None:
     interrupts.ask_first(stopping.set)
     with contextlib.suppress(Interrupted, KeyboardInterrupt):
         asked = json_file.read(job, Job, "fiprof study writes it")
-        outcome = measure(asked, Bench(Archive(Path(asked.folder)), Silent(), Supervisor(stopping=stopping)))
+        outcome = measure(asked, Bench(Archive(Path(asked.folder)), executor=Supervisor(stopping=stopping)))
         files.write_whole(out, json_file.encode(outcome))

@@ -370,19 +370,12 @@ class Comparison(RunSession):
             first = next(iter(rounds.failed.values()))
             raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
         names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
-        cases = compared(names, rounds.times("A"), rounds.times("B"))
+        found = zip(compared(names, rounds.times("A"), rounds.times("B")), rounds.measured, strict=True)
+        cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(place)) for case, place in found)
+        a, b = (self._side(letter, environments[request.schedule.index(letter)]) for letter in "AB")
+        schedule, left_out = request.schedule, tuple(rounds.failed.values())
         return MeasuredComparison(
-            a=self._side("A", environments[request.schedule.index("A")]),
-            b=self._side("B", environments[request.schedule.index("B")]),
-            cases=tuple(
-                dataclasses.replace(case, slow_clock_rounds=rounds.slow(place))
-                for case, place in zip(cases, rounds.measured, strict=True)
-            ),
-            schedule=request.schedule,
-            rounds=request.rounds,
-            repeated_rounds=rounds.repeated,
-            kept_warm=True,
-            failed=tuple(rounds.failed.values()),
+            a, b, cases, schedule, request.rounds, rounds.repeated, kept_warm=True, failed=left_out
         )
 
     def _programs(self) -> MeasuredComparison:
@@ -401,16 +394,9 @@ class Comparison(RunSession):
                         times[record["name"]].append(record["us"])
                 found[command.step[0]].append({name: statistics.median(each) for name, each in times.items()})
         names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
-        a, b = ([[each[name] for name in names] for each in found[letter]] for letter in "AB")
-        return MeasuredComparison(
-            a=self._side("A", {}),
-            b=self._side("B", {}),
-            cases=compared([(name, name) for name in names], a, b),
-            schedule=self.request.schedule,
-            rounds=1,
-            repeated_rounds=0,
-            kept_warm=False,
-        )
+        a_us, b_us = ([[each[name] for name in names] for each in found[letter]] for letter in "AB")
+        cases, (a, b) = compared([(name, name) for name in names], a_us, b_us), (self._side(of, {}) for of in "AB")
+        return MeasuredComparison(a, b, cases, self.request.schedule, rounds=1, repeated_rounds=0, kept_warm=False)
 
     def _side(self, letter: str, environment: Record) -> Side:
         checkout = self.commands.checkouts[letter]

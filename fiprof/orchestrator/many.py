@@ -213,8 +213,7 @@ def _imported_run(job: Trace) -> str:
     from fiprof.analysis.across import make_digest
     from fiprof.orchestrator import index
     from fiprof.orchestrator.importing import import_files
-    from fiprof.orchestrator.process import Supervisor
-    from fiprof.orchestrator.run_session import Bench, Silent
+    from fiprof.orchestrator.run_session import Bench
 
     catalogue, away = os.environ.pop(index.VARIABLE, None), "://" in job.root
     if not away:
@@ -227,8 +226,7 @@ def _imported_run(job: Trace) -> str:
             system.get_file(path, str(source))
         # Many are called alike, and end in the same second.
         name = f"{source.stem[:50]}-{hashlib.sha256(os.fsencode(job.source)).hexdigest()[:8]}"
-        bench = Bench(Archive(here / "runs"), Silent(), Supervisor())
-        result = import_files([source], bench, ranges=job.ranges, name=name, link=job.link)
+        result = import_files([source], Bench(Archive(here / "runs")), ranges=job.ranges, name=name, link=job.link)
         if result.problem is not None:
             raise result.problem
         manifest = read_manifest(result.path)

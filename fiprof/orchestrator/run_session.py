@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +28,7 @@ from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.nsys import last_line
-from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, end_orphans
+from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, Supervisor, end_orphans
 from fiprof.orchestrator.run_folder import Archive, RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
@@ -88,8 +88,8 @@ class Bench:
     """What runs are measured with."""
 
     archive: Archive  # that they go to
-    progress: Progress  # is told what is going on
-    executor: Executor  # runs the commands
+    progress: Progress = field(default_factory=Silent)  # is told what is going on
+    executor: Executor = field(default_factory=Supervisor)  # runs the commands
     wait: bool = True  # while another fiprof has the GPU, instead of failing
 
     @contextlib.contextmanager

@@ -34,9 +34,8 @@ from fiprof.orchestrator.batches import Job, Outcome, set_aside
 from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.parse import parse_all, whole
-from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive, recover
-from fiprof.orchestrator.run_session import Bench, Silent
+from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import visible_gpu
 from fiprof.text import count, join_words
 from fiprof.workloads.base import format_value
@@ -81,7 +80,7 @@ class Definition:
         """
         python = python or os.environ.get("FIPROF_PYTHON") or sys.executable
         path = Path(out) if out else self.folder(Path(os.environ.get(files.ARCHIVE_VARIABLE) or files.ARCHIVE_FOLDER))
-        run_study(self, Bench(Archive(path), Silent(), Supervisor()), python=python, gpu=None, only=only, on=on)
+        run_study(self, Bench(Archive(path)), python=python, gpu=None, only=only, on=on)
         return load_results(path)
 
 
