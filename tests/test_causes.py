@@ -65,7 +65,7 @@ USERS = {
     "segment": ("kernel", "indexing_backward_kernel_stride_1", "index_otherwise"), "masked": ("doubles", "", "use_floats"),
     "pretrain": ("recomputed", "", "keep_activations"), "graph": ("kernel", "indexFuncLargeIndex", "add_by_rows"),
     "tomo": ("pageable_copies", "Device-to-Host and back", "stay_on_gpu"),
-    "ads": ("kernel", "multi_tensor_apply_kernel (FusedAdamMath)", "lighter_optimizer"),
+    "desk": ("allocation", "", "keep_memory"), "ads": ("kernel", "multi_tensor_apply_kernel (FusedAdamMath)", "lighter_optimizer"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""
 

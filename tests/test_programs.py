@@ -338,6 +338,15 @@ def test_steps_are_called_by_their_kernel(kernel_full: str, name: str, tmp_path:
     assert (found["steady"]["name"], padded) == (name, [name] if "tensorop_f16_align1" in name else [])
 
 
+def test_a_kernel_of_few_steps_is_no_step(tmp_path: Path) -> None:
+    """Prompts' layers, all before the tokens and now and then between them, were the steps of a server."""
+    prompt, token = ["attention", "a", "b", "c"] * 12, ["gather", *(f"w{n}" for n in range(20))]
+    names = prompt * 12 + [name for count in (17, 23, 29, 13, 18) for name in token * count + prompt]
+    kernels = [kernel(10 * n + 5, 10 * n + 9, n, kernel=name, kernel_full=name) for n, name in enumerate(names)]
+    run = made_run(tmp_path, kernels=kernels, api=[launch(10 * n, n) for n in range(len(names))])
+    assert answer("top", run.path)["program"]["steady"]["name"] == "gather"
+
+
 def test_nothing_repeats(tmp_path: Path) -> None:
     run = made_run(tmp_path, kernels=[kernel(0, 10, 1), kernel(30, 40, 2)], api=[launch(0, 1), launch(20, 2)])
     found = top(run, within_steady=True).program

@@ -76,7 +76,7 @@ class HostTimes(NamedTuple):
         count too."""
         looked, works = self.looks.get(thread, (np.empty(0, np.int64), ()))
         others, seen = _seen(self.looks, thread & ~0xFFFFFFFF) or (looked, works)
-        if len(works) < len(seen) / 2:
+        if len(works) < len(seen) / 8:
             looked, works = np.append(looked, others), (*works, *seen)
         if not works:
             return moments, moments, works

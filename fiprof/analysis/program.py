@@ -34,6 +34,7 @@ LOADS = re.compile(r"cu(da)?(Library|Module|Kernel(?!GetName))|cu(da)?GetFuncByS
 ALLOCATES = re.compile(
     r"cu(da)?(Malloc|Free|Mem(Alloc|Free|Create|Map|Unmap|Release|Address)|Host(Alloc|Free))(?!.*Async)"
 )
+FREES = re.compile(r"cu(da)?(Mem)?(Host)?(Free|Unmap|Release)(?!.*Async)")
 WAITS = re.compile(r"cu(da)?\w*Synchronize")
 WAITS_ON_GPU = re.compile(r"cu(da)?StreamWaitEvent")
 LAUNCHES = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)")
@@ -400,9 +401,13 @@ class _Gpu:
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
                 saves = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
                 because = None
-                if counted and not unknown:
+                if cause is Waste.ALLOCATION:
+                    because = self.called_in(FREES)
+                if because is None and counted and not unknown:
                     because = self.called_in(re.compile(f"{counted}$") if isinstance(counted, str) else counted)
                 estimate = None
+                if cause is Waste.ALLOCATION and self._allocating() > 1:  # the others stand at the allocator's lock
+                    saves = self.part.idle_ns
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
@@ -516,6 +521,11 @@ class _Gpu:
             because = self.called_in(COPY_CALLS) if not device and ns >= MOSTLY * over_bus else None
             step = "less_copying" if device else "stay_on_gpu" if kind == AND_BACK else None
             self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind=step, because=because)
+
+    def _allocating(self) -> int:
+        """How many Python threads were in calls that allocate or free."""
+        wanted = [number for number, name in enumerate(calls(self.run).names) if ALLOCATES.match(name)]
+        return sum(bool(np.isin(labels, wanted).any()) for *_, labels in self.looked_at)
 
     def _come_back(self) -> bool:
         """Whether most bytes that go to the host come back in copies of their sizes, and few others go to the GPU."""

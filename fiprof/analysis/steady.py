@@ -294,7 +294,8 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
         between.add(group[order][1:][same], np.diff(order)[same])
         held = np.bincount(group[order][1:][same], np.diff(order)[same], len(distinct))
         for number, (repeated, low, median, high) in between.found().items():
-            if repeated >= FEWEST_PATTERNS and high - low <= REGULAR * median and held[number] > COVERED * len(grams):
+            holds = held[number] > COVERED * len(grams) and repeated * median > COVERED * held[number]
+            if repeated >= FEWEST_PATTERNS and high - low <= REGULAR * median and holds:
                 anchors.append((held[number] / len(grams), repeated, size, int(distinct[number])))
     if not anchors:
         return None
