@@ -31,12 +31,8 @@ def main() -> int:
         name = arguments.pop(0)
         options[name] = "" if name in FLAGS else arguments.pop(0)
     recorded = Path(os.environ["FAKE_RUN"])
-    if "--import" in options:
-        return show_page(options, recorded)
-    return profile(options, arguments, recorded)
-
-
-def show_page(options: dict[str, str], recorded: Path) -> int:
+    if "--import" not in options:
+        return profile(options, arguments, recorded)
     if not Path(options["--import"]).read_bytes().startswith(b"NVR"):
         print("==ERROR== The file is not an Nsight Compute profiler report.")
         return 1
@@ -51,10 +47,9 @@ def profile(options: dict[str, str], program: list[str], recorded: Path) -> int:
     if failure == "permission":
         print("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access GPU Performance Counters")
         return 1
-    status = subprocess.run(program, check=False).returncode
-    if status:
-        print(f"==ERROR== The application returned an error code ({status if status > 0 else -status}).")
-        return status if status > 0 else -status
+    if status := abs(subprocess.run(program, check=False).returncode):
+        print(f"==ERROR== The application returned an error code ({status}).")
+        return status
     if failure == "no-kernels":
         print("==WARNING== No kernels were profiled.")
         return 0
