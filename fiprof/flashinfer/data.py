@@ -32,10 +32,6 @@ def kernels() -> dict[str, dict[str, Any]]:
     return tables
 
 
-def guide(subject: str) -> Any:
-    return data("guide")[subject]
-
-
 @functools.cache
 def guide_pages() -> dict[tuple[str, str], str]:
     """Workload and title -> Markdown, of ``guide.md``."""

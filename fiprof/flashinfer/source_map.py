@@ -25,7 +25,7 @@ if not __package__:
     runpy.run_path(str(Path(__file__).parents[1] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
 
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.data import SOURCES, SourcePlace, SourceResults, data, guide, kernels
+from fiprof.flashinfer.data import SOURCES, SourcePlace, SourceResults, data, kernels
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.study import PackRequest
@@ -81,7 +81,7 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
         looked = [(*entry, "") for entry in entries(topic) if entry[0] != "kernel" or asked.get(entry[2])]
         # A workload's choices stand with its first topic.
         if topic == next(each for each, owner in TOPICS.items() if owner == workload):
-            for _, _, at, says, *optional in guide("choices").get(workload, ()):
+            for _, _, at, says, *optional in data("guide")["choices"].get(workload, ()):
                 path, symbol = at.split()
                 looked.append(("choice", path, symbol, bool(optional), says))
         for part, path, symbol, may_lack, says in looked:
@@ -89,10 +89,10 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
                 places.append(place)
             elif not may_lack:
                 missing.append(SourcePlace(topic, part, says or symbol))
-    places += filter(None, (_place(root, JIT, "step", *at.split()) for _, _, at in guide("jit")["steps"]))
+    places += filter(None, (_place(root, JIT, "step", *at.split()) for _, _, at in data("guide")["jit"]["steps"]))
     # The builder's files first.
     files = [file for glob in ("jit/*.py", "*.py", "*/**/*.py") for file in sorted(root.glob(glob))]
-    for name in guide("jit")["variables"]:
+    for name in data("guide")["jit"]["variables"]:
         found = (_search(file, rf"""["']{name}["']""") for file in files if not file.name.startswith("__main"))
         if at := next(filter(None, found), None):
             places.append(SourcePlace(JIT, "variable", name, *at))

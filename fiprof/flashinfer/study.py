@@ -21,7 +21,6 @@ from fiprof.flashinfer.data import (
     SourcePlace,
     SourceResults,
     data,
-    guide,
     guide_pages,
     kernels,
 )
@@ -353,7 +352,7 @@ def _guide(study: Study, workload: str, sources: SourceResults | None) -> Iterat
     places = {each.name: each for each in sources.places if each.part == "choice"} if sources else {}
     choices = [
         (when, runs, _at(places[says]))
-        for when, runs, _, says, *_ in guide("choices").get(workload, ())
+        for when, runs, _, says, *_ in data("guide")["choices"].get(workload, ())
         if says in places
     ]
     parts = {
@@ -410,10 +409,10 @@ def _code(study: Study, workload: str, found: SourceResults | None) -> Markdown:
 def _compilation(jit: JitResults | None, sources: SourceResults | None) -> StudySection:
     """How a module comes about, where it lies, and what changes that."""
     places = {each.name: each for each in sources.places if each.topic == JIT_TOPIC} if sources else {}
-    steps = [
-        (step, what, _at(places.get(at.split()[1].rpartition(".")[2]))) for step, what, at in guide("jit")["steps"]
-    ]
-    variables = [(code_span(name), what) for name, what in guide("jit")["variables"].items()]
+    jit_guide = data("guide")["jit"]
+    found = ((step, what, places.get(at.split()[1].rpartition(".")[2])) for step, what, at in jit_guide["steps"])
+    steps = [(step, what, _at(place)) for step, what, place in found]
+    variables = [(code_span(name), what) for name, what in jit_guide["variables"].items()]
     first = "The final report has the first calls, and the command that fills the cache before serving." if jit else ""
     body = paragraphs(grid("step;what happens;at", steps), grid("variable;what it does", variables), first)
     return StudySection("kernel-dev-guide", "all", "Just-in-time compilation", body)
@@ -430,7 +429,7 @@ def _problems(study: Study) -> StudySection:
         return verdict is not None and verdict.kind == sign.get("verdict") and sign.get("part") in (None, verdict.part)
 
     rows = []
-    for problem, shows, fix, sign in guide("problems"):
+    for problem, shows, fix, sign in data("guide")["problems"]:
         cases = [case for case in study.measured if has(case, sign)]
         worst = max(cases, key=lambda case: case.plain.median_us if case.plain else 0.0, default=None)
         here = f"{len(cases)}: {worst.workload} {study.short(worst)}" if worst else "–"

@@ -373,10 +373,8 @@ class Comparison(RunSession):
         found = zip(compared(names, rounds.times("A"), rounds.times("B")), rounds.measured, strict=True)
         cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(place)) for case, place in found)
         a, b = (self._side(letter, environments[request.schedule.index(letter)]) for letter in "AB")
-        schedule, left_out = request.schedule, tuple(rounds.failed.values())
-        return MeasuredComparison(
-            a, b, cases, schedule, request.rounds, rounds.repeated, kept_warm=True, failed=left_out
-        )
+        measured = MeasuredComparison(a, b, cases, request.schedule, request.rounds, rounds.repeated, kept_warm=True)
+        return dataclasses.replace(measured, failed=tuple(rounds.failed.values()))
 
     def _programs(self) -> MeasuredComparison:
         """Each program from its start to its end, one after the other."""
