@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fiprof.model.arrays import Floats, Ints, Kinds, Quantiles, coded, numbers
+from fiprof.model.selection import by_key
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -98,10 +99,8 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     times = durations_ns.found()
     for (case_id, name, of_rank), each in kernels.numbers.items():
         by_rank.setdefault(of_rank, TraceTimes({}, {})).kernels[case_id, name] = Times.of_ns(*times[each])
-    of_cases: dict[tuple[int, str], list[tuple[int, float]]] = {}
-    for (case_id, of_rank, number_), total_ns in zip(iterations.numbers, totals_ns.tolist(), strict=True):
-        if number_ >= 0:
-            of_cases.setdefault((of_rank, case_id), []).append((number_, total_ns / 1e3))
+    summed = zip(iterations.numbers, totals_ns.tolist(), strict=True)
+    of_cases = by_key(((rank, case), (number, ns / 1e3)) for (case, rank, number), ns in summed if number >= 0)
     for (of_rank, case_id), totals in of_cases.items():
         totals_us = [total_us for _, total_us in sorted(totals)]
         if iteration_times := summarize(totals_us):

@@ -31,6 +31,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file, layout, packs
 from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.manifest import CaseEntry, Manifest, case_errors, read_manifest
+from fiprof.model.selection import by_key
 from fiprof.orchestrator import collect
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.locks import waiting_lock
@@ -68,11 +69,8 @@ def groups(cases: Sequence[Case], whole: int = 0) -> Groups:
 
     whole: a problem of at most so many cases is not parted by its sizes.
     """
-    by_workload: dict[str, list[Case]] = {}
-    for case in cases:
-        by_workload.setdefault(case.workload, []).append(case)
     found: Groups = {}
-    for workload, members in by_workload.items():
+    for workload, members in by_key((case.workload, case) for case in cases).items():
         known = packs.of_workload(workload)
         names = [name for name, _ in members[0].params]
         values = set(chain.from_iterable(case.params for case in members))

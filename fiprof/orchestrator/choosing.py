@@ -3,7 +3,6 @@
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from fiprof.analysis.trace import SEPARATOR, CaseShape, kernel_phases, phases, s
 from fiprof.model.arrays import Kinds, numbers
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run, Shape
+from fiprof.model.selection import by_key
 from fiprof.model.settings import ProfileSettings
 from fiprof.model.spans import NOTHING
 from fiprof.text import kernel_identity
@@ -96,10 +96,7 @@ def choose(
     goal_ns = wanted.cover_pct / 100 * _time(fitting)
     once_ns = _time(group for group in fitting if group.count == 1)
     skip = wanted.skip if wanted.skip is not None else int(once_ns <= _time(fitting) - goal_ns)
-    by_name: dict[str, list[Group]] = defaultdict(list)
-    for group in fitting:
-        if group.count > skip:
-            by_name[group.name].append(group)
+    by_name = by_key((group.name, group) for group in fitting if group.count > skip)
     times: dict[CaseShape, tuple[int, int]]
     times = {(None, each.shape): (each.count, each.total_ns) for of in by_name.values() for each in of}
 
@@ -164,15 +161,14 @@ def _along(by_name: Names, goal_ns: float, spends: Cost, skip: int, orders: Name
         if fits and _time(group for each in names for group in by_name[each]) < goal_ns:
             names.append(name)
     near: dict[Group, list[Group]] = {}
-    places = defaultdict[Group, list[int]](list)
+    places: dict[Group, list[int]] = {}  # of each group's launches among those of its name
     for name in names:
         by_time = sorted(by_name[name], key=lambda group: group.mean_ns)
         means = [group.mean_ns for group in by_time]
         for group in by_time:
             first, last = bisect_left(means, group.mean_ns / CLOSE), bisect_right(means, group.mean_ns * CLOSE)
             near[group] = by_time[first:last]
-        for number, group in enumerate(orders[name]):
-            places[group].append(number)
+        places |= by_key((group, number) for number, group in enumerate(orders[name]))
     # Of each grid the launch in the middle.
     numbers = sorted({places[group][len(places[group]) // 2] for group in near})
     meets = {
@@ -232,8 +228,5 @@ def launch_orders(run: Run, groups: Sequence[Group]) -> Names | None:
     kinds = Kinds()
     kind = kinds.of(kernels.select(KEYS))
     by_kind = [of.get(key) for key in kinds.numbers]
-    found = defaultdict[str, list[Group]](list)
-    for number in kind[np.lexsort((starts, correlations))].tolist():
-        if (group := by_kind[number]) is not None:
-            found[group.name].append(group)
-    return found
+    launched = (by_kind[number] for number in kind[np.lexsort((starts, correlations))].tolist())
+    return by_key((group.name, group) for group in launched if group is not None)

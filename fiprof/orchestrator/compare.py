@@ -33,6 +33,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch
 from fiprof.model import json_file, layout
 from fiprof.model.manifest import VARIABLE, read_jsonl
+from fiprof.model.selection import by_key
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.commands import CollectRequest, Commands, ProfileRequest, joined
@@ -386,10 +387,8 @@ class Comparison(RunSession):
                 with file_errors(results), open(results, "a") as out:
                     out.write(json.dumps({"kind": "range", "name": WALL, "us": finished.duration_s * 1e6}) + "\n")
             if command.step not in ("A0", "B0"):
-                times: dict[str, list[float]] = defaultdict(list)
-                for record in read_jsonl(results):
-                    if record.get("kind") == "range" and record["us"] > 0:
-                        times[record["name"]].append(record["us"])
+                timed = (each for each in read_jsonl(results) if each.get("kind") == "range" and each["us"] > 0)
+                times = by_key((each["name"], each["us"]) for each in timed)
                 found[command.step[0]].append({name: statistics.median(each) for name, each in times.items()})
         names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
         a_us, b_us = ([[each[name] for name in names] for each in found[letter]] for letter in "AB")

@@ -28,6 +28,7 @@ from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
+from fiprof.model.selection import by_key
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator import batches, collect, executors
 from fiprof.orchestrator.batches import Job, Outcome, set_aside
@@ -347,10 +348,8 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
     }
     missing = Counter(short_name(case.workload) for case in definition.cases if case.id not in cases)
     skipped = sum(bool(case.skipped) for case in cases.values())
-    by_workload: dict[str, list[Any]] = {}
-    for case in definition.cases:
-        if case.id in cases:
-            by_workload.setdefault(short_name(case.workload), []).append(cases[case.id])
+    found_of = ((short_name(case.workload), cases[case.id]) for case in definition.cases if case.id in cases)
+    by_workload = by_key(found_of)
     info = EnvironmentInfo(
         study=definition.name,
         title=definition.title,
