@@ -36,9 +36,7 @@ FOLDERS = {".cuh": "data/include/flashinfer", ".cu": "data/csrc", ".py": ""}
 """Ending -> where in the package the tables' paths begin."""
 TIMEOUT_S = 120
 LONGEST_SNIPPET = 200
-TOPICS: dict[str, str] = {
-    topic: workload for workload, table in kernels().items() for topic in table.get("sources", ())
-}
+TOPICS = {topic: workload for workload, table in kernels().items() for topic in table.get("sources", ())}
 
 _DEFINES = r"^(?!\s*(?://|\*|#|return\b|new\b|throw\b))\s*(?:.*[\w>&*]\s+)?{name}\b\s*(?:[({{:]|$)"
 """A line that defines a name; a call has ``=``, ``(`` or ``.`` before it."""

@@ -495,9 +495,8 @@ class Rounds:
         wanted, first = self._request.rounds, self._processes[0]
         chosen = first.ask("plan", cases=self.measured)
         self.note_failures(first, chosen)
-        plan = {
-            each["place"]: (each["iterations"], each["launches_per_time"]) for each in chosen if "iterations" in each
-        }
+        fits = [each for each in chosen if "iterations" in each]
+        plan = {each["place"]: (each["iterations"], each["launches_per_time"]) for each in fits}
         for number in range(wanted + MOST_REPEATED):
             cases = [case for case in self.measured if sum(map(_has_clock, self._found[case])) < wanted]
             if not cases:

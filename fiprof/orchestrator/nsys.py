@@ -99,11 +99,9 @@ def check_report(report: Path, log: str) -> None:
         return
     importer = re.search(r"Importer error status.*", log)
     if importer or list(report.parent.glob("*.qdstrm")):
-        raise FiprofError(
-            "nsys could not turn its data into a report: "
-            + (importer.group(0).strip() if importer else "only a .qdstrm is left"),
-            "its importer lacks a library: install libdw1 and libelf1, or use the full Nsight Systems package",
-        )
+        why = importer.group(0).strip() if importer else "only a .qdstrm is left"
+        remedy = "its importer lacks a library: install libdw1 and libelf1, or use the full Nsight Systems package"
+        raise FiprofError(f"nsys could not turn its data into a report: {why}", remedy)
     raise FiprofError(f"nsys made no report: {last_line(log)}", "its whole output stands in the log")
 
 

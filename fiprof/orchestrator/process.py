@@ -316,11 +316,8 @@ class Relay:
         self._left_out = 0
         self._begin = bytearray()
         self._end = bytearray()
-        self._threads = [
-            threading.Thread(target=self._copy, args=(pipe, of_stderr), daemon=True)
-            for pipe, of_stderr in ((stdout, False), (stderr, True))
-            if pipe is not None
-        ]
+        pipes = [(pipe, of_stderr) for pipe, of_stderr in ((stdout, False), (stderr, True)) if pipe is not None]
+        self._threads = [threading.Thread(target=self._copy, args=each, daemon=True) for each in pipes]
         for thread in self._threads:
             thread.start()
 

@@ -244,12 +244,10 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
         remedy = "see --delay, --duration and --capture; a driver newer than nsys knows is another cause"
         return FiprofError(what, remedy)
     own = nsys.OWN_LINES.sub(b"", log.encode()).decode()
-    return FiprofError(
-        f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(own)}",
-        "it may need a terminal or input: fiprof hands on a file or a pipe, never a terminal"
-        if re.search(NEEDS_TERMINAL, log)
-        else "its output stands in logs/nsys.log",
-    )
+    what = f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(own)}"
+    if re.search(NEEDS_TERMINAL, log):
+        return FiprofError(what, "it may need a terminal or input: fiprof hands on a file or a pipe, never a terminal")
+    return FiprofError(what, "its output stands in logs/nsys.log")
 
 
 def profiled(folder: Path, report: int) -> list[Shape]:

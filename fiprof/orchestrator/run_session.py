@@ -129,10 +129,9 @@ class Replay:
         # The last of its name: a step may have been tried twice.
         action = next((action for action in reversed(self.manifest.actions) if action.step == command.step), None)
         if action is None:
-            raise FiprofError(
-                f"{self.source} has no step {command.step}",
-                f"it has {', '.join(action.step for action in self.manifest.actions) or 'none'}; choose with --tool",
-            )
+            steps = ", ".join(each.step for each in self.manifest.actions) or "none"
+            what = f"{self.source} has no step {command.step}"
+            raise FiprofError(what, f"it has {steps}; choose with --tool")
         for path in (command.log, *command.files):
             name = path.relative_to(self.target).as_posix()
             if packing.exists(self.source, name):

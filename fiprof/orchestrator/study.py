@@ -300,12 +300,10 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
     # What an older fiprof had no setting for was at its default.
     before = {**StudySettings().measuring(), **manifest.settings}
     if changed := [key for key in settings if before[key] != settings[key]]:
-        raise FiprofError(
-            f"{path} was measured with another {', '.join(changed)}: "
-            + ", ".join(f"{key} {before[key]}, now {settings[key]}" for key in changed),
-            f"cases of one study are measured alike: {another}, or remove this one",
-            exit_code=2,
-        )
+        values = ", ".join(f"{key} {before[key]}, now {settings[key]}" for key in changed)
+        what = f"{path} was measured with another {', '.join(changed)}: {values}"
+        remedy = f"cases of one study are measured alike: {another}, or remove this one"
+        raise FiprofError(what, remedy, exit_code=2)
     return StudyFolder(path, manifest)
 
 

@@ -62,9 +62,8 @@ def find_tool(name: str) -> Tool:
     if path is None:
         raise FiprofError(f"{name} was not found", REMEDIES[name])
     try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, errors="replace", timeout=VERSION_TIMEOUT_S, check=False
-        )
+        argv = (path, "--version")
+        done = subprocess.run(argv, capture_output=True, errors="replace", timeout=VERSION_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FiprofError(f"{path} --version does not run: {error}", REMEDIES[name]) from error
     if done.returncode:

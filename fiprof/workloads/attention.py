@@ -172,12 +172,8 @@ class AttentionWorkload(Workload[P]):
         element = BYTES_PER_ELEMENT[p.dtype]
         query = p.batch * tokens * p.q_heads * p.head_dim * element
         keys_values = 2 * p.batch * kv_len * p.kv_heads * p.head_dim * element
-        return Cost(
-            flops=4 * p.batch * p.q_heads * p.head_dim * pairs,
-            bytes_read=query + keys_values,
-            bytes_written=query,
-            tokens=p.batch * tokens,
-        )
+        flops = 4 * p.batch * p.q_heads * p.head_dim * pairs
+        return Cost(flops, bytes_read=query + keys_values, bytes_written=query, tokens=p.batch * tokens)
 
     def reference(self) -> Sequence[Tensor]:
         import torch
@@ -208,7 +204,6 @@ class AttentionWorkload(Workload[P]):
         pages = (kv.indptr, kv.indices, kv.last_page_len)
         heads = (p.q_heads, p.kv_heads, p.head_dim, p.page_size)
         self.wrapper = wrapper
-        self.replan = functools.partial(
-            wrapper.plan, *before, *pages, *heads, q_data_type=dtype, kv_data_type=dtype, **options
-        )
+        options |= {"q_data_type": dtype, "kv_data_type": dtype}
+        self.replan = functools.partial(wrapper.plan, *before, *pages, *heads, **options)
         self.replan()

@@ -54,11 +54,8 @@ class Parameter:
 
         Raises FiprofError (exit status 2) for a word that is none or is out of range.
         """
-        wrong = FiprofError(
-            f"{self.option}: {text!r} is not valid ({self.valid})",
-            f"for example {self.option} {format_value(self.default)}",
-            exit_code=2,
-        )
+        example = f"for example {self.option} {format_value(self.default)}"
+        wrong = FiprofError(f"{self.option}: {text!r} is not valid ({self.valid})", example, exit_code=2)
         text = text.strip()
         value: Value
         if self.kind is bool:
@@ -84,9 +81,8 @@ def param(
     default: Value, help: str, *, low: float | None = None, high: float | None = None, choices: Sequence[str] = ()
 ) -> Any:
     """A field of a workload's parameter dataclass."""
-    return dataclasses.field(
-        default=default, metadata={"help": help, "low": low, "high": high, "choices": tuple(choices)}
-    )
+    said = {"help": help, "low": low, "high": high, "choices": tuple(choices)}
+    return dataclasses.field(default=default, metadata=said)
 
 
 def dtype_param(default: str = "fp16") -> Any:

@@ -44,15 +44,8 @@ class Decode(AttentionWorkload[DecodeParams]):
         p = self.params
         query, kv = self.inputs
         workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
-        own_buffers = (
-            {
-                "paged_kv_indptr_buffer": torch.empty_like(kv.indptr),
-                "paged_kv_indices_buffer": torch.empty_like(kv.indices),
-                "paged_kv_last_page_len_buffer": torch.empty_like(kv.last_page_len),
-            }
-            if p.cuda_graph
-            else {}
-        )
+        copied = ("indptr", "indices", "last_page_len") if p.cuda_graph else ()
+        own_buffers = {f"paged_kv_{name}_buffer": torch.empty_like(getattr(kv, name)) for name in copied}
         wrapper = BatchDecodeWithPagedKVCacheWrapper(
             workspace, "NHD", use_cuda_graph=p.cuda_graph, use_tensor_cores=p.tensor_cores, **own_buffers
         )

@@ -154,11 +154,5 @@ def _imported(path: Path, missing: dict[str, ModuleType]) -> ModuleType:
 
 def _subclasses(module: ModuleType) -> list[type[Workload[Any]]]:
     """The workloads that a module defines, unfinished ones too, as far as they have a name."""
-    return [
-        kind
-        for kind in vars(module).values()
-        if inspect.isclass(kind)
-        and issubclass(kind, Workload)
-        and kind.__module__ == module.__name__
-        and hasattr(kind, "name")
-    ]
+    own = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
+    return [each for each in own if issubclass(each, Workload) and hasattr(each, "name")]

@@ -50,13 +50,9 @@ class RMSNorm(Workload[RMSNormParams]):
     def cost(self) -> Cost:
         """4 FLOPs an element: square, add, times 1/rms, times weight."""
         p = self.params
-        element = BYTES_PER_ELEMENT[p.dtype]
-        return Cost(
-            flops=4 * p.rows * p.hidden,
-            bytes_read=(p.rows + 1) * p.hidden * element,
-            bytes_written=p.rows * p.hidden * element,
-            tokens=p.rows,
-        )
+        row_bytes = p.hidden * BYTES_PER_ELEMENT[p.dtype]
+        read, written = (p.rows + 1) * row_bytes, p.rows * row_bytes
+        return Cost(flops=4 * p.rows * p.hidden, bytes_read=read, bytes_written=written, tokens=p.rows)
 
     def reference(self) -> Sequence[Tensor]:
         rows, weight = self.inputs
@@ -90,13 +86,9 @@ class FusedAddRMSNorm(Workload[RMSNormParams]):
     def cost(self) -> Cost:
         """5 FLOPs an element: the add, then square, add, times 1/rms, times weight."""
         p = self.params
-        element = BYTES_PER_ELEMENT[p.dtype]
-        return Cost(
-            flops=5 * p.rows * p.hidden,
-            bytes_read=(2 * p.rows + 1) * p.hidden * element,
-            bytes_written=2 * p.rows * p.hidden * element,
-            tokens=p.rows,
-        )
+        row_bytes = p.hidden * BYTES_PER_ELEMENT[p.dtype]
+        read, written = (2 * p.rows + 1) * row_bytes, 2 * p.rows * row_bytes
+        return Cost(flops=5 * p.rows * p.hidden, bytes_read=read, bytes_written=written, tokens=p.rows)
 
     def reference(self) -> Sequence[Tensor]:
         rows, residual, weight = self.inputs

@@ -53,11 +53,8 @@ class Rope(Workload[RopeParams]):
 
         p, random = self.params, Random(self.device, self.seed)
         positions = torch.arange(p.tokens, device=self.device, dtype=torch.int32) % p.seq_len
-        return (
-            random.normal((p.tokens, p.q_heads, p.head_dim), p.dtype),
-            random.normal((p.tokens, p.kv_heads, p.head_dim), p.dtype),
-            positions,
-        )
+        query, key = (random.normal((p.tokens, heads, p.head_dim), p.dtype) for heads in (p.q_heads, p.kv_heads))
+        return query, key, positions
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import flashinfer
@@ -97,13 +94,10 @@ class Rope(Workload[RopeParams]):
         """6 FLOPs a rotated pair (4 multiplies, 2 adds); computing the angles is not counted."""
         p = self.params
         elements = p.tokens * (p.q_heads + p.kv_heads) * p.head_dim
-        angles = p.tokens * INDEX_BYTES + min(p.seq_len, p.tokens) * p.head_dim * FLOAT_BYTES
-        return Cost(
-            flops=3 * elements,
-            bytes_read=elements * BYTES_PER_ELEMENT[p.dtype] + (angles if p.variant == "cos_sin_cache" else 0),
-            bytes_written=elements * BYTES_PER_ELEMENT[p.dtype],
-            tokens=p.tokens,
-        )
+        moved, angles = elements * BYTES_PER_ELEMENT[p.dtype], 0
+        if p.variant == "cos_sin_cache":
+            angles = p.tokens * INDEX_BYTES + min(p.seq_len, p.tokens) * p.head_dim * FLOAT_BYTES
+        return Cost(flops=3 * elements, bytes_read=moved + angles, bytes_written=moved, tokens=p.tokens)
 
     def frequencies(self) -> Tensor:
         """Radians a token of each rotated pair, float32 [head_dim / 2].

@@ -48,13 +48,9 @@ class SiluAndMul(Workload[SiluAndMulParams]):
     def cost(self) -> Cost:
         """5 FLOPs an output element: exponential, add, divide, times the gate, times the value."""
         p = self.params
-        element = BYTES_PER_ELEMENT[p.dtype]
-        return Cost(
-            flops=5 * p.rows * p.hidden,
-            bytes_read=2 * p.rows * p.hidden * element,
-            bytes_written=p.rows * p.hidden * element,
-            tokens=p.rows,
-        )
+        elements = p.rows * p.hidden
+        written = elements * BYTES_PER_ELEMENT[p.dtype]
+        return Cost(flops=5 * elements, bytes_read=2 * written, bytes_written=written, tokens=p.rows)
 
     def reference(self) -> Sequence[Tensor]:
         import torch

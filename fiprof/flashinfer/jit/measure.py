@@ -83,10 +83,9 @@ def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[
     names: workloads; one that DEFAULT_CASES does not have is taken with its defaults. Without any, and without
     cases, all of DEFAULT_CASES. Raises FiprofError (exit status 2) for an unknown one, or one that compiles nothing.
     """
-    known = [parse_case(text) for text in DEFAULT_CASES]
-    chosen = [
-        case for name in names for case in [each for each in known if each.workload == name] or [parse_case(name)]
-    ]
+    known, chosen = [parse_case(text) for text in DEFAULT_CASES], list[Case]()
+    for name in names:
+        chosen += [case for case in known if case.workload == name] or [parse_case(name)]
     chosen += [parse_case(text) for text in cases]
     for case in chosen:
         if "flashinfer" not in find(case.workload).imports:
@@ -293,22 +292,15 @@ def read_modules(base: Path) -> dict[str, JitModule]:
             every = read_ninja_log(folder.parent / ".ninja_log")
             builds = [build for build in every if Path(build[2]).parent.name == folder.name]
         begin = min((start for start, _, _ in builds), default=0.0)
-        phases = [
-            JitPhase(
-                "link" if output.endswith(".so") else "compile",
-                end - start,
-                "" if output.endswith(".so") else re.sub(r"(\.cuda)?\.o$", "", Path(output).name),
-                start_s=start - begin,
-            )
-            for start, end, output in builds
-        ]
+        phases = []
+        for start, end, output in builds:
+            linked = output.endswith(".so")
+            source = "" if linked else re.sub(r"(\.cuda)?\.o$", "", Path(output).name)
+            phases.append(JitPhase("link" if linked else "compile", end - start, source, start_s=start - begin))
         library = folder / f"{folder.name}.so"
-        found[folder.name] = JitModule(
-            name=folder.name,
-            bytes=library.stat().st_size if library.exists() else 0,
-            compile_s=max(end for _, end, _ in builds) - begin if builds else None,
-            phases=phases,
-        )
+        size = library.stat().st_size if library.exists() else 0
+        compile_s = max(end for _, end, _ in builds) - begin if builds else None
+        found[folder.name] = JitModule(folder.name, size, compile_s, phases)
     return found
 
 

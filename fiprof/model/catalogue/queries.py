@@ -102,16 +102,14 @@ def question(
     if order not in ("started", "name", "duration_s", "bytes"):
         order = _metric(order)
         keys = keys if order in keys else (*keys, order)
-    escaped: dict[str, Any] = {
-        name: escape_control(each) if isinstance(each, str) else each for name, each in as_they_are.items()
-    }
+    as_they_are |= {key: escape_control(each) for key, each in as_they_are.items() if isinstance(each, str)}
     return Question(
         where=tuple(conditions),
         since=since,
         metrics=keys,
         tags=tuple(map(escape_control, tags)),
         sort=f"{'-' * descending}{order}",
-        **escaped,
+        **as_they_are,
     )
 
 

@@ -104,9 +104,8 @@ def _program(run: Run) -> dict[str, tuple[float, int]]:
         return {}
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for piece in Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"]):
-        grouped = piece.group_by("kernel", use_threads=False).aggregate(
-            [("duration_ns", "sum"), ("duration_ns", "count")]
-        )
+        wanted = [("duration_ns", "sum"), ("duration_ns", "count")]
+        grouped = piece.group_by("kernel", use_threads=False).aggregate(wanted)
         columns = (grouped[name].to_pylist() for name in ("kernel", "duration_ns_sum", "duration_ns_count"))
         for kernel, total_ns, count in zip(*columns, strict=True):
             found[kernel][0] += total_ns
