@@ -205,23 +205,16 @@ def recorded(settings: Declaring) -> dict[str, Any]:
 
 def from_manifest(values: Mapping[str, Any]) -> CollectSettings:
     """The settings of a recorded run; the default where it says nothing."""
-    known: dict[str, Any] = {
-        each.name: tuple(values[each.name]) if each.several else values[each.name]
-        for each in settings_of(CollectSettings)
-        if values.get(each.name) is not None
-    }
-    return CollectSettings(**known)
+    said = [each for each in settings_of(CollectSettings) if values.get(each.name) is not None]
+    known: dict[str, Any] = {each.name: values[each.name] for each in said}
+    return CollectSettings(**known | {each.name: tuple(values[each.name]) for each in said if each.several})
 
 
 def tool_words(settings: Declaring, tool: ToolName) -> tuple[str, ...]:
     """The words of a tool's command line that come from declarations alone."""
-    return tuple(
-        word
-        for each in settings_of(type(settings))
-        if each.tool == tool and each.passed_as
-        if (value := getattr(settings, each.name)) is not None
-        for word in (each.passed_as, str(value))
-    )
+    passed = [each for each in settings_of(type(settings)) if each.tool == tool and each.passed_as]
+    values = ((each.passed_as, getattr(settings, each.name)) for each in passed)
+    return tuple(word for option, value in values if value is not None for word in (option, str(value)))
 
 
 def option_words(values: Mapping[str, Any], kind: type[Declaring]) -> Iterable[str]:

@@ -74,10 +74,8 @@ def case_of(domain: str, name: str, declared: Sequence[str]) -> str | None:
 
     domain: empty for NVTX's default one. declared: each ``NAME`` or ``DOMAIN@NAME``, with ``*`` for any text.
     """
-    return next(
-        (each for each in declared if _pattern(each).fullmatch(name) or _pattern(each).fullmatch(f"{domain}@{name}")),
-        None,
-    )
+    names = (name, f"{domain}@{name}")
+    return next((each for each in declared if any(map(_pattern(each).fullmatch, names))), None)
 
 
 @functools.cache

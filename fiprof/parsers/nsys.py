@@ -85,11 +85,10 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
 
     session_start_ns = next((start for (start,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), None)
     labels = dict(export.rows("ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "id", "label")) | {1: "Information"}
+    said = export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text")
     diagnostics = [
         {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
-        for time_ns, severity, text in sorted(
-            export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text"), key=lambda event: event[0] or 0
-        )
+        for time_ns, severity, text in sorted(said, key=lambda event: event[0] or 0)
     ]
     calls = _write_api(export, folder, Scopes(ranges, declared))
     _write_kernels(export, folder, calls)

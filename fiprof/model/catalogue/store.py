@@ -285,10 +285,9 @@ class Catalogue:
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> Any:
         """A cursor over what a statement answers. values: of its parameters, each ``:NAME``."""
-        return self._connection.execute(
-            statement if self.is_sqlite else re.sub(r":(\w+)", r"%(\1)s", statement.replace("%", "%%")),
-            values or {},
-        )
+        if not self.is_sqlite:
+            statement = re.sub(r":(\w+)", r"%(\1)s", statement.replace("%", "%%"))
+        return self._connection.execute(statement, values or {})
 
     def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """The rows of a statement's answer by the names of its columns."""
@@ -329,10 +328,8 @@ class Catalogue:
                 raise Unwritable(f"the catalogue {self.name}: {reason}", f"free some space; {ANOTHER}") from error
             # SQLite's own words for a file that it cannot read; what it merely cannot do is an OperationalError.
             kind = Damaged if type(error) is sqlite3.DatabaseError else FiprofError
-            raise kind(
-                f"the catalogue {self.name}: {next(iter(reason.splitlines()), 'it failed')}",
-                f"{OWN}; {ANOTHER}" if self.is_sqlite else ANOTHER,
-            ) from error
+            what = f"the catalogue {self.name}: {next(iter(reason.splitlines()), 'it failed')}"
+            raise kind(what, f"{OWN}; {ANOTHER}" if self.is_sqlite else ANOTHER) from error
 
     def _tell(self) -> None:
         """Say what is waited for, and whom /proc/locks names: opening the file would let go of this process's locks."""
