@@ -191,12 +191,7 @@ class ProgramCommands(Commands):
         return self.command("nsys", argv, pass_on=nsys.ProgramOutput(self.pass_on), reads=INPUT, **options)
 
     def profile(
-        self,
-        request: ProfileRequest,
-        chosen: Filter,
-        number: int = 0,
-        pass_on: PassOn | None = None,
-        limit_s: float = 0,
+        self, request: ProfileRequest, chosen: Filter, number: int, pass_on: PassOn | None = None, limit_s: float = 0
     ) -> Command:
         """ncu over the chosen launches. request: of the run's parts the one. number: of the report. limit_s: after
         which it is ended; what it has then is kept.

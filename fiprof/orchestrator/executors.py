@@ -39,6 +39,7 @@ class Workers(NamedTuple):
     attach: Callable[[str], Any] | None = None
     """What an earlier session handed out, by its ``job_id``; None where nothing outlives its session."""
     here: bool = False  # they are of this machine, which has the GPUs
+    alone: bool = False  # this process measures, on one of them
 
 
 @contextlib.contextmanager
@@ -57,7 +58,7 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
 
         # One has the GPU, the other makes tables.
         with ThreadPoolExecutor(2) as threads:
-            yield Workers(measure_here, 1, lambda running: not running or free.is_set(), here=True)
+            yield Workers(measure_here, 1, lambda running: not running or free.is_set(), here=True, alone=True)
     elif not isinstance(on, str):
         yield Workers(functools.partial(on.submit, measure), getattr(on, "_max_workers", None))
     elif kind == "local" and (not words or words.isdigit()):

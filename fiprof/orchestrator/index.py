@@ -146,9 +146,8 @@ def _file(root: Path) -> Path:
     if os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)) and not _is_shared(root):
         return beside
     folder = files.cache_folder() / "catalogues"
-    with files.file_errors(
-        folder, "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"
-    ):
+    another = "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"
+    with files.file_errors(folder, another):
         folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sqlite"
 

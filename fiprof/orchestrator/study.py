@@ -33,6 +33,7 @@ from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator import batches, collect, executors
 from fiprof.orchestrator.batches import Job, Outcome, set_aside
 from fiprof.orchestrator.commands import CollectRequest
+from fiprof.orchestrator.executors import Workers
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.parse import parse_all, whole
 from fiprof.orchestrator.run_folder import Archive, recover
@@ -451,7 +452,7 @@ def run_study(
                 own = (visible_gpu(gpu),) if on is None else ()
                 with bench.holding(*own), executors.opened(on, bench) as workers:
                     here = workers.here
-                    whole = _Batches(definition, folder, request, workers, bench, on is None).measure()
+                    whole = _Batches(definition, folder, request, workers, bench).measure()
             for name in definition.extras:
                 if name in only or (here and definition.settings.extras and not only):
                     began = time.monotonic()
@@ -482,16 +483,10 @@ class _Batches:
     """The batches of a session, which this process measures on one GPU, or workers, each on a GPU of its own."""
 
     def __init__(
-        self,
-        definition: Definition,
-        folder: StudyFolder,
-        request: CollectRequest,
-        workers: executors.Workers,
-        bench: Bench,
-        alone: bool,
+        self, definition: Definition, folder: StudyFolder, request: CollectRequest, workers: Workers, bench: Bench
     ) -> None:
-        """request: for all cases that are asked for. alone: this process measures."""
-        self.folder, self.workers, self.bench, self.alone = folder, workers, bench, alone
+        """request: for all cases that are asked for."""
+        self.folder, self.workers, self.bench, alone = folder, workers, bench, workers.alone
         # The command that measures it, wherever.
         argv = ("fiprof", "study", definition.source, *(["--quick"] if definition.quick else []))
         self.request = request if alone else dataclasses.replace(request, argv=argv)
@@ -590,7 +585,7 @@ class _Batches:
                 raise Interrupted from None
             return
         except Exception as error:
-            if self.alone:
+            if self.workers.alone:
                 raise
             # Each engine says in its own way that a worker is gone.
             outcome = Outcome(message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}")
@@ -611,11 +606,11 @@ class _Batches:
             say(f"{name}{where}; {self._so_far}; {outcome.run}")
         for warning in outcome.warnings:
             say(f"  {warning}")
-        key = "" if self.alone else job.key
+        key = "" if self.workers.alone else job.key
         tries = self.tries.pop(key, 0) + 1
         if not outcome.message:
             return
-        if self.alone and (tries > MOST_FAILURES or not outcome.failed):
+        if self.workers.alone and (tries > MOST_FAILURES or not outcome.failed):
             self.problem = FiprofError(outcome.message, outcome.remedy)
             self.waiting.clear()
             return

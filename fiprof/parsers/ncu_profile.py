@@ -69,12 +69,7 @@ class Profile:
 
     @classmethod
     def sound(
-        cls,
-        *,
-        launches: Mapping[str, Sequence[Any]],
-        values: NDArray[np.float64],
-        metrics: tuple[str, ...],
-        **others: Any,
+        cls, launches: Mapping[str, Sequence[Any]], values: NDArray[np.float64], metrics: tuple[str, ...], **others: Any
     ) -> Profile:
         """A profile without infinities, and without negative or broken counts of samples: those become NaN.
 
