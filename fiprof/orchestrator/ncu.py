@@ -77,10 +77,16 @@ def program_argv(
     if chosen.invocations:
         numbers = "|".join(map(str, chosen.invocations))
         picked = [("--kernel-name-base", "mangled"), ("--kernel-id", f"::{names}:^({numbers})$")]
+    included = []
+    for each in marked:
+        domain, at, bare = each.rpartition("@")
+        escaped = re.sub(r"([@,\[\]/*+;\\])", r"\\\1", bare)
+        # Without a domain it is the default one's or fiprof's.
+        included += [f"{of}{escaped}/" for of in ([f"{domain}@"] if at else ["", f"{DOMAIN}@"])]
     ours: list[tuple[str, ...]] = [
         *zip(collected[::2], collected[1::2], strict=True),
         ("--nvtx",),
-        *(("--nvtx-include", include) for name in marked for include in _includes(name)),
+        *(("--nvtx-include", each) for each in included),
         *([("--profile-from-start", "off")] if settings.capture == "cudaProfilerApi" else []),
         ("--target-processes", "application-only" if chosen.alone else "all"),
         *picked,
@@ -96,13 +102,6 @@ def _metrics(ncu_set: Literal["full", "quick"]) -> tuple[str, ...]:
         return ("--set", "full", "--section", TENSOR_ROOFLINE)
     sections = (word for section in QUICK_SECTIONS for word in ("--section", section))
     return (*sections, "--metrics", ",".join(QUICK_METRICS))
-
-
-def _includes(name: str) -> tuple[str, ...]:
-    """ncu's filters for a push/pop range, NAME or DOMAIN@NAME; without a domain it is the default one's or fiprof's."""
-    domain, at, bare = name.rpartition("@")
-    escaped = re.sub(r"([@,\[\]/*+;\\])", r"\\\1", bare)
-    return tuple(f"{each}{escaped}/" for each in ([f"{domain}@"] if at else ["", f"{DOMAIN}@"]))
 
 
 def pages(ncu_set: Literal["full", "quick"]) -> tuple[Page, ...]:
