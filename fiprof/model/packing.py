@@ -11,7 +11,7 @@ import hashlib
 import lzma
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -116,8 +116,12 @@ def checksum(folder: Path, name: str) -> str:
     if stored(folder, name) is None and (link := _link(folder, name)):
         _linked(link)
         return link.sha256
+    return _digest(_blocks(folder, name))
+
+
+def _digest(blocks: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    for block in _blocks(folder, name):
+    for block in blocks:
         digest.update(block)
     return digest.hexdigest()
 
@@ -138,10 +142,8 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False, *, within: s
             continue
         if stored(folder, entry.path) != entry.path:
             continue
-        with (
-            files.file_errors(path),
-            contextlib.suppress(FileNotFoundError),
-        ):  # Another one that packs may have removed it.
+        # Another one that packs may have removed it.
+        with files.file_errors(path), contextlib.suppress(FileNotFoundError):
             with files.replacing(folder, target, path.stat().st_mode & 0o666) as out:
                 # Arrow closes what it writes to. Its level of zstd is 1.
                 with (
@@ -151,10 +153,7 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False, *, within: s
                     for block in _blocks(folder, entry.path):
                         compressed.write(block)
                 out.seek(0)
-                digest = hashlib.sha256()
-                for block in _decompressed_zstd(out):
-                    digest.update(block)
-                if digest.hexdigest() != entry.sha256:
+                if _digest(_decompressed_zstd(out)) != entry.sha256:
                     what = f"{path} is not the file that its run made: the checksum in run.json differs"
                     raise FiprofError(what, "it was changed after the run, and is left as it is")
             files.remove(folder, entry.path)

@@ -261,11 +261,8 @@ def _changed(folder: Path, manifest: Manifest) -> Iterator[str]:
     """A sentence for each raw file that is not what its run made, by the checksum in run.json; none without one."""
     for name, entry in manifest.files.items():
         with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
-            if (
-                name.endswith(PARSED)
-                and packing.exists(folder, name)
-                and packing.checksum(folder, name) != entry.sha256
-            ):
+            there = name.endswith(PARSED) and packing.exists(folder, name)
+            if there and packing.checksum(folder, name) != entry.sha256:
                 yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
 
 

@@ -53,13 +53,8 @@ def parse(
         hotspots = _page("hotspots", source, ncu_pages.read_hotspots, profile, missing)
     stalls = stalls_table(profile)
     out.mkdir(parents=True, exist_ok=True)
-    for name, table in (
-        ("launches", launches_table(profile, declared)),
-        ("metrics", metrics_table(profile)),
-        ("stalls", stalls),
-        ("rules", rules),
-        ("hotspots", hotspots),
-    ):
+    made = {"metrics": metrics_table(profile), "stalls": stalls, "rules": rules, "hotspots": hotspots}
+    for name, table in {"launches": launches_table(profile, declared), **made}.items():
         tables.write(out, name, table)
     missing += [f"launches: {sentence}" for sentence in profile.left_out]
     if not stalls.num_rows:
@@ -138,15 +133,10 @@ def metrics_table(profile: Profile) -> pa.Table:
         """cells: metrics x launches, true for those that become rows."""
         counts = np.count_nonzero(cells, axis=1)
         codes = np.repeat(np.arange(len(metrics), dtype=np.int32), counts)
-        return pa.table(
-            {
-                "launch": np.broadcast_to(ids, cells.shape)[cells],
-                "metric": pa.DictionaryArray.from_arrays(codes, metrics),
-                "value": values,
-                "unit": pa.DictionaryArray.from_arrays(np.repeat(unit_codes, counts), units),
-                "text": text,
-            }
-        )
+        named = pa.DictionaryArray.from_arrays(codes, metrics)
+        unit = pa.DictionaryArray.from_arrays(np.repeat(unit_codes, counts), units)
+        launch = np.broadcast_to(ids, cells.shape)[cells]
+        return pa.table({"launch": launch, "metric": named, "value": values, "unit": unit, "text": text})
 
     numbers = ~np.isnan(profile.values)
     texts = np.zeros_like(numbers)
@@ -156,16 +146,9 @@ def metrics_table(profile: Profile) -> pa.Table:
     found = [text for name in profile.metrics for text in profile.texts.get(name, ()) if text is not None]
     words = pa.array(found, pa.string()).dictionary_encode()
     values = profile.values[numbers]
-    return pa.concat_tables(
-        [
-            rows(
-                numbers,
-                pa.array(values),
-                pa.DictionaryArray.from_arrays(pa.nulls(len(values), pa.int32()), words.dictionary),
-            ),
-            rows(texts, pa.nulls(len(found), pa.float64()), words),
-        ]
-    )
+    wordless = pa.DictionaryArray.from_arrays(pa.nulls(len(values), pa.int32()), words.dictionary)
+    of_numbers = rows(numbers, pa.array(values), wordless)
+    return pa.concat_tables([of_numbers, rows(texts, pa.nulls(len(found), pa.float64()), words)])
 
 
 def stalls_table(profile: Profile) -> pa.Table:
@@ -195,17 +178,10 @@ def stalls_table(profile: Profile) -> pa.Table:
     share = np.divide(base, total, out=np.full_like(base, np.nan), where=total > 0)
     rows, codes = (~(np.isnan(warps) & np.isnan(sampled))).nonzero()
     measured = {"warps_per_issue": warps, "share": share, "samples": sampled, "samples_not_issued": not_issued}
-    types = tables.schema("stalls")
-    return pa.table(
-        {
-            "launch": np.array(profile.launches["launch"], np.int32)[rows],
-            "reason": pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(reasons, pa.string())),
-            **{
-                name: pa.array(values[rows, codes], from_pandas=True).cast(types.field(name).type)
-                for name, values in measured.items()
-            },
-        }
-    )
+    types = {name: tables.schema("stalls").field(name).type for name in measured}
+    cells = {name: pa.array(each[rows, codes], from_pandas=True).cast(types[name]) for name, each in measured.items()}
+    named = pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(reasons, pa.string()))
+    return pa.table({"launch": np.array(profile.launches["launch"], np.int32)[rows], "reason": named, **cells})
 
 
 # The ``.ncu-rep`` itself, read by NVIDIA's package ncu-report: what the exported pages hold, without ncu

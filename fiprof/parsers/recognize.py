@@ -75,10 +75,11 @@ _GPU = {
 }
 """Field of the environment's GPU -> column of TARGET_INFO_GPU."""
 _ATTRIBUTES = {
-    "multiprocessors": "device__attribute_multiprocessor_count",
-    "l2_bytes": "device__attribute_l2_cache_size",
+    "name": ("device__attribute_display_name", "text"),
+    "multiprocessors": ("device__attribute_multiprocessor_count", "value"),
+    "l2_bytes": ("device__attribute_l2_cache_size", "value"),
 }
-"""Field of the environment's GPU -> ncu's metric."""
+"""Field of the environment's GPU -> ncu's metric, and the column that has it."""
 
 
 def recognize(path: Path) -> FileKind:
@@ -197,10 +198,7 @@ def profiled_gpu(folder: Path) -> dict[str, Any]:
     found = tables.read(folder, "metrics", ["metric", "value", "text"])
     of = {
         name: pc.unique(found.filter(pc.equal(found["metric"], metric))[column].combine_chunks()).to_pylist()
-        for name, metric, column in (
-            ("name", "device__attribute_display_name", "text"),
-            *((name, metric, "value") for name, metric in _ATTRIBUTES.items()),
-        )
+        for name, (metric, column) in _ATTRIBUTES.items()
     }
     gpu = {name: values[0] for name, values in of.items() if len(values) == 1}
     capabilities = tables.read(folder, "launches", ["cc"])["cc"].unique().to_pylist()
