@@ -30,7 +30,7 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import by_key
 from fiprof.model.spans import side_by_side, split, union_by, within
-from fiprof.model.times import Times, measured, summarize
+from fiprof.model.times import Times, measured, slowest, summarize
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 from fiprof.text import csv_rows
 
@@ -54,12 +54,8 @@ def busy_times(run: Run) -> dict[str, Times]:
     working_ns = np.bincount(of, ends - starts, len(kinds.numbers)).tolist()  # exact below 2^53 ns
     by_rank = by_key(((case, rank), ns / 1e3) for (case, rank, _), ns in zip(kinds.numbers, working_ns, strict=True))
     # Of ranks, GPUs work side by side: the slowest one's time is the iteration's.
-    found: dict[str, Times] = {}
-    for (case, _), working_us in by_rank.items():
-        times = summarize(working_us)
-        if times is not None and (case not in found or times.median_us > found[case].median_us):
-            found[case] = times
-    return found
+    of_ranks = ({case: times} for (case, _), working_us in by_rank.items() if (times := summarize(working_us)))
+    return slowest(of_ranks, lambda times: times.median_us)
 
 
 def beside(run: Run, case: str | None, kernel: str) -> TracedNumber | None:

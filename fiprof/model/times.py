@@ -111,13 +111,13 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
         return by_rank.get(0, TraceTimes({}, {}))
     ordered = dict(sorted(by_rank.items()))
     return TraceTimes(
-        _slowest([each.kernels for each in ordered.values()], lambda times: times.median_us),
-        _slowest([each.cases for each in ordered.values()], lambda times: times.iteration.median_us),
+        slowest([each.kernels for each in ordered.values()], lambda times: times.median_us),
+        slowest([each.cases for each in ordered.values()], lambda times: times.iteration.median_us),
         ordered,
     )
 
 
-def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:
+def slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:
     """Of each key the value of the rank that is slowest."""
     found: dict[K, V] = {}
     for times in of_ranks:

@@ -125,16 +125,14 @@ def metrics_table(profile: Profile) -> pa.Table:
     """The table ``metrics``: every cell of the raw page that holds a number or a text, metric by metric."""
     ids = np.array(profile.launches["launch"], np.int32)
     metrics = pa.array(profile.metrics, pa.string())
-    spelled = {unit: code for code, unit in enumerate(dict.fromkeys(profile.units))}
-    units = pa.array(list(spelled), pa.string())
-    unit_codes = np.array([spelled[unit] for unit in profile.units], np.int32)
+    units = pa.array(profile.units, pa.string()).dictionary_encode()
 
     def rows(cells: NDArray[np.bool_], values: pa.Array, text: pa.Array) -> pa.Table:
         """cells: metrics x launches, true for those that become rows."""
         counts = np.count_nonzero(cells, axis=1)
         codes = np.repeat(np.arange(len(metrics), dtype=np.int32), counts)
         named = pa.DictionaryArray.from_arrays(codes, metrics)
-        unit = pa.DictionaryArray.from_arrays(np.repeat(unit_codes, counts), units)
+        unit = pa.DictionaryArray.from_arrays(np.repeat(units.indices.to_numpy(), counts), units.dictionary)
         launch = np.broadcast_to(ids, cells.shape)[cells]
         return pa.table({"launch": launch, "metric": named, "value": values, "unit": unit, "text": text})
 
