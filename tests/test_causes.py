@@ -134,6 +134,13 @@ def test_a_late_rank_is_named_first_with_what_its_lateness_cost() -> None:
     assert told["bound_pct"] / 2 <= slept_pct <= told["bound_pct"]
 
 
+def test_waiting_for_a_rank_beside_other_kernels_costs_nothing() -> None:
+    """DistributedDataParallel's sums run beside the backward pass: 16 % of rank 0's steps is waiting inside them."""
+    rows = answer("top", imported(DATA / "users/seen.sqlite.xz", name="seen").path)["program"]["rows"]
+    (row,) = (row for row in rows if row["cause"] == "ranks")
+    assert (row["name"], f"{row['share']:.3f} {row['bound_pct']:.2f}") == ("rank 1", "0.011 1.07")
+
+
 def test_the_page_says_what_was_measured() -> None:
     page = (Path(__file__).parents[1] / "docs/any-program.md").read_text(encoding="utf-8")
     rows = {cells[1]: cells[3:6] for line in page.splitlines() if len(cells := re.split(r" *\| *", line)) == 7}

@@ -683,8 +683,9 @@ class _Gpu:
         for each in late:
             words = "meanwhile rank {late_rank}: {doing}"
             because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
-            if each.waited_ns:
-                self.add(Waste.RANKS, each.waited_ns, f"rank {each.rank}", None, per_step=per_step, because=because)
+            if each.exposed_ns:
+                name = f"rank {each.rank}"
+                self.add(Waste.RANKS, each.exposed_ns, name, per_step=per_step, because=because)
         return sum(each.waited_ns for each in late)
 
     def of_streams(self) -> None:

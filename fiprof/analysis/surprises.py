@@ -69,11 +69,11 @@ def explained(
         place, like, excess = int(rows[number]), int(rows[other]), float(lengths[number] - usual[number])
         where = _where(moments, place)
         cause = _cause(moments, (place, like), kernels, excess, where["of"])
-        late = max(moments.delays.get(place, ()), key=lambda delay: delay.waited_ns, default=None)
+        late = max(moments.delays.get(place, ()), key=lambda delay: delay.exposed_ns, default=None)
         waits = cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"])
-        if waits and late and late.waited_ns >= EXPLAINS * excess:
+        if waits and late and late.exposed_ns >= EXPLAINS * excess:
             of_rank = {"late_rank": late.rank, "doing": late.doing, "name": f"rank {late.rank} {worded(late.doing)}"}
-            of_rank |= {"more_ms": late.waited_ns / 1e6, "range": ""}
+            of_rank |= {"more_ms": late.exposed_ns / 1e6, "range": ""}
             cause = finding("late_rank", "waiting for rank {late_rank}" + MEANWHILE, **of_rank)
         first = tuple(name for name, moment in moments.first_used.items() if moment == place)
         words = "{what}, step {number}" if where["what"] == where["of"] else "{what}"
