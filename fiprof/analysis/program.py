@@ -535,8 +535,8 @@ class _Gpu:
             kinds, kind = coded(piece["kind"])
             here = np.flatnonzero(self.at.holds(starts) & (sizes > 0))
             for number, rows in split(kind[mine][here]):
-                for size, copies in Counter(sizes[here[rows]].tolist()).items():
-                    moved[kinds[number]][size] += size * copies
+                for size, copies in zip(*np.unique(sizes[here[rows]], return_counts=True), strict=True):
+                    moved[kinds[number]][int(size)] += int(size * copies)
         both = (moved[TO_HOST] & moved[TO_DEVICE]).total()
         return both > MOSTLY * max(moved[TO_HOST].total(), moved[TO_DEVICE].total())
 
