@@ -6,9 +6,9 @@ FAKE_WORKLOAD names how it is to behave: ok, garbage, exit3, abort, hang. FAKE_F
 FAKE_DIES: of cases that end the process; FAKE_HANGS: of cases that never end.
 
 Kept warm for a comparison, its cases take the times of the recorded run FAKE_RUN, with the spread between processes and
-rounds that this GPU had. A workload's own ``fake_slower`` is a factor on them, its ``fake_spread`` that between
-processes; one that has ``fake_fails`` fails. FAKE_SLOWER: factor on all; FAKE_SLOW_CLOCK: ``B2 0``, the process and
-round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU.
+rounds that this GPU had. A workload's own ``fake_slower`` is a factor on them; its ``fake_spread`` makes one process
+slower and the next faster by so much; one that has ``fake_fails`` fails. FAKE_SLOWER: factor on all; FAKE_SLOW_CLOCK:
+``B2 0``, the process and round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU.
 """
 
 import argparse
@@ -89,7 +89,8 @@ def rounds(options: argparse.Namespace) -> None:
         times_us.get(case.id, 100.0)
         * float(env.get("FAKE_SLOWER", 1))
         * getattr(workload := find(case.workload), "fake_slower", 1.0)
-        * process.gauss(1, getattr(workload, "fake_spread", 0.0005))
+        * (1 + getattr(workload, "fake_spread", 0) * (-1) ** sum(name.encode()))
+        * process.gauss(1, 0.0005)
         for case in cases
     ]
     print(f"fiprof: setup 1/{len(cases)} {cases[0].id}", file=sys.stderr, flush=True)
