@@ -254,9 +254,11 @@ EXTERIOR = "Cannot find string for an exterior index"
 )
 def test_without_kernels(fiprof: Fiprof, fakes: Env, tmp_path: Path, program: str, words: str) -> None:
     done = profile(fiprof, {**fakes, "FAKE_NSYS": "no-kernels"}, program)
-    _, manifest = only_run(tmp_path)
+    path, manifest = only_run(tmp_path)
     assert (done.returncode, manifest["status"]) == (1, "failed")
     assert words in done.stderr and "Traceback" not in done.stderr
+    why = "nsys failed" if "exit 1" in program else f"the run failed: {manifest['reason']}"
+    assert f"no trace of kernels: {why}\n" in fiprof("top", str(path), env=fakes).stderr
 
 
 @pytest.mark.fault("the profiled program reads a file, partly read", "all starts read it")

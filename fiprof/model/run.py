@@ -454,6 +454,8 @@ class Run:
                 words = "{tool}'s kernels belong to no case"
                 words += "; fiprof import --range NAME makes cases of NVTX ranges" if self.imported else ""
                 return finding("no_cases", words, tool=tool)
+            if manifest.status == "failed":
+                return finding("failed", "the run failed: {reason}", reason=manifest.reason)
             told = self.rows("diagnostics", ("severity", "text"))
             texts = {row["text"] or "" for row in told if row["severity"] in ("Warning", "Error")}
             if said := tuple(sorted(text.rstrip(".") for text in texts if "CUDA" in text or "CUPTI" in text)):
