@@ -1,7 +1,6 @@
 """The ncu parser: on what ncu recorded, on pages of another shape, on what is no page; names of kernels."""
 
 import csv
-import functools
 import io
 import re
 import sys
@@ -98,7 +97,7 @@ def test_shares_come_from_samples_where_there_are_no_ratios(tmp_path: Path) -> N
     header, units, cells = raw_cells()
     keep = [i for i, name in enumerate(header) if "issue_stalled" not in name or "pcsamp" in name]
     parse(text([[row[i] for i in keep] for row in (header, units, *cells)]), tmp_path)
-    stalls = {row["reason"]: row for row in read(tmp_path, "stalls") if row["launch"] == 0}
+    stalls = {row["reason"]: row for row in rows(tmp_path, "stalls") if row["launch"] == 0}
     assert stalls["wait"]["share"] == pytest.approx(7348 / 31694)
     assert stalls["wait"]["warps_per_issue"] is None
 
@@ -159,11 +158,7 @@ def parse(raw: str | bytes | None, folder: Path, **pages: str) -> tuple[str, ...
         if page is not None:
             there[name] = folder / f"{name}.csv"
             there[name].write_bytes(page if isinstance(page, bytes) else page.encode())
-    return ncu.parse(there.get("raw"), folder / "tables", details=there.get("details"), source=there.get("source"))
-
-
-def read(folder: Path, table: str) -> list[dict[str, Any]]:
-    return rows(folder / "tables", table)
+    return ncu.parse(there.get("raw"), folder, details=there.get("details"), source=there.get("source"))
 
 
 def replaced(column: str, *cells: str, unit: str | None = None) -> Rows:
@@ -198,9 +193,9 @@ AROUND = '==PROF== Connected to process 1 (/bin/x)\nfiprof: setup 1/1 rmsnorm[ro
 )
 def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str | bytes) -> None:
     parse(page, tmp_path)
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+    assert [row["duration_ns"] for row in rows(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
     broken = isinstance(page, bytes) and b"caf\xe9" in page
-    assert ("caf\ufffd" in read(tmp_path, "launches")[0]["kernel_full"]) == broken
+    assert ("caf\ufffd" in rows(tmp_path, "launches")[0]["kernel_full"]) == broken
 
 
 @pytest.mark.fault("kernel names with quotes, commas, line breaks or HTML", "kept whole")
@@ -228,7 +223,7 @@ def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str
 )
 def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short: str) -> None:
     parse(text(replaced("Kernel Name", "first", kernel)), tmp_path)
-    launches = read(tmp_path, "launches")
+    launches = rows(tmp_path, "launches")
     assert (launches[1]["kernel_full"], launches[1]["kernel"]) == (kernel, short)
     assert [row["duration_ns"] for row in launches] == [312832.0, 92864.0, 5536.0]
 
@@ -236,11 +231,11 @@ def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short:
 @pytest.mark.parametrize("cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", '","'])
 def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
     parse(text(replaced("launch__registers_per_thread", "1,024", cell, "-0.5")), tmp_path)
-    found = {row["launch"]: row for row in read(tmp_path, "metrics") if row["metric"] == "launch__registers_per_thread"}
+    found = {row["launch"]: row for row in rows(tmp_path, "metrics") if row["metric"] == "launch__registers_per_thread"}
     assert {launch: (row["value"], row["text"]) for launch, row in found.items()} == {
         0: (1024.0, None), 1: (None, cell), 2: (-0.5, None),
     }  # fmt: skip
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+    assert [row["duration_ns"] for row in rows(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +250,7 @@ def test_a_launch_is_of_the_case_around(tmp_path: Path, ranges: str, case: str |
     stack = next(name for name in recorded()[0] if "Push/Pop" in name)
     cell = "  ".join(f'"{each}:none:none:RGB:0xff:REGISTERED:{each.partition(":")[2]}"' for each in ranges.split("|"))
     parse(text(replaced(stack, "", f"7  {cell}", '7  "fiprof:cut off')), tmp_path)
-    found = [(row["case"], row["iteration"]) for row in read(tmp_path, "launches")]
+    found = [(row["case"], row["iteration"]) for row in rows(tmp_path, "launches")]
     assert found == [(None, None), (case, iteration), (None, None)]
 
 
@@ -270,15 +265,13 @@ def test_units_come_to_their_base(tmp_path: Path) -> None:
     names = [f"metric__{number}" for number in range(len(UNITS))]
     more = (names, UNITS, *[["1"] * 12] * 3)
     parse(text([[*row, *cells] for row, cells in zip(recorded(), more, strict=True)]), tmp_path)
-    found = {row["metric"]: (row["unit"], row["value"]) for row in read(tmp_path, "metrics")}
+    found = {row["metric"]: (row["unit"], row["value"]) for row in rows(tmp_path, "metrics")}
     assert [found[name] for name in names] == [*UNITS.values()]
-
-
-def test_a_unit_that_is_not_known_is_kept_and_never_becomes_nanoseconds(tmp_path: Path) -> None:
+    # One that is not known never becomes nanoseconds.
     missing = parse(text(replaced("gpu__time_duration.sum", "1", "2", "3", unit="fortnight")), tmp_path)
-    kept = [row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]
+    kept = [row for row in rows(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]
     assert [(row["value"], row["unit"]) for row in kept] == [(1.0, "fortnight"), (2.0, "fortnight"), (3.0, "fortnight")]
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [None, None, None]
+    assert [row["duration_ns"] for row in rows(tmp_path, "launches")] == [None, None, None]
     assert "launches: not collected: duration_ns, " in missing[-1]
 
 
@@ -295,11 +288,11 @@ def test_the_viewers_export_has_a_row_a_metric(tmp_path: Path) -> None:
     }  # fmt: skip
     parse("\ufeff" + text([[name, *cells] for name, cells in page.items()]).replace("\n", "\r\n"), tmp_path)
     names = ("kernel", "pid", "grid", "block", "device", "cc", "duration_ns", "stall_samples")
-    assert [[row[name] for name in names] for row in read(tmp_path, "launches")] == [
+    assert [[row[name] for name in names] for row in rows(tmp_path, "launches")] == [
         ["kernel_cutlass", 1355440, "16384x2x1", "256x1x1", 1, "9.0", pytest.approx(312_830), 30],
         ["g", 1355440, "1x2x3", "256x1x1", 1, "9.0", pytest.approx(1_000_500), 7],
     ]
-    metrics = {row["metric"]: (row["value"], row["unit"]) for row in read(tmp_path, "metrics") if not row["launch"]}
+    metrics = {row["metric"]: (row["value"], row["unit"]) for row in rows(tmp_path, "metrics") if not row["launch"]}
     assert metrics["derived__pct_occupancy_per_shared_mem_size"] == (7190.0, "%/byte")
     assert metrics["smsp__pcsamp_buffer_size_bytes"] == (pytest.approx(33_550_000), "byte")
 
@@ -317,7 +310,7 @@ def test_a_number_of_another_locale_is_refused_and_not_misread(tmp_path: Path, c
 def test_a_launch_that_ncu_failed_on_is_named(tmp_path: Path) -> None:
     missing = parse(text(replaced("gpu__time_duration.sum", "1,000", "nan", "2,000")), tmp_path)
     assert "launches: ncu failed on launch 1 (BatchDecodeWithPagedKVCacheKernel): it has no duration" in missing
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [1000.0, None, 2000.0]
+    assert [row["duration_ns"] for row in rows(tmp_path, "launches")] == [1000.0, None, 2000.0]
 
 
 def details_row(section: str, *cells: str) -> list[str]:
@@ -338,13 +331,13 @@ DETAILS_PAGE = [
 
 def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
     parse(None, tmp_path, details=text(DETAILS_PAGE)[:-1])
-    (launch,) = read(tmp_path, "launches")
+    (launch,) = rows(tmp_path, "launches")
     found = tuple(launch[name] for name in ("pid", "grid", "block", "cc", "duration_ns", "dram_read_bytes"))
     assert found == (5, "96x1x1", "256x1x1", "8.9", 6750.0, 2_330_000.0)
     assert launch["dram_bytes_per_second"] == pytest.approx(345.14e9)
-    metrics = {row["metric"]: row["value"] for row in read(tmp_path, "metrics")}
+    metrics = {row["metric"]: row["value"] for row in rows(tmp_path, "metrics")}
     assert metrics["Memory Workload Analysis/Mem Busy"] == 8.59 and "flop_count_sp.sum" not in metrics
-    assert [row["rule"] for row in read(tmp_path, "rules")] == ["SOLBottleneck"]
+    assert [row["rule"] for row in rows(tmp_path, "rules")] == ["SOLBottleneck"]
 
 
 @pytest.mark.parametrize(
@@ -357,7 +350,7 @@ def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
 )
 def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) -> None:
     parse(None, tmp_path, details=page)
-    assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
+    assert len(rows(tmp_path, "metrics")) == 4 and rows(tmp_path, "launches")[0]["duration_ns"] == 6750.0
 
 
 OTHER_REMEDIES = {
@@ -404,7 +397,7 @@ def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: st
     assert caught.value.message == f"{tmp_path / ('details.csv' if details else 'raw.csv')}{problem}"
     again = "export it again: ncu --import REPORT --csv --page " + ("details" if details else "raw --print-units base")
     assert caught.value.remedy == OTHER_REMEDIES.get(problem.split(": ")[0], again)
-    assert not (tmp_path / "tables").exists()
+    assert not list(tmp_path.glob("*.parquet"))
 
 
 @pytest.mark.fault("ncu's raw page is a folder, or has 10 GB", "one line")
@@ -431,17 +424,10 @@ def test_a_page_cut_anywhere_gives_whole_launches_or_an_error(cut: int) -> None:
             problem = error.message
         assert "\n" not in problem
         if not problem:
-            found = read(folder, "metrics")
-            assert all(row in whole_page() for row in found)
-            assert len(found) == len(read(folder, "launches")) * len(METRICS)
-
-
-@functools.cache
-def whole_page() -> list[dict[str, Any]]:
-    """The table of metrics."""
-    with tempfile.TemporaryDirectory() as name:
-        parse(PAGE, Path(name))
-        return read(Path(name), "metrics")
+            found = rows(folder, "metrics")
+            assert len(found) == len(rows(folder, "launches")) * len(METRICS)
+            parse(PAGE, folder)
+            assert found == rows(folder, "metrics")[: len(found)]
 
 
 SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"]
@@ -461,12 +447,7 @@ PREFILL, DECODE, MERGE = (listing(kernel, samples) for kernel, samples in SAMPLE
 SOURCE = text([*PREFILL, *DECODE, *MERGE])
 
 RULE = text(DETAILS_PAGE[::6])
-UNPLACED = "{} has an instruction of PrefillWithKVCacheKernel at {!r}, which is no address"
-
-
-def at(address: str) -> str:
-    """A source page with an instruction there."""
-    return text([*([address, *row[1:]] if row[0] == "0x1010" else row for row in PREFILL), *DECODE, *MERGE])
+UNPLACED = "{{}} has an instruction of PrefillWithKVCacheKernel at {!r}, which is no address"
 
 
 @pytest.mark.fault("ncu's details or source page damaged or of another report", "the others are read; it is named")
@@ -488,15 +469,15 @@ def at(address: str) -> str:
         ("source", text([*PREFILL, *DECODE, *MERGE[:-1], MERGE[-1][:4]]),
          "{} is cut short: an instruction of PersistentVariableLengthMergeStatesKernel has 4 of 6 cells"),
         ("source", SOURCE[:-3], "{} is cut short: its last row is not complete"),
-        *(("source", at(each), UNPLACED.replace("{!r}", repr(each))) for each in ("zzz", "-10", "0x" + "f" * 20, "")),
+        *(("source", SOURCE.replace("0x1010", each, 1), UNPLACED.format(each)) for each in ("zzz", "-10", "0x" + "f" * 20, "")),
     ],
 )  # fmt: skip
 def test_another_page_that_cannot_be_used_is_named(tmp_path: Path, kind: str, page: str, sentence: str) -> None:
     missing = parse(PAGE, tmp_path, **{kind: page})
     table = {"details": "rules", "source": "hotspots"}[kind]
     assert f"{table}: {sentence.format(tmp_path / f'{kind}.csv')}" in missing
-    assert read(tmp_path, table) == []
-    assert len(read(tmp_path, "launches")) == 3
+    assert rows(tmp_path, table) == []
+    assert len(rows(tmp_path, "launches")) == 3
 
 
 @pytest.mark.fault("infinities in ncu's metrics; 1,234.5, -1 or 10^30 warp samples", "left out and named")
@@ -504,16 +485,16 @@ def test_another_page_that_cannot_be_used_is_named(tmp_path: Path, kind: str, pa
 def test_values_that_no_launch_has_are_left_out_and_named(tmp_path: Path, cell: str) -> None:
     missing = parse(text(replaced("smsp__pcsamp_sample_count", cell)), tmp_path, source=SOURCE)
     assert "launches: values that no launch has are left out: smsp__pcsamp_sample_count" in missing
-    assert (0, "smsp__pcsamp_sample_count") not in {(row["launch"], row["metric"]) for row in read(tmp_path, "metrics")}
-    assert len(read(tmp_path, "hotspots")) == 6
+    assert (0, "smsp__pcsamp_sample_count") not in {(row["launch"], row["metric"]) for row in rows(tmp_path, "metrics")}
+    assert len(rows(tmp_path, "hotspots")) == 6
 
 
 def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     with pytest.raises(FiprofError) as caught:
         ncu.parse(None, tmp_path, report=tmp_path / "profile.ncu-rep")
-    assert caught.value.message == "the package ncu-report is not installed"
-    assert caught.value.remedy == "pip install ncu-report"
+    said = caught.value.message, caught.value.remedy
+    assert said == ("the package ncu-report is not installed", "pip install ncu-report")
 
 
 @pytest.mark.fault("other bytes in place of the .ncu-rep", "one line; no table is written")

@@ -19,21 +19,10 @@ from fiprof.model.spans import NOTHING
 from fiprof.parsers import nsys, nsys_export
 from fiprof.parsers.nsys import Range, Scope, Scopes, nested
 from fiprof.parsers.nsys_scrub import scrub
-from tests.nsys_exports import (
-    CUDA_GRAPHS,
-    FIVE_KERNELS,
-    KERNEL,
-    OTHER_PROGRAM,
-    PYTHON_THREADS,
-    RUNTIME,
-    SCHEMA_3_0,
-    TWO_RANKS,
-    altered,
-    changed,
-    parsed,
-    query,
-    recorded,
-)
+from tests import nsys_exports
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered, changed, parsed, query, recorded
+
+PYTHON_THREADS, TWO_RANKS = nsys_exports.PYTHON_THREADS, nsys_exports.TWO_RANKS
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS], ids=lambda path: path.stem)
@@ -115,7 +104,7 @@ def test_device_memory_adds_up_and_pinned_host_memory_is_left_out() -> None:
 
 
 def test_an_export_of_schema_3_0_with_ranges_only() -> None:
-    summary, found = recorded(SCHEMA_3_0)
+    summary, found = recorded(nsys_exports.SCHEMA_3_0)
     assert summary.schema_version == "3.0.0" and summary.warnings == ()
     assert {name: count for name, count in summary.rows.items() if count} == {"ranges": 22}
     assert [text.split(":")[0] for text in summary.missing] == [
@@ -155,9 +144,8 @@ def test_samples_and_waits_are_those_of_the_export() -> None:
 
 def test_what_a_function_was_seen_in_is_where_half_of_its_looks_went(tmp_path: Path) -> None:
     """Not what passes it on: all of a model's work is in a decorator. Python's own library under a package is its."""
-    names = [
-        "loop", "wrapper", "attend", "project", "wait", "/x/two.py", "/x/site-packages/p/q.py", "/usr/lib/python3.12/a.py",
-    ]  # fmt: skip
+    files = ["/x/two.py", "/x/site-packages/p/q.py", "/usr/lib/python3.12/a.py"]
+    names = ["loop", "wrapper", "attend", "project", "wait", *files]
     loop, wrapper, attend, project, wait, own, package, library = range(900_001, 900_009)
     inner = [[(wait, library), (attend, package)]] * 6 + [[(project, package)]] * 4
     rows = [row for (row,) in query(PYTHON_THREADS, "SELECT rowid FROM NVTX_EVENTS WHERE eventType = 34")]
@@ -217,8 +205,7 @@ def test_reading_in_many_pieces_gives_the_same(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(nsys_export, "FETCHED_ROWS", 10)
     _, lying = parsed(CUDA_GRAPHS, tmp_path / "lying")
     _, in_order = changed(tmp_path, *rebuilt(KERNEL, order="start DESC"), source=CUDA_GRAPHS)
-    assert lying == original
-    assert in_order["kernels"] == original["kernels"]
+    assert (lying, in_order["kernels"]) == (original, original["kernels"])
 
 
 @pytest.mark.fault("columns added to nsys's tables later, a log of SQLite beside the export", "the same tables")
@@ -313,9 +300,8 @@ def test_of_several_calls_with_one_correlation_id_the_first_counts_and_zero_is_n
 def test_an_untested_schema_is_read_with_a_warning(version: str, warning: str | None, tmp_path: Path) -> None:
     statement = f"UPDATE META_DATA_EXPORT SET value = '{version}' WHERE name = 'EXPORT_SCHEMA_VERSION'"
     summary, _ = changed(tmp_path, statement)
-    assert summary.schema_version == version
-    assert summary.warnings == ((warning,) if warning else ())
-    assert summary.rows["kernels"] == 184
+    expected = version, (warning,) if warning else (), 184
+    assert (summary.schema_version, summary.warnings, summary.rows["kernels"]) == expected
 
 
 def test_an_nsys_that_cannot_read_the_ranges_of_this_nvtx_is_named(tmp_path: Path) -> None:
@@ -336,8 +322,7 @@ def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
     first = recorded["kernels"][0]
     process = 2063 << 24
     columns = "start, end, deviceId, streamId, correlationId, globalPid, graphId"
-    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-    start = first["start_ns"]
+    table, start = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", first["start_ns"]
     values = [(start + shift, start + shift + 1500, 0, 13, 614, process, 7) for shift in (-9, 9)]
     made = f"CREATE TABLE {table} ({columns.replace(',', ' INTEGER,')} INTEGER)"
     summary, found = changed(tmp_path, made, *(f"INSERT INTO {table} ({columns}) VALUES {row}" for row in values))
@@ -411,7 +396,7 @@ def test_payloads_that_are_none(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         (None, "does not exist"), ("folder", "is a folder, not an nsys export"),
-        (OTHER_PROGRAM, "is not an nsys export: it has no table StringIds"),
+        (nsys_exports.OTHER_PROGRAM, "is not an nsys export: it has no table StringIds"),
         (OVERWRITTEN, "is damaged: database disk image is malformed"), (b"", "is empty"),
         (b"NVIDIA Nsight Systems report", "is not an SQLite file"), (b"SQLite format 3", "is not an SQLite file"),
         (b"SQLite format 3\0", "is cut short: 16 of 100 bytes"),
@@ -436,8 +421,8 @@ def test_a_file_that_is_being_written(tmp_path: Path) -> None:
     writer.execute("BEGIN EXCLUSIVE")
     error = failure(sqlite)
     writer.close()
-    assert error.message == f"{sqlite} is locked: another program is writing it"
-    assert error.remedy == "wait until nsys has finished exporting"
+    said = f"{sqlite} is locked: another program is writing it", "wait until nsys has finished exporting"
+    assert (error.message, error.remedy) == said
 
 
 @pytest.mark.fault("text, a fraction or bytes in nsys's columns of integers", "read, or one line")
@@ -458,8 +443,7 @@ def test_something_else_in_a_column_of_integers(column: str, value: str, tmp_pat
 def test_sizes_that_no_memory_has(tmp_path: Path) -> None:
     sqlite = altered(tmp_path, f"UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = {2**62}, memoryOperationType = 0")
     error = failure(sqlite)
-    assert error.message.startswith(f"{sqlite} is damaged: ")
-    assert error.remedy == AGAIN
+    assert (error.message.partition(": ")[0], error.remedy) == (f"{sqlite} is damaged", AGAIN)
 
 
 @pytest.mark.fault("a later parse of nsys's export fails", "the tables of the earlier one stay as they were")
@@ -503,9 +487,8 @@ def test_rows_in_any_order_come_in_the_order_of_sqlite(rows: list[tuple[int | No
             changed.setattr(nsys_export, name, value)
         path = Path(folder) / "any.sqlite"
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            connection.executescript(
-                "PRAGMA page_size = 512; CREATE TABLE StringIds (id, value); CREATE TABLE t (start, other)"
-            )
+            connection.execute("PRAGMA page_size = 512")
+            connection.executescript("CREATE TABLE StringIds (id, value); CREATE TABLE t (start, other)")
             connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
             connection.commit()
             expected = connection.execute("SELECT start, other FROM t ORDER BY start, rowid").fetchall()
