@@ -100,7 +100,8 @@ when they are first used."""
 LENGTHENED = 1 - 1 / 1.2, 1 - 1 / 1.44, 1 - 1 / 1.7
 """Part of a step that launching holds up which is nsys's own, least, middle and most: nine such programs of PyTorch's
 took 1.2 to 1.7 times as long under it as without (H100 and H200; docs/how-sure.md)."""
-CALL_NS = 1e3, 4e3, 7e3  # of a traced call that are nsys's own, likewise: the part is no more than these of all calls
+ALL_OF_NSYS = 0.9  # part of the launching from which on nsys may be all of it
+CALL_NS = 1e3, 4e3, 8e3  # of a traced call that are nsys's own, likewise: the part is no more than these of all calls
 MOST_LINES = 4  # that launch kernels, to be named
 NEAR_NS, FEW_LOOKS = 250_000, 8
 """How far from a launch a look tells where it is made; of a kernel's looks the nearest eighth count, or so many."""
@@ -280,6 +281,7 @@ class _Gpu:
         ]
         self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
         self.nsys_ns: Sequence[float] = (0.0, 0.0, 0.0)  # of the launching, the least, the middle and the most
+        self.taken_ns = 0.0  # of these what the estimate leaves out
         self.copying: dict[str | None, int] = defaultdict(int)  # ns in calls that copy, before the copy began
         self.host_ns: dict[tuple[Waste, str | None], int] = defaultdict(int)
         """What the launching threads were seen to do, also while the GPU worked."""
@@ -357,7 +359,7 @@ class _Gpu:
         sizes = [each for each in (made and made.bound_pct, made and made.estimate_pct) if each is not None]
         unknown = GUESS * 100 * ns / self.window_ns if made else 0.0
         if made and made.estimate_pct is not None and cause is Waste.LAUNCHES:  # of the time without nsys
-            without = made.estimate_pct * self.window_ns / (self.window_ns - self.nsys_ns[1])
+            without = made.estimate_pct * self.window_ns / (self.window_ns - self.taken_ns)
             made = made._replace(estimate_pct=without)
         self.rows.append({
             "rank": self.part.rank, "device": self.part.device, "cause": cause, "name": name, "range": range_,
@@ -579,7 +581,9 @@ class _Gpu:
         if most:
             words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of that time"
             values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
-            estimate = saves - middle
+            # Where nsys may be all of it, only what else goes with the launches is sure.
+            self.taken_ns = most if most > ALL_OF_NSYS * ns and not graphs and kind != "capture_once" else middle
+            estimate = saves - self.taken_ns
         because = finding("launches", words, **values)
         if called := self.called_in(CAPTURES if kind == "capture_once" else LAUNCHES):
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
