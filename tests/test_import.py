@@ -111,8 +111,7 @@ def test_a_report_is_exported_by_nsys_here(tmp_path: Path, nsys_path: Path, monk
     assert manifest.status == "complete"
     (file,) = manifest.imported
     assert (file.path, file.kind, file.tool) == ("nsys/trace.nsys-rep", "nsys-rep", None)
-    assert [action.step for action in manifest.actions] == ["import", "nsys-export"]
-    assert rows(run, "kernels") == []
+    assert [action.step for action in manifest.actions] == ["import", "nsys-export"] and rows(run, "kernels") == []
     ranges = rows(run, "ranges")
     assert [(row["domain"], row["name"], row["depth"], row["parent"]) for row in ranges] == [
         *(each for step in range(3) for each in (("app", f"step {step}", 0, None), ("app", "forward", 1, 2 * step))),
@@ -181,8 +180,7 @@ def test_traces_not_on_one_clock(by_ns: int, statements: tuple[str, ...], told: 
     scrub(export)
     executed(export, *statements)
     run = Run(importing(tmp_path, FIVE_KERNELS, export)[0])
-    found = {str(check.check): (round(check.value or 0, 1), check.high, check.unit) for check in failed(run)}
-    assert found == told
+    assert {str(check.check): (round(check.value or 0, 1), check.high, check.unit) for check in failed(run)} == told
     for command in ("timeline", "verdict", "comm"):
         assert told.keys() <= {warning["id"] for warning in answer(command, run.path)["warnings"]}
 
@@ -215,8 +213,7 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
 
 
 def test_launches_of_further_reports_are_numbered_on(tmp_path: Path) -> None:
-    other = unpacked(tmp_path, "quick.raw.csv")
-    run, manifest = importing(tmp_path, NCU / "full.raw.csv", other)
+    run, manifest = importing(tmp_path, NCU / "full.raw.csv", unpacked(tmp_path, "quick.raw.csv"))
     launches = rows(run, "launches")
     assert [file.path for file in manifest.imported] == ["ncu/raw.csv", "ncu/raw-1.csv"]
     assert [row["launch"] for row in launches] == list(range(len(launches)))
@@ -235,8 +232,7 @@ def test_a_linked_file_is_read_only_while_it_is_the_same(tmp_path: Path) -> None
     data[-1] ^= 1
     for spoil in (lambda: export.write_bytes(data), lambda: export.write_bytes(b"x"), export.unlink):
         spoil()
-        assert invoke("parse", str(run))[0] == 1
-        assert len(rows(run, "kernels")) == 184
+        assert invoke("parse", str(run))[0] == 1 and len(rows(run, "kernels")) == 184
 
 
 def test_declared_ranges_are_cases_and_each_time_is_an_iteration(tmp_path: Path) -> None:
@@ -295,10 +291,7 @@ def test_a_file_is_told_by_its_content(tmp_path: Path) -> None:
 SUMMARY = '"Process ID","Kernel Name","Invocations","Section Name","Metric Name","Metric Unit","Minimum"\n'
 
 
-@pytest.mark.fault(
-    "import of an empty or compressed file, a picture, a Git LFS pointer, a summary, a file of another tool",
-    "one line; no run is made",
-)
+@pytest.mark.fault("import of an empty, packed or foreign file, an LFS pointer, a summary", "one line; no run is made")
 @pytest.mark.parametrize(
     ("content", "line"),
     [

@@ -33,8 +33,7 @@ def main() -> None:
     assert os.environ["FLASHINFER_JIT_DEBUG"] == "0", "verbose alone would mean a debug build"
     case = sys.argv[2]
     out = Path(next(word for word in sys.argv if word.startswith("--out=")).removeprefix("--out="))
-    cache = Path(next(word for word in sys.argv if word.startswith("--cache=")).removeprefix("--cache="))
-    assert cache == base
+    assert Path(next(word for word in sys.argv if word.startswith("--cache=")).removeprefix("--cache=")) == base
     assert all(Path(os.environ[name]).is_relative_to(base) for name in CACHES.split()), "a cache of the user's is warm"
     assert os.environ["FLASHINFER_NVCC_LAUNCHER"] == "", "a compiler's cache is warm"
     with out.open("w") as lines:
