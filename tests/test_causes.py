@@ -6,6 +6,7 @@ import re
 from html import unescape
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -97,19 +98,23 @@ def test_a_step_of_a_server_is_a_token() -> None:
     assert (found["answer"]["cause"], found["answer"]["name"]) == ("host", place)
 
 
-def test_kernels_that_gather_and_scatter_are_no_elementwise_kernels_in_a_row() -> None:
-    """They were half of a row of four, as one of which the program was to save 9.7% of its time."""
-    rows = answer("top", imported(DATA / "users/gnn.sqlite.xz", name="gnn").path)["program"]["rows"]
-    shares = {row["name"] or row["cause"]: f"{row['share']:.3f} {row['per_step']}" for row in rows}
-    assert (shares["elementwise"], shares["_scatter_gather_elementwise_kernel"]) == ("0.017 6.0", "0.204 8.0")
-
-
-def test_layout_conversions_are_one_row() -> None:
-    """They were two rows of kernels and a part of the small ones: 238 a step, a fifth of the kernels' time."""
-    rows = answer("top", imported(DATA / "users/lightning.sqlite.xz", name="lightning").path)["program"]["rows"]
-    (row,) = (row for row in rows if row["cause"] == "layouts" or "ToN" in f"{row['name']}")
-    found = (row["cause"], row["step"]["id"], row["per_step"], f"{row['total_ms']:.3f} {row['bound_pct']:.2f}")
-    assert found == ("layouts", "channels_last", 238.0, "10.132 2.01")
+@pytest.mark.parametrize(
+    ("program", "row"),
+    [
+        # What gathers and scatters was half of a row of four, as one of which the program was to save 9.7% of its time.
+        ("gnn", ("elementwise", None, "fuse_elementwise", 6.0, "0.017 1.06")),
+        ("gnn", ("kernel", "_scatter_gather_elementwise_kernel", "profile_kernel", 8.0, "0.204 0.00")),
+        # Layout conversions were two rows of kernels and a part of the small ones: a fifth of the kernels' time.
+        ("lightning", ("layouts", None, "channels_last", 238.0, "0.020 2.01")),
+        # DistributedDataParallel's sums run beside the backward pass: 16 % of rank 0's steps is waiting inside them.
+        ("seen", ("ranks", "rank 1", "help_rank", 25.6, "0.011 1.07")),
+    ],
+)
+def test_rows_of_users_programs(program: str, row: Any) -> None:
+    found = answer("top", imported(DATA / f"users/{program}.sqlite.xz", name=program).path)["program"]["rows"]
+    told = [(each["cause"], each["name"], (each["step"] or {}).get("id"), each["per_step"]) for each in found]
+    sizes = [f"{each['share']:.3f} {each['bound_pct'] or 0:.2f}" for each in found]
+    assert [(*each, size) for each, size in zip(told, sizes, strict=True)].count(row) == 1
 
 
 @pytest.mark.parametrize("program", ["item", "small-kernels", "gil"])
@@ -132,13 +137,6 @@ def test_a_late_rank_is_named_first_with_what_its_lateness_cost() -> None:
     (late,) = re.findall(r"rank 1 late by \[(.+)\]", (run / "logs/nsys.log").read_text(encoding="utf-8"))  # it slept
     slept_pct = 100 * sum(map(float, late.split(", "))) / found["steady"]["steady_ms"]
     assert told["bound_pct"] / 2 <= slept_pct <= told["bound_pct"]
-
-
-def test_waiting_for_a_rank_beside_other_kernels_costs_nothing() -> None:
-    """DistributedDataParallel's sums run beside the backward pass: 16 % of rank 0's steps is waiting inside them."""
-    rows = answer("top", imported(DATA / "users/seen.sqlite.xz", name="seen").path)["program"]["rows"]
-    (row,) = (row for row in rows if row["cause"] == "ranks")
-    assert (row["name"], f"{row['share']:.3f} {row['bound_pct']:.2f}") == ("rank 1", "0.011 1.07")
 
 
 def test_the_page_says_what_was_measured() -> None:
