@@ -322,11 +322,9 @@ LOAD, USE = "LDG.E.128 R12, desc[UR6][R2.64]", "FADD R1, R15, R15"
     ],
 )
 def test_what_a_load_is_waited_for_by(between: list[str], found: bool) -> None:
-    code = listing(LOAD, *between, USE, *["NOP"] * 300, "BRA 0x%x")
-    lines = list(code.lines)
-    lines[-1] = f"BRA {hex(code.offsets[-1])}"
     place = 1 + len(between)
-    assert Code(code.offsets, lines).waits_for(place, "long_scoreboard") == (0 if found else None)
+    code = listing(LOAD, *between, USE, *["NOP"] * 300, f"BRA {hex(16 * (place + 301))}")
+    assert code.waits_for(place, "long_scoreboard") == (0 if found else None)
 
 
 @pytest.mark.parametrize(

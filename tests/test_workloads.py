@@ -41,9 +41,7 @@ from tests.conftest import REPOSITORY, Fiprof, ran
 def test_wrong_words(text: str, message: str) -> None:
     with pytest.raises(FiprofError) as caught:
         parse_case(text)
-    assert caught.value.message == message
-    assert caught.value.exit_code == 2
-    assert caught.value.remedy
+    assert (caught.value.message, caught.value.exit_code, caught.value.remedy != "") == (message, 2, True)
 
 
 @given(st.text(max_size=40))
@@ -104,8 +102,7 @@ def test_an_unfinished_workload_is_named_as_such(tmp_path: Path) -> None:
 
 def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fiprof) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN.replace("width", "seed"))
-    done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run")
-    assert done.returncode == 1
+    done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run", status=1)
     assert done.stderr.startswith("fiprof: a workload's parameter has the name of the command's own option --seed")
 
 
