@@ -80,20 +80,17 @@ def context(command: click.Command, name: str, parent: click.Context | None) -> 
 def commands() -> str:
     """What ``--help`` says of every command."""
     top = context(cli, "fiprof", None)
-    parts = [f"{cli.get_help(top)}\n```\n"]
-    for name in sorted(cli.list_commands(top)):
-        command = cli.get_command(top, name)
-        assert command is not None
-        parts += _sections(command, context(command, name, top), "##")
-    return "\n".join(parts)
+    return "\n".join([f"{cli.get_help(top)}\n```\n", *_sections(cli, top, "##")])
 
 
-def _sections(command: click.Command, ctx: click.Context, level: str) -> Iterator[str]:
-    """What a command's help says, and that of its subcommands below it."""
-    yield f"{level} {ctx.command_path}\n\n```text\n{command.get_help(ctx)}\n```\n"
-    if isinstance(command, click.Group):
-        for name, each in command.commands.items():
-            yield from _sections(each, context(each, name, ctx), f"{level}#")
+def _sections(group: click.Group, parent: click.Context, level: str) -> Iterator[str]:
+    """What the help of each command of a group says, and that of its subcommands below it."""
+    for name in group.commands or group.list_commands(parent):
+        if command := group.get_command(parent, name):
+            ctx = context(command, name, parent)
+            yield f"{level} {ctx.command_path}\n\n```text\n{command.get_help(ctx)}\n```\n"
+            if isinstance(command, click.Group):
+                yield from _sections(command, ctx, f"{level}#")
 
 
 def run_folder() -> str:
@@ -116,9 +113,8 @@ def marked() -> Iterator[tuple[str, str, str]]:
     Raises ValueError for a mark that has anything but two texts without a line break or a bar.
     """
     for path in sorted(TESTS.glob("test_*.py")):
-        for test in ast.parse(path.read_text(encoding="utf-8")).body:
-            if not isinstance(test, ast.FunctionDef):
-                continue
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for test in (each for each in body if isinstance(each, ast.FunctionDef)):
             for call in (each for decorator in test.decorator_list for each in ast.walk(decorator)):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.fault":
                     texts = [ast.literal_eval(argument) for argument in call.args]
