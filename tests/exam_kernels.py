@@ -12,9 +12,9 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fiprof.workloads.base import Cost, Random, Workload
+from fiprof.workloads.base import Random
 from tests.single_purpose import KERNELS
-from tests.trouble_kernels import RepeatsParams, Trouble, questions, workload
+from tests.trouble_kernels import Trouble, questions, workload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,10 +66,9 @@ class TextureBlur(CudaExam):
         return launch
 
 
-class TorchExam(Workload[RepeatsParams]):
+class TorchExam(Trouble):
     """What torch or Triton launches: ``make`` takes torch and what gives half-precision random numbers of a shape."""
 
-    Params = RepeatsParams
     make: ClassVar[Callable[[Any, Callable[..., Any]], Callable[[], object]]]
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
@@ -83,9 +82,6 @@ class TorchExam(Workload[RepeatsParams]):
             return ()
 
         return launch_one
-
-    def cost(self) -> Cost:
-        return Cost(flops=0, bytes_read=0, bytes_written=0)
 
 
 def triton(name: str, *grid: int) -> Callable[..., object]:

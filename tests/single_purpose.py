@@ -111,7 +111,7 @@ class Copy(CudaWorkload):
 
     @property
     def size_bytes(self) -> int:
-        raise NotImplementedError
+        return int(self.params.mebibytes) << 20
 
     @functools.cached_property
     def source(self) -> "Tensor":
@@ -130,10 +130,6 @@ class Copy(CudaWorkload):
 class DeviceCopy(Copy):
     name, summary = "device_copy", "one buffer copied to another by a kernel"
     Params = parameters(mebibytes=param(1024, "size of each buffer", low=1, high=16384))
-
-    @property
-    def size_bytes(self) -> int:
-        return int(self.params.mebibytes) << 20
 
     def blocks(self, sms: int) -> int:  # noqa: ARG002
         return -(-self.size_bytes // VECTOR_BYTES // 1024)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fiprof.workloads.base import Cost, Random, Workload, param
-from tests.single_purpose import KERNELS, compile_kernel, multiprocessors
+from tests.single_purpose import KERNELS, compile_kernel, multiprocessors, parameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,15 +18,10 @@ if TYPE_CHECKING:
 LONG_CODE = " ".join(f"x{i % 4} = x{i % 4} * {1 + (i % 97) / 128}f + x{(i + 1) % 4};" for i in range(16384))
 
 
-@dataclass(frozen=True)
-class RepeatsParams:
-    repeats: int = param(0, "times that a thread does its work; 0: this kernel's own choice", low=0)
-
-
-class Trouble(Workload[RepeatsParams]):
+class Trouble(Workload[Any]):
     """The kernel of kernels/troubles.cu that has the workload's name."""
 
-    Params = RepeatsParams
+    Params = parameters(repeats=param(0, "times that a thread does its work; 0: this kernel's own choice", low=0))
     threads: ClassVar[int] = 256
     blocks_per_sm: ClassVar[float] = 8
     repeats: ClassVar[int] = 256
