@@ -117,9 +117,6 @@ def test_a_pair_holds_or_lies_wholly_beyond_or_is_unclear(value: float, width: f
     assert claim.outcome(low, high) == expected
 
 
-SIZES = (1, 8, 32, 64, 128, 256)
-
-
 @pytest.mark.parametrize(
     ("times_us", "verdict"),
     [
@@ -132,9 +129,8 @@ SIZES = (1, 8, 32, 64, 128, 256)
     ],
 )
 def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[float, ...], verdict: str) -> None:
-    """GQA against «1.5x faster», at six batches."""
     cases = []
-    for us, batch in zip(times_us, SIZES, strict=True):
+    for us, batch in zip(times_us, (1, 8, 32, 64, 128, 256), strict=True):
         cases += [decode(32, us, batch=batch), decode(8, 100, batch=batch)]
     found = gqa_faster(*cases)
     assert found.verdict == verdict
@@ -174,9 +170,8 @@ def test_p_is_the_larger_of_scipys_two_without_a_floor(monkeypatch: pytest.Monke
         own = 2 * stats.t.sf(abs(welch.statistic), max(4, welch.df - 2))
         assert found.p == pytest.approx(max(permuted.pvalue, own), rel=1e-4)
         assert found.spread_ratio == pytest.approx(b.std() / a.std())
-        assert found.spread_p >= 0.999 * 2 * min(
-            stats.f.sf(found.spread_ratio**2, 4, 4), stats.f.cdf(found.spread_ratio**2, 4, 4)
-        )
+        tails = (tail(found.spread_ratio**2, 4, 4) for tail in (stats.f.sf, stats.f.cdf))
+        assert found.spread_p >= 0.999 * 2 * min(tails)
 
 
 @given(SIDES)
@@ -251,8 +246,7 @@ def test_alarms_and_intervals_are_as_often_wrong_as_they_say(slower: int, wider:
         alarms += any(each.p <= 0.02 for each, effect in found if not effect)
         wrong += any(not each.low_pct <= 100 * math.expm1(effect) <= each.high_pct for each, effect in found)
         grew += any(each.spread_grew for each, _ in found)
-    assert alarms <= 14
-    assert wrong <= 14
+    assert max(alarms, wrong) <= 14
     assert grew <= 14 if wider == 1 else grew >= 60
 
 
@@ -263,15 +257,12 @@ def test_processes_in_another_state_are_no_spread_that_grew() -> None:
     assert not differences(a, b)[0].spread_grew
 
 
-PARAMS: dict[str, Value] = {"batch": 32, "kv_heads": 8, "page_size": 16, "tensor_cores": False}
-
-
 def solved(rounds_us: Sequence[float], *, nsys_us: float | None = None, run: str = "a", **params: Value) -> CaseResult:
     """A case of decode of two iterations in each round."""
     plain = times([us for us in rounds_us for _ in range(2)], len(rounds_us))
     nsys = times([nsys_us]) if nsys_us else None
-    case = f"{params} {rounds_us}"
-    return CaseResult(case, "decode", {**PARAMS, **params}, run=run, plain=plain, nsys=nsys, ncu_us=None)
+    whole = {"batch": 32, "kv_heads": 8, "page_size": 16, "tensor_cores": False, **params}
+    return CaseResult(f"{params} {rounds_us}", "decode", whole, run=run, plain=plain, nsys=nsys, ncu_us=None)
 
 
 SLOW, FAST = (100, 101, 99, 100, 102, 100), (80, 81, 79, 80, 82, 80)

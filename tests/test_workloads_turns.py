@@ -22,6 +22,7 @@ from fiprof.workloads.timing import SmClock
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 WORKLOAD = """
+import torch
 from dataclasses import dataclass
 from fiprof.workloads.base import Cost, Workload, param
 
@@ -34,7 +35,6 @@ class Fake(Workload[Params]):
     name, summary, Params, turns = "fake", "takes a time", Params, {}
 
     def setup(self):
-        import torch
         turn = Fake.turns[self.params] = Fake.turns.get(self.params, 0) + 1
 
         def launch():
@@ -42,14 +42,12 @@ class Fake(Workload[Params]):
                 raise RuntimeError("CUDA error: out of luck")
             torch.cuda.clock_us += self.params.us
             return (torch.ones(2),)
-
         return launch
 
     def cost(self):
         return Cost(flops=1, bytes_read=2, bytes_written=3, tokens=4)
 
     def reference(self):
-        import torch
         return (torch.ones(2),)
 """
 
