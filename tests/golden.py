@@ -8,6 +8,8 @@ import functools
 import json
 import lzma
 import math
+import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fiprof.model.run import Run
+from fiprof.reports.report import report
 from tests.recorded_runs import PROGRAMS, RUNS, a_study, invoke, parsed, profiled, session_folder, study_runs, two_ranks
 
 GOLDEN = Path(__file__).parent / "data/golden.json.xz"
@@ -23,7 +27,6 @@ GOLDEN = Path(__file__).parent / "data/golden.json.xz"
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline", "top", "comm", "story")
 VOLATILE = {"bytes", "size_bytes", "user", "started", "fiprof"}
 """Keys whose values depend on the machine that made the tables."""
-STUDY_VOLATILE = "environment_info.json"
 
 Answer = dict[str, Any]
 
@@ -86,7 +89,7 @@ def study_results() -> Answer:
         words = ("study", "flashinfer", "--quick", "--results-only", "--no-documents", "--out", str(copy))
         assert invoke(*words)[0] == 0
         results = sorted((copy / "results").glob("*.json"))
-        return {path.name: json.loads(path.read_bytes()) for path in results if path.name != STUDY_VOLATILE}
+        return {path.name: json.loads(path.read_bytes()) for path in results if path.name != "environment_info.json"}
 
 
 WRONG_USES = """
@@ -107,25 +110,13 @@ index --catalog nosuch://x|publish
 
 def wrong_uses() -> Answer:
     """Command line -> exit status."""
-    from fiprof.cli.main import cli
-
-    assert cli
-    names = {"ALL": parsed("all").path, "SERVER": profiled("server").path, "LLAMA": profiled("llama").path}
-    names["GRAPH"] = profiled("graph").path
-    found = {}
-    for line in WRONG_USES.split("|"):
-        words = line.split()
-        for name, path in names.items():
-            words = [word.replace(name, str(path)) for word in words]
-        found[line] = invoke(*words)[0]
-    return found
+    names = {"ALL": parsed("all").path, **{each.upper(): profiled(each).path for each in ("server", "llama", "graph")}}
+    filled = {line: re.sub("|".join(names), lambda name: str(names[name[0]]), line) for line in WRONG_USES.split("|")}
+    return {line: invoke(*words.split())[0] for line, words in filled.items()}
 
 
 def report_numbers(name: str, path: Path) -> Answer:
     """Where each traced number of a run's report comes from -> its value, of those that the net holds."""
-    from fiprof.model.run import Run
-    from fiprof.reports.report import report
-
     held = read().get(f"report {name}", {})
     found = {str(fact.source): fact.value for _, _, fact in report([Run(path)]).numbers}
     return {source: value for source, value in found.items() if source in held or not held}
@@ -188,8 +179,6 @@ def main(*only: str) -> None:
 
 
 if __name__ == "__main__":
-    import os
-
     os.environ.setdefault("FIPROF_TEST_SESSION", f"golden-{os.getpid()}")
     os.environ.setdefault("FIPROF_CLOCK", "2026-11-23T12:00:00+01:00@0")
     try:
