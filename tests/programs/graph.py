@@ -1,7 +1,5 @@
 """A CUDA graph of a small network, captured once and replayed: python3 graph.py [REPLAYS]."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -3,8 +3,6 @@
 python3 llama.py [REQUESTS] [STEPS]
 """
 
-from __future__ import annotations
-
 import sys
 import time
 
@@ -20,13 +18,7 @@ BATCH, PROMPT = 4, 512
 def load() -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=32000,
-        hidden_size=2048,
-        intermediate_size=5632,
-        num_hidden_layers=4,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        max_position_embeddings=2048,
+        hidden_size=2048, intermediate_size=5632, num_hidden_layers=4, num_attention_heads=16, num_key_value_heads=8
     )
     with torch.device("cuda"):
         return LlamaForCausalLM(config).to(torch.bfloat16).eval()

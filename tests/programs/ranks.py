@@ -4,8 +4,6 @@ Rank 1 comes late to the all-reduce of some steps: in steps 5, 15, … it sleeps
 that it has not used before. The others wait for it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Serves made-up requests until SIGTERM or SIGINT, or for the given seconds: python3 server.py [SECONDS]."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

@@ -3,8 +3,6 @@
 python3 window.py [STEPS]
 """
 
-from __future__ import annotations
-
 import sys
 
 import torch
