@@ -58,11 +58,6 @@ def kernel(start: int, end: int, correlation: int, **more: Any) -> dict[str, Any
     return {"us": (start, end), "correlation": correlation, "kernel": "k", "kernel_full": "k", **more}
 
 
-def causes(run: Run) -> dict[tuple[Cause, str | None, str | None], float]:
-    """In µs."""
-    return {(row["cause"], row["call"], row["range"]): row["total_ns"] / 1000 for row in idle(run)}
-
-
 def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
     run = made_run(
         tmp_path,
@@ -79,7 +74,7 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
         ],
         ranges=[{"us": (0, 95), "name": "a"}, {"us": (26, 91), "name": "b", "depth": 1, "parent": 0}],
     )
-    assert causes(run) == {
+    assert {(row["cause"], row["call"], row["range"]): row["total_ns"] / 1000 for row in idle(run)} == {
         (Cause.SYNCHRONIZATION, "cudaDeviceSynchronize", "a"): 5,
         (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a"): 2,
         (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35, (Cause.CALL, "cudaMalloc", "a > b"): 30,
@@ -135,7 +130,6 @@ def who(row: dict[str, Any]) -> tuple[int, ...]:
 
 @pytest.mark.fault("a rank lacks collectives that the others have", "each finds its own; those alone are counted")
 def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
-    """Of five collectives rank 1 has three: each finds its own."""
     job = Ranks(2)
     for step in range(5):
         job.kernel(0, 1000 * step, 1000 * step + 90)
@@ -184,20 +178,18 @@ def test_point_to_point_and_groups(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-OF_PROCESS = {
-    "globalPid": ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
-    "globalTid": ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"),
-}
-
-
 @pytest.mark.fault("the clocks of two traces differ by 30 ms", "`comm` moves one by collectives' ends, and says so")
 def test_a_trace_a_rank(tmp_path: Path) -> None:
     """The recorded job as nsys around each rank would have it: the second session began 2 s sooner, on a clock that is
     30 ms ahead."""
+    of_process = {
+        "globalPid": ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
+        "globalTid": ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"),
+    }
     files = []
     for rank, pid in enumerate((3963, 3964)):
         statements = [f"DELETE FROM TARGET_INFO_CUDA_CONTEXT_INFO WHERE processId != {pid}"]
-        for column, names in OF_PROCESS.items():
+        for column, names in of_process.items():
             statements += [f"DELETE FROM {name} WHERE {column} >> 24 & 0xFFFFFF != {pid}" for name in names]
             statements += [
                 f'UPDATE {name} SET start = start + 2000000000, "end" = "end" + 2000000000' for name in names if rank
