@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fiprof.analysis import trace
@@ -184,17 +183,11 @@ def test_steps_are_those_of_the_raw_tables(recorded: str, name: str, count: int,
     assert sum(each["busy_ms"] for each in steps) <= (mine["end_ns"] - mine["start_ns"]).sum() / 1e6
 
 
-def test_steps_without_ranges() -> None:
-    found = told(profiled("vectors").path)
-    (row,) = [row for row in found["rows"] if row["what"] == "step of polynomial"]
-    assert row["count"] == 48 and row["each_ms"] == pytest.approx(2.134, abs=0.01)
-    copies = pq.read_table(profiled("vectors").path / "tables/copies.parquet").to_pylist()
-    assert sum(each["copied_bytes"] for each in found["rows"]) == sum(each["bytes"] for each in copies)
-
-
-def test_the_time_is_told_once() -> None:
+def test_the_time_is_told_once_and_so_are_copies() -> None:
     for name in ("llama", "ranks", "graph", "vectors", "server", "window"):
         rows = golden.read()[f"story {name}"]["rows"]
+        copied, copies = sum(row["copied_bytes"] for row in rows), profiled(name).frame("copies")
+        assert copied == copies["bytes"].sum() or name == "ranks", name
         assert sum(row["share"] or 0 for row in rows) == pytest.approx(1.0)
         assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
 
@@ -226,12 +219,10 @@ def test_steps_take_what_the_programs_say(recorded: str, of: str) -> None:
 
 
 def test_layers_are_the_same_inside_a_graph() -> None:
-    plain, replayed = (
-        next(each for each in told(served(name).path)["layers"] if each["what"] == "decode step *")
-        for name in ("request", "graphs")
-    )
-    assert (plain["count"], plain["period"]) == (replayed["count"], replayed["period"]) == (8, 13)
-    assert plain["kernels"] == replayed["kernels"]
+    both = (each for name in ("request", "graphs") for each in told(served(name).path)["layers"])
+    plain, replayed = (each for each in both if each["what"] == "decode step *")
+    assert [plain[key] == replayed[key] for key in ("count", "period", "kernels")] == [True] * 3
+    assert (plain["count"], plain["period"]) == (8, 13)
     # One of their kernels, BatchDecode, takes 194 µs a step in the graph, where FlashInfer plans it otherwise, and 85.
     assert plain["share"] == pytest.approx(replayed["share"], abs=0.03)
 
@@ -283,8 +274,7 @@ def test_steps_that_wait_for_a_late_rank() -> None:
         assert (late["late_rank"], late["meanwhile"]["range"]) == (1, "late")
         assert abs(late["late_ms"] - ms) < 0.05 * ms
     of_rank = {each["number"]: each["cause"] for each in told(run.path, "--rank", "1")["surprises"] if "cause" in each}
-    assert {number: of_rank[number]["id"] for number in (5, 15, 25)} == dict.fromkeys((5, 15, 25), "host")
-    assert {of_rank[number]["range"] for number in (5, 15, 25)} == {"late"}
+    assert {(of_rank[number]["id"], of_rank[number]["range"]) for number in (5, 15, 25)} == {("host", "late")}
 
 
 def test_of_a_million_ranges_steps_are_one_name_and_the_same_story(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +352,6 @@ def test_what_a_range_says(text: str, found: dict[str, Any]) -> None:
 
 
 def test_a_slow_step_is_named_with_its_cause_and_what_to_change_first() -> None:
-    """Held to what the program says itself."""
     steps = {line["step"]: line["host_us"] / 1e3 for line in own("batching") if "step" in line}
     story = told(served("batching").path)
     slow = {each["number"]: each for each in story["surprises"] if each["id"] == "slow_step"}
@@ -380,10 +369,7 @@ def test_planning_is_that_of_the_raw_tables() -> None:
     steps = ranges[ranges["name"].str.startswith("step ", na=False)]
     plans = ranges[(ranges["name"] == "plan") & ranges["parent"].isin(steps.index)]
     called = copies.merge(api[["correlation", "start_ns", "tid"]], on="correlation", suffixes=("", "_call"))
-    inside = [
-        called[called["start_ns_call"].between(begin, end)]
-        for begin, end in zip(plans["start_ns"], plans["end_ns"], strict=True)
-    ]
+    inside = [called[called["start_ns_call"].between(*each)] for each in plans[["start_ns", "end_ns"]].to_numpy()]
     (row,) = [each for each in told(served("batching").path)["plans"] if each["planned"] == "step *"]
     host_us = median((plans["end_ns"] - plans["start_ns"]) / 1e3)
     assert (row["count"], row["host_us"]) == (84, pytest.approx(host_us))
@@ -419,7 +405,6 @@ def test_planning_is_timed_again_and_again() -> None:
 SURPRISES = DATA.with_name("surprises")
 PRINTED = {line["recording"]: line for line in own("../surprises/printed")}
 """Recording -> what its process printed of itself: step_us of each step, on the host's clock."""
-CLEAN = [name for name in PRINTED if name.startswith("clean")]
 LAYER_0: dict[str, Any] = {"range": "layer 0"}
 FUNCTION: dict[str, Any] = {"id": "function", "range": "decode"}
 SLOW: dict[str, dict[str, Any]] = {
@@ -470,7 +455,7 @@ def test_memory_that_grows_and_is_not_given_back() -> None:
     assert leak["more_mb"] / leak["count"] == pytest.approx(67.1, abs=0.1)
 
 
-@pytest.mark.parametrize("name", CLEAN)
+@pytest.mark.parametrize("name", [name for name in PRINTED if name.startswith("clean")])
 def test_nothing_surprises_where_nothing_was_planted(name: str) -> None:
     assert surprises(name) == []
 
@@ -481,8 +466,7 @@ def test_steps_that_take_another_time_for_good() -> None:
     lengths = [step["length_ms"] for step in answer("story", run, "--table", "steps")["rows"]]
     (pace,) = answer("story", run)["surprises"]
     assert (pace["id"], pace["what"], pace["number"]) == ("pace", "decode", 24)
-    assert pace["before_ms"] == pytest.approx(median(lengths[:24]), rel=0.02)
-    assert pace["after_ms"] == pytest.approx(median(lengths[24:]), rel=0.02)
-    assert pace["reason"]["id"] == "host"
+    medians = [median(lengths[:24]), median(lengths[24:])]
+    assert [pace["before_ms"], pace["after_ms"]] == pytest.approx(medians, rel=0.02) and pace["reason"]["id"] == "host"
     folded = [line["said"] for line in answer("story", run, "--table", "told")["rows"]]
     assert [line["count"] for line in folded if line["id"] == "steps"] == [23, 24]
