@@ -49,8 +49,7 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> No
     fiprof("collect", "--kernel", "all", "--python", str(said), env={**fakes, **HUSH}, status=0)
     (run,) = (tmp_path / "artifacts").iterdir()
     assert holding(run) == ["nsys/trace.nsys-rep"]
-    assert "token=***" in (run / "logs/plain.log").read_text()
-    assert holding(run, "HOME=/") == ["nsys/trace.nsys-rep"]
+    assert "token=***" in (run / "logs/plain.log").read_text() and holding(run, "HOME=/") == ["nsys/trace.nsys-rep"]
     assert (run / "nsys/trace.nsys-rep").stat().st_mode & 0o777 == 0o600
     manifest = json.loads((run / "run.json").read_text())
     private = {file["path"]: file["private"] for action in manifest["actions"] for file in action["files"]}
@@ -74,8 +73,7 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> No
 
 @pytest.mark.fault("a program prints a token as it fails", "the message, run.json and its log have ***")
 def test_last_words_are_masked(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:
-    said = Path(fakes["FIPROF_PYTHON"])
-    said.write_text("#!/bin/sh\necho cannot log in with $HF_TOKEN at $DATABASE_URL\nexit 3\n")
+    Path(fakes["FIPROF_PYTHON"]).write_text("#!/bin/sh\necho cannot log in with $HF_TOKEN at $DATABASE_URL\nexit 3\n")
     done = fiprof("collect", "--kernel", "rmsnorm", env={**fakes, **HUSH})
     assert done.returncode == 1
     assert done.stderr.count("cannot log in with *** at ***") == 1 and "SEKRET" not in done.stdout + done.stderr
@@ -114,8 +112,7 @@ def test_an_export_is_scrubbed_and_read_as_ever(export: Path, tmp_path: Path, mo
     scrub(sqlite)
     left = sqlite.read_bytes()
     assert b"SEKRET" not in left and b"/home/somebody" not in left
-    assert query(sqlite, "PRAGMA integrity_check") == [("ok",)]
-    assert sqlite.stat().st_size <= before + (1 << 14)
+    assert query(sqlite, "PRAGMA integrity_check") == [("ok",)] and sqlite.stat().st_size <= before + (1 << 14)
     assert nsys_exports.parsed(sqlite, tmp_path / "scrubbed")[1] == nsys_exports.recorded(export)[1]
 
 
@@ -168,8 +165,7 @@ READABLE = [
 def test_a_secret_in_words_is_masked_and_named(words: list[str]) -> None:
     found: list[tuple[str, str]] = []
     masked = mask_words(words, (), found)
-    assert "SEKRET" not in "".join(masked) and "***" in "".join(masked) and found
-    assert mask_words(masked, ()) == masked
+    assert "SEKRET" not in "".join(masked) and "***" in "".join(masked) and found and mask_words(masked, ()) == masked
     if "two words" not in words[-1]:
         assert "SEKRET" not in mask(f"started {' '.join(words)} at 12:00", ())
 
@@ -296,8 +292,7 @@ def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> N
         planted["reason"], planted["warnings"] = f"https://{VALUE}@host/x", [f"--key {VALUE}"]
         planted["environment"]["program"] = {"command": ["prog", "--token", VALUE], "git": f"api_key={VALUE}"}
         (run / "run.json").write_text(json.dumps(planted))
-        done = fiprof(*words, status=0)
-        assert "SEKRET" not in done.stdout or words[0] == "timeline"
+        assert "SEKRET" not in fiprof(*words, status=0).stdout or words[0] == "timeline"
     # A zip is one by its name.
     (sent / "zip").rename(sent / "run.zip")
     with zipfile.ZipFile(sent / "run.zip") as bundle:
@@ -392,7 +387,7 @@ def test_recorded_files_hold_nothing_of_a_machine() -> None:
     for name in names:
         data = (REPOSITORY / name).read_bytes()
         data = lzma.decompress(data) if name.endswith(".xz") else data
-        data = data.replace(b"/home/user/", b"")  # nobody's
+        data = data.replace(b"/home/user/", b"." * 11)  # nobody's; as long, or an SQLite is damaged
         if pc.match_substring_regex(pa.scalar(data, pa.large_binary()), "|".join(PERSONAL)).as_py():
             found += [(name, text) for text in PERSONAL if text.encode() in data]
         if data.startswith(b"SQLite format 3\0"):
