@@ -76,9 +76,7 @@ class RawRun:
         def number(name: str) -> float:
             return float(cells[name].replace(",", ""))
 
-        formula = PATTERN.sub(
-            lambda match: repr(sum(number(name) for name in fnmatch.filter(cells, match[1]))), source.formula
-        )
+        formula = PATTERN.sub(lambda match: repr(sum(map(number, fnmatch.filter(cells, match[1])))), source.formula)
         return calculate(METRIC.sub(lambda match: repr(number(match[0])), formula), {})
 
     # nsys's SQLite file
@@ -95,10 +93,8 @@ class RawRun:
             named = f"SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND {said} = 'fiprof'"
             (domain,) = next(trace.execute(named))
             ranges: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
-            of_fiprof = (
-                f"SELECT globalTid, start, end, {said} FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = {domain}"
-            )
-            for thread, *times_and_text in trace.execute(of_fiprof):
+            mine = f"SELECT globalTid, start, end, {said} FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = {domain}"
+            for thread, *times_and_text in trace.execute(mine):
                 ranges[thread].append(tuple(times_and_text))
             runtime = "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
             calls = {(number, thread >> 24): (start, thread) for start, thread, number in trace.execute(runtime)}
@@ -136,8 +132,7 @@ class RawRun:
     @cached_property
     def period(self) -> float:
         """Between two samples, ns."""
-        series = next(iter(self.samples.values()))
-        return median(after[0] - before[0] for before, after in itertools.pairwise(series))
+        return median(after[0] - before[0] for before, after in itertools.pairwise(next(iter(self.samples.values()))))
 
     def _nsys(self, source: Any) -> float:
         working = [

@@ -3,7 +3,7 @@
 import csv
 import lzma
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -89,17 +89,12 @@ def test_the_roofline_is_that_of_ncu_s_charts(five_kernels: Run, index: int) -> 
 
 
 def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(five_kernels: Run) -> None:
-    said = re.findall(
-        r"achieved (\d+)%\s+of this device's FP32 peak performance and\s+(?:close to )?(\d+)%",
-        re.sub(r"\s+", " ", DETAILS),
-    )
+    text = " ".join(DETAILS.split())
+    said = re.findall(r"achieved (\d+)% of this device's FP32 peak performance and (?:close to )?(\d+)%", text)
     assert [int(fp32) for fp32, _ in said] == [7, 24, 10, 7, 5, 4]
     for row, shares in zip(rows("roofline", five_kernels.path), said, strict=True):
-        found = [
-            100 * (row[f"{kind}_tflops"] or 0) / (row[f"{kind}_roof_tflops"] or 1)  # no fp64 at all has no roof
-            for kind in ("fp32", "fp64")
-        ]
-        assert [*map(round, found)] == [*map(int, shares)]
+        for kind, share in zip(("fp32", "fp64"), shares, strict=True):  # no fp64 at all has no roof
+            assert round(100 * (row[f"{kind}_tflops"] or 0) / (row[f"{kind}_roof_tflops"] or 1)) == int(share)
 
 
 PRINTED = {
@@ -164,31 +159,20 @@ def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -
         assert launch["blocks"] / row["wave_blocks"] == pytest.approx(row["waves_per_sm"], abs=0.00501)
 
 
-def source_page() -> Iterator[tuple[str, dict[str, tuple[str, int, int]]]]:
-    """Each listing, without fiprof: kernel, offset -> instruction, samples, not issued."""
-    page = lzma.decompress((RUNS["all"] / "ncu/source.csv.xz").read_bytes()).decode()
-    for listing in page.split('"Kernel Name",')[1:]:
-        kernel, *lines = listing.splitlines()
-        rows: list[dict[str, Any]] = [{**row, "at": int(row["Address"], 16)} for row in csv.DictReader(lines)]
-        yield kernel, {
-            hex(row["at"] - rows[0]["at"]): (
-                row["Source"].strip(), int(row["# Samples"]), int(row["Warp Stall Sampling (Not-issued Samples)"])
-            )
-            for row in rows
-        }  # fmt: skip
-
-
 def test_every_hotspot_is_in_the_source_page_and_no_hotter_one_is_missing() -> None:
-    page = [*source_page()]
+    page = lzma.decompress((RUNS["all"] / "ncu/source.csv.xz").read_bytes()).decode()
+    listings = [listing.splitlines() for listing in page.split('"Kernel Name",')[1:]]
     found = rows("hotspots", parsed("all").path, "--instructions", "20")
     assert len(found) == 6 * 20
     for launch in range(6):
         mine = [row for row in found if row["launch"] == launch]
-        listing = next(listing for kernel, listing in page if f"::{mine[0]['kernel']}<" in kernel)
-        assert {row["offset"]: (row["sass"], row["samples"], row["samples_not_issued"]) for row in mine} == {
-            row["offset"]: listing[row["offset"]] for row in mine
-        }
-        samples = [each for _, each, _ in listing.values()]
+        _, *lines = next(listing for listing in listings if f"::{mine[0]['kernel']}<" in listing[0])
+        listing = [*csv.DictReader(lines)]
+        at = {int(each["Address"], 16) - int(listing[0]["Address"], 16): each for each in listing}
+        for row in mine:
+            said = at[int(row["offset"], 16)]
+            assert (row["sass"], str(row["samples"])) == (said["Source"].strip(), said["# Samples"])
+            assert str(row["samples_not_issued"]) == said["Warp Stall Sampling (Not-issued Samples)"]
+        samples = [int(each["# Samples"]) for each in listing]
         assert [row["samples"] for row in mine] == sorted(samples, reverse=True)[:20]
-        shares = [row["sample_share"] for row in mine]
-        assert shares == [pytest.approx(row["samples"] / sum(samples)) for row in mine]
+        assert [row["sample_share"] for row in mine] == [pytest.approx(row["samples"] / sum(samples)) for row in mine]
