@@ -41,8 +41,7 @@ def write_manifest(folder: Path, **changes: Any) -> None:
         "settings": {"tools": ["nsys", "ncu"], "clock_control": "none", "cache_control": "all"}, "actions": [],
         "environment": {"gpu": {"name": "NVIDIA H200", "l2_bytes": 62914560}, "gpu_state": gpu_state}, "fiprof": "0.1.0",
     }  # fmt: skip
-    manifest = Manifest(**{**known, **changes})
-    (folder / "run.json").write_bytes(manifest.to_json())
+    (folder / "run.json").write_bytes(Manifest(**{**known, **changes}).to_json())
 
 
 def recorded_cases() -> list[CaseEntry]:
@@ -125,10 +124,6 @@ PRINTED = {
     "show.txt": ("show",),
 }  # fmt: skip
 """File -> what is asked of the recorded run of all five kernels; programs' answers are golden (tests/golden.py)."""
-REPORTS = ("all", "decode", "single-purpose", "troubles")
-"""Recorded runs whose reports are snapshots."""
-REPORT_LINES = 60
-"""Of a report: its answer; the rest is what commands print."""
 
 
 def snapshots() -> dict[str, str]:
@@ -136,8 +131,10 @@ def snapshots() -> dict[str, str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "80")
         printed = {name: invoke(words[0], str(parsed("all").path), *words[1:])[1] for name, words in PRINTED.items()}
-    made = {f"report-{name}.md": report([parsed(name)]).markdown().splitlines()[:REPORT_LINES] for name in REPORTS}
-    return printed | {name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    for name in ("all", "decode", "single-purpose", "troubles"):
+        lines = report([parsed(name)]).markdown().splitlines()[:60]  # its answer; the rest is what commands print
+        printed[f"report-{name}.md"] = "\n".join(lines) + "\n"
+    return printed
 
 
 def main() -> None:

@@ -34,20 +34,17 @@ NAMES = (
 pytestmark = NEEDED
 
 
-def names_page() -> str:
-    """A document with those names wherever one may stand, numbers that are missing, a command and traced numbers."""
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Reports of runs, the analysis of the study, a comparison, and a document with those names wherever one may stand,
+    numbers that are missing, a command and traced numbers."""
     fact = TracedNumber(52.84, Provenance("ncu", 'a | b / "c"', launch=3), ".1f", "%")
     columns = (Column("name", "kernel"), Column("time", "time", "µs", ",.1f"), Column("", "traced"))
     times = (307.87, 94.62, None, 1093.5, 22.5, float("nan"))
     rows = tuple((name, time, say("at {} of {}", fact, "<b>")) for name, time in zip(NAMES, times, strict=True))
     view = View(columns, rows, title=NAMES[0], summary=NAMES, warnings=NAMES[:1])
     lead = (link("Analysis", "analysis.md#x"), code_block("fiprof collect --kernel prefill --batch 1,8,32"))
-    return report_html(Document(view, (view,)), "All five kernels on an H200", lead=lead)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports of runs, the analysis of the study, a comparison, and a document with hostile names."""
+    names = report_html(Document(view, (view,)), "All five kernels on an H200", lead=lead)
     folder = tmp_path_factory.mktemp("pages")
     mine = f"mine[rows={HOSTILE}]"
     ran = execution(0, 10_000, HOSTILE, case=mine)
@@ -58,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "several": [parsed("all"), parsed("prefill-decode-rope")], "batching": [served("batching")],
     }  # fmt: skip
     analysis = document_html(study.pages(load(STUDY))["analysis"], "analysis")
-    texts = {"names": names_page(), "analysis": analysis, **{name: report(of).html() for name, of in runs.items()}}
+    texts = {"names": names, "analysis": analysis, **{name: report(of).html() for name, of in runs.items()}}
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     sides = (f"{parsed('decode').path}:tensor_cores={value}" for value in ("false", "true"))
@@ -164,9 +161,8 @@ def test_the_appendix_unfolds_and_a_command_is_copied(show: Show) -> None:
     expect(page.locator("#environment")).to_contain_text("NVIDIA H200")
     page.get_by_role("button", name="Copy").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText()").startswith(
-        page.locator("#reproduce pre").first.inner_text()[:40]
-    )
+    command = page.locator("#reproduce pre").first.inner_text()
+    assert page.evaluate("navigator.clipboard.readText()").startswith(command[:40])
 
 
 OVERLAPS = """() => {
@@ -191,9 +187,7 @@ OVERLAPS = """() => {
         ("ranks", PHONE, "light"), ("several", DESKTOP, "dark"), ("batching", DESKTOP, "light"), ("batching", PHONE, "dark"),
     ],
 )  # fmt: skip
-def test_nothing_lies_on_anything_the_page_is_as_wide_as_the_screen_and_axe_core_finds_nothing(
-    show: Show, name: str, viewport: dict[str, int], scheme: str
-) -> None:
+def test_layout_holds_and_axe_core_finds_nothing(show: Show, name: str, viewport: dict[str, int], scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = show(name, scheme=scheme, viewport=viewport)
     for key in "123456":
@@ -249,14 +243,11 @@ roofline's points are labels without words, which may lie on each other."""
 
 
 @pytest.mark.parametrize(("name", "viewport", "scheme"), [("compare", PHONE, "dark"), ("analysis", DESKTOP, "light")])
-def test_no_label_lies_on_another_or_outside_and_axe_core_finds_nothing(
-    show: Show, name: str, viewport: dict[str, int], scheme: str
-) -> None:
+def test_labels_are_apart_and_axe_finds_nothing(show: Show, name: str, viewport: dict[str, int], scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = show(name, viewport=viewport, scheme=scheme)
     draw_all(page)
-    found = axe.Axe().run(page)
-    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
+    assert [(each["id"], each["nodes"][0]["html"][:200]) for each in axe.Axe().run(page).response["violations"]] == []
     counts, crowded = zip(*page.evaluate(CROWDED), strict=True)
     assert sum(counts) > 10 and [*crowded] == [[]] * len(counts)
 

@@ -60,8 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = pq.read_table(path).slice(0, 20_000)  # of 750,000 samples; of all else there are fewer
         for place, field in enumerate(table.schema):
             if field.name in NAMES and path.stem != "checks":
-                column = table.column(place)
-                texts = pa.array([text and HOSTILE + text for text in column.to_pylist()], pa.string())
+                texts = pa.array([text and HOSTILE + text for text in table.column(place).to_pylist()], pa.string())
                 whole = texts.dictionary_encode() if pa.types.is_dictionary(field.type) else texts
                 table = table.set_column(place, field.name, whole)
         pq.write_table(table, path)
@@ -132,21 +131,14 @@ def on_a_terminal(*words: str, columns: int) -> bytes:
 @pytest.mark.fault("the same run on a terminal with colours", "fiprof's own colours alone reach it")
 def test_a_terminal_gets_colours_and_nothing_hostile(run: Path) -> None:
     text = on_a_terminal("stalls", str(run), columns=200).decode().replace("\r\n", "\n")
-    assert "\x1b[1m" in text
-    assert not TERMINAL.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
+    assert "\x1b[1m" in text and not TERMINAL.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
     assert r"\x1b]0;owned" in text
 
 
 def test_cells_that_a_spreadsheet_would_compute() -> None:
-    computed = ("=1+1", "@SUM(A1)", "+cmd|'x'!A0", "-2+3", " =1")
+    computed, others = ("=1+1", "@SUM(A1)", "+cmd|'x'!A0", "-2+3", " =1"), ("-0.5", "+3", "--seq-len", "a=b")
     assert list(map(csv_cell, computed)) == [f"'{text}" for text in computed]
-    assert list(map(csv_cell, ("\t=1", "-0.5", "+3", "--seq-len", "a=b"))) == [
-        "\\t=1",
-        "-0.5",
-        "+3",
-        "--seq-len",
-        "a=b",
-    ]
+    assert list(map(csv_cell, ("\t=1", *others))) == ["\\t=1", *others]
 
 
 @pytest.mark.fault("stdout that knows Latin-1 alone", "what it lacks is replaced")
@@ -162,8 +154,7 @@ def test_an_encoding_without_the_characters() -> None:
 def test_closed_streams(closed: str) -> None:
     shell = f'"{sys.executable}" -m fiprof runs --artifacts "{RUNS["all"].parent}" {closed}'
     done = ran("sh", "-c", shell, env={**os.environ, "PYTHONPATH": python_path()})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert bool(done.stdout) == (closed == "2>&-")
+    assert (done.returncode, done.stderr) == (0, "") and bool(done.stdout) == (closed == "2>&-")
 
 
 AT_A_TERMINAL = (
@@ -212,5 +203,4 @@ def test_no_row_wraps_in_a_real_terminal(command: str) -> None:
     printed = on_a_terminal(command, str(parsed("decode").path), columns=80)
     screen = pyte.Screen(80, 2000)
     pyte.ByteStream(screen).feed(printed)
-    assert screen.cursor.y == printed.count(b"\n") > 10
-    assert b"\x1b[1m" in printed
+    assert screen.cursor.y == printed.count(b"\n") > 10 and b"\x1b[1m" in printed

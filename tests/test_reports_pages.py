@@ -71,8 +71,7 @@ def test_a_table_gives_way_in_order() -> None:
 def test_long_names_are_whole_in_json_and_csv_and_bounded_elsewhere() -> None:
     name = "a" * 5_000 + "b" * 5_000
     view = View((Column("kernel", "kernel"),), ((name,),), title=name)
-    assert json.loads(render(view, "json"))["rows"] == [{"kernel": name}]
-    assert name in render(view, "csv")
+    assert json.loads(render(view, "json"))["rows"] == [{"kernel": name}] and name in render(view, "csv")
     lines = render(view, "table", width=100).splitlines()
     assert max(map(len, lines)) == 100 and len(lines) < 30
     assert re.search(r"^\| a+…b+ \|$", render(view, "md"), re.MULTILINE)
@@ -80,8 +79,7 @@ def test_long_names_are_whole_in_json_and_csv_and_bounded_elsewhere() -> None:
 
 @given(st.lists(st.tuples(st.text(), st.floats() | st.none()), min_size=1), st.integers(20, 200))
 def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width: int) -> None:
-    columns = (Column("kernel", "kernel"), Column("n", "n", spec=".2e"))
-    view = View(columns, tuple(rows))
+    view = View((Column("kernel", "kernel"), Column("n", "n", spec=".2e")), tuple(rows))
     table = render(view, "table", width=width, colour=False)
     assert table.replace("\n", "").isprintable() and max(map(cell_width, table.splitlines())) <= width
     markdown = render(view, "md").splitlines()
@@ -197,8 +195,7 @@ def test_an_arrow_from_the_call_to_each_kernel(trace: Trace) -> None:
     for number, flow in ends.items():
         call = calls[starts[number]["tid"], starts[number]["ts"]]
         work = launched[flow["tid"], flow["ts"]]
-        assert call["args"]["correlation"] == work["args"]["correlation"]
-        assert call["ts"] <= work["ts"]
+        assert call["args"]["correlation"] == work["args"]["correlation"] and call["ts"] <= work["ts"]
 
 
 def test_counters_hold_every_sample(five_kernels: Run, trace: Trace) -> None:
