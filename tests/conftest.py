@@ -27,7 +27,7 @@ from tests import postgres
 from tests.browser import Show, launched, showing
 from tests.fakes.recorded import UNPACKED
 from tests.forks import Forks
-from tests.recorded_runs import RUNS, replayable, session_folder
+from tests.recorded_runs import replayable, session_folder
 from tests.reports_fixture import record_run
 
 # Machines are noisy: no test fails for being slow.
@@ -116,12 +116,6 @@ def postgresql_url(postgresql_server: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def recorded() -> Path:
-    """The recorded H200 run of all five kernels."""
-    return RUNS["all"]
-
-
-@pytest.fixture(scope="session")
 def five_kernels(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The pages of tests/data as a run, for reading only: ncu's six launches and nsys's trace of the five kernels."""
     return record_run(tmp_path_factory.mktemp("five-kernels") / "recorded")
@@ -142,7 +136,7 @@ def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
 
 @pytest.fixture(scope="session")
 def light() -> Path:
-    """The same to be replayed, without what takes long to read and pack."""
+    """The recorded H200 run of all five kernels to be replayed, without what takes long to read and pack."""
     return replayable("all")
 
 

@@ -24,9 +24,7 @@ COMMANDS = cli.list_commands(click.Context(cli))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_ends_its_help_with_an_example_that_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_in_each_commands_help_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = cli.get_command(click.Context(cli), name)
     example = str(command and command.epilog)
     assert example.startswith(f"Example: fiprof {name}")
@@ -87,8 +85,7 @@ def test_env_names_the_remedies(faked: Fiprof) -> None:
 )
 def test_wrong_use(faked: Fiprof, arguments: str, words: str) -> None:
     done = faked(*arguments.replace("ARCHIVE", str(parsed("decode").path.parent)).split())
-    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False)
-    assert words in done.stderr
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False) and words in done.stderr
 
 
 @pytest.mark.fault("the reader of a pipe goes away", "a quiet end")
@@ -96,8 +93,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     run = shlex.quote(str(parsed("all").path))
     shell = f"{shlex.quote(sys.executable)} -m fiprof stalls {run} --format json | head -n 1"
     done = ran("bash", "-o", "pipefail", "-c", shell, env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"})
-    assert "BrokenPipe" not in done.stderr
-    assert done.stdout == "{\n"
+    assert "BrokenPipe" not in done.stderr and done.stdout == "{\n"
 
 
 @pytest.mark.parametrize(
@@ -116,23 +112,18 @@ def test_the_shell_completes_commands_options_and_runs(words: str, offered: list
     assert sorted(line.removeprefix("plain,") for line in done.stdout.splitlines()) == sorted(offered)
 
 
-HEAVY = ("pandas", "pyarrow", "numpy", "torch", "flashinfer", "rich", "jinja2")
-
-
 @pytest.mark.parametrize(
     ("words", "allowed"), [(("collect", "--help"), set()), (("hotspots", "RUN"), {"pyarrow", "numpy", "rich"})]
 )
 def test_heavy_packages_are_imported_where_they_are_used(words: tuple[str, ...], allowed: set[str]) -> None:
+    heavy = ("pandas", "pyarrow", "numpy", "torch", "flashinfer", "rich", "jinja2")
     code = (
-        "import sys; sys.argv = ['fiprof', *sys.argv[1:]]\n"
-        "from fiprof.cli.main import main\n"
-        "try: main()\n"
-        f"finally: sys.stderr.write('imported:' + ','.join(m for m in {HEAVY!r} if m in sys.modules))"
+        "import sys; sys.argv = ['fiprof', *sys.argv[1:]]\nfrom fiprof.cli.main import main\n"
+        f"try: main()\nfinally: sys.stderr.write('imported:' + ','.join(m for m in {heavy} if m in sys.modules))"
     )
     words = tuple(word.replace("RUN", str(parsed("all").path)) for word in words)
     done = ran(sys.executable, "-c", code, *words, env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"})
-    imported = done.stderr.rpartition("imported:")[2].split(",")
-    assert done.returncode == 0 and {*imported} <= {"", *allowed}, done.stderr
+    assert done.returncode == 0 and {*done.stderr.rpartition("imported:")[2].split(",")} <= {"", *allowed}, done.stderr
 
 
 (OWN_KERNEL,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs/own-kernel.md").read_text(), re.DOTALL)
@@ -142,10 +133,10 @@ COST = KERNEL.index("    def cost")
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory, recorded: Path, light: Path) -> Path:
+def archive(tmp_path_factory: pytest.TempPathFactory, light: Path) -> Path:
     """A recorded run, and after it a measured comparison, a failed collect, and a run whose manifest is damaged."""
     folder = tmp_path_factory.mktemp("trips")
-    shutil.copytree(recorded, folder / "artifacts" / recorded.name)
+    shutil.copytree(RUNS["all"], folder / "artifacts" / RUNS["all"].name)
     env = fake_programs(folder, light)
     assert run_fiprof("compare", "--measure", "here", "env:X=1", *CASES, cwd=folder, env=env).returncode == 0
     assert run_fiprof("collect", "--kernel", "rope", cwd=folder, env={**env, "FAKE_NCU": "no-report"}).returncode == 1

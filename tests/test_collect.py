@@ -19,7 +19,7 @@ import pytest
 
 from fiprof.model.tables import TABLES
 from tests.conftest import Completed, Env, Fiprof, begun, catches, fake_programs, python_path, ran, run_fiprof, until
-from tests.recorded_runs import replayed
+from tests.recorded_runs import RUNS, replayed
 from tests.test_workloads import USERS_OWN
 
 COLLECTED = TABLES.keys() - {"torch_memory"}
@@ -35,26 +35,24 @@ def only_run(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> tuple[Path, Completed]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Completed]:
     """A folder in which all kernels were collected, and how that ended; for reading alone."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, run_fiprof("collect", "--kernel", "all", cwd=folder, env=fake_programs(folder, recorded))
+    return folder, run_fiprof("collect", "--kernel", "all", cwd=folder, env=fake_programs(folder, RUNS["all"]))
 
 
 @pytest.fixture
 def collected(whole: tuple[Path, Completed], tmp_path: Path) -> Path:
     """A copy of its run, in the archive of the test's folder."""
     path, _ = only_run(whole[0])
-    copy: Path = shutil.copytree(path, tmp_path / "artifacts" / path.name)
-    return copy
+    return Path(shutil.copytree(path, tmp_path / "artifacts" / path.name))
 
 
 def test_a_whole_run(whole: tuple[Path, Completed]) -> None:
     folder, done = whole
     assert done.returncode == 0, done.stderr
     path, manifest = only_run(folder)
-    assert done.stdout == f"artifacts/{path.name}\n"
-    assert path.name.endswith("-all")
+    assert done.stdout == f"artifacts/{path.name}\n" and path.name.endswith("-all")
     assert (manifest["status"], manifest["reason"]) == ("complete", "")
     assert sorted(action["step"] for action in manifest["actions"]) == sorted(STEPS)
     assert {action["outcome"] for action in manifest["actions"]} == {"ok"}
@@ -114,8 +112,7 @@ def test_a_workload_that_fails(fiprof: Fiprof, fakes: Env, tmp_path: Path, behav
     env = {**fakes, "FAKE_WORKLOAD": behaviour}
     done = fiprof("collect", "--kernel", "rmsnorm", "--timeout", "2", env=env, status=1)
     path, manifest = only_run(tmp_path)
-    assert (manifest["status"], manifest["reason"]) == ("failed", reason)
-    assert done.stdout == f"artifacts/{path.name}\n"
+    assert (manifest["status"], manifest["reason"]) == ("failed", reason) and done.stdout == f"artifacts/{path.name}\n"
     assert f"fiprof: the run failed: {reason}\n" in done.stderr
     assert [action["step"] for action in manifest["actions"]] == ["plain"]
 
@@ -169,11 +166,9 @@ def test_a_second_collect_on_a_gpu_and_what_a_killed_one_collected(fiprof: Fipro
     assert again.returncode == 0, again.stderr
     assert "fiprof was killed while it collected artifacts/" in again.stderr
     first, second = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("artifacts/*/run.json")))
-    assert (first["status"], first["reason"]) == ("interrupted", "fiprof was killed")
-    assert second["status"] == "complete"
+    assert (first["status"], first["reason"]) == ("interrupted", "fiprof was killed") and second["status"] == "complete"
     assert not list(tmp_path.glob("artifacts/**/.*"))
-    shown = fiprof("show", first["name"])
-    assert "no times by nsys: nsys did not come to its end: fiprof was killed" in shown.stdout
+    assert "no times by nsys: nsys did not come to its end: fiprof was killed" in fiprof("show", first["name"]).stdout
 
 
 @pytest.mark.fault("the terminal is lost", "the run ends in order, as interrupted")
@@ -258,8 +253,7 @@ TINY = pytest.mark.parametrize("small_disk", ["1m"], indirect=True)
 @TINY
 def test_a_full_disk(faked: Fiprof, small_disk: Path) -> None:
     done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(small_disk))
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr
     (run,) = small_disk.glob("2*")
     manifest = json.loads((run / "run.json").read_text())
     assert manifest["status"] == "failed"
@@ -281,11 +275,11 @@ def test_an_archive_that_may_not_be_written(faked: Fiprof, small_disk: Path) -> 
 
 @pytest.mark.fault("the run, the cache and /dev/shm take no tables", "one line: the disk is full, and what to do")
 @TINY
-def test_a_full_memory_is_one_line(recorded: Path, tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_memory_is_one_line(tmp_path: Path, small_disk: Path) -> None:
     for name in ("run.json", "ncu/raw.csv.xz"):
         target = small_disk / "run" / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(recorded / name, target)
+        shutil.copyfile(RUNS["all"] / name, target)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     small = 'mount -t tmpfs -o size=100k tmpfs /dev/shm && exec "$@"'
     command = (sys.executable, "-m", "fiprof", "stalls", str(small_disk / "run"))

@@ -15,6 +15,7 @@ from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.collect import check_trace
 from fiprof.orchestrator.tools import counters_permitted, find_tool, parse_version
 from tests.nsys_exports import altered
+from tests.recorded_runs import RUNS
 
 WORKLOAD = ("python3", "-m", "fiprof.workloads", "run", "--case", "rmsnorm")
 PROGRAM = ("python3", "train.py", "--steps", "3")
@@ -77,8 +78,7 @@ def test_the_users_own_words_take_the_place_of_fiprofs() -> None:
     assert words[-3:] == ["--trace=cuda,nvtx,osrt", "--wait=all", "--backtrace=none"]
     assert not {"--trace=cuda,nvtx", "--wait=primary"} & set(words)
     counting = counted(ncu_args=("--launch-count", "5", "--import-source", "yes"))
-    assert counting[-4:] == ["--launch-count", "5", "--import-source", "yes"]
-    assert counting.count("--launch-count") == 1
+    assert counting[-4:] == ["--launch-count", "5", "--import-source", "yes"] and counting.count("--launch-count") == 1
 
 
 IMPORTER = "nsys could not turn its data into a report: Importer error status: Importation failed."
@@ -228,14 +228,14 @@ SAID = ("'/x/python' does not exist or is not an executable.", "The file is not 
         ("==PROF== Disconnected from process 1\n", 0, "ncu made no report"),
     ],
 )  # fmt: skip
-def test_failures_become_errors(tmp_path: Path, log: str, status: int, message: str, recorded: Path) -> None:
+def test_failures_become_errors(tmp_path: Path, log: str, status: int, message: str) -> None:
     report = tmp_path / "p.ncu-rep"
     if message != "ncu made no report":
         report.write_bytes(b"NVR")
     with pytest.raises(FiprofError) as caught:
         ncu.check_log(log, report, exit_status=status)
     assert caught.value.message.startswith(message)
-    ncu.check_log((recorded / "logs/ncu.log").read_text(), recorded / "run.json", exit_status=0)
+    ncu.check_log((RUNS["all"] / "logs/ncu.log").read_text(), RUNS["all"] / "run.json", exit_status=0)
 
 
 ADMIN_ONLY, EVERYBODY = "RmProfilingAdminOnly: 1\n", "EnableMSI: 1\nRmProfilingAdminOnly: 0\n"
@@ -249,9 +249,7 @@ ROOT, ROOT_IN_A_CONTAINER, USER = "000001ffffffffff", "00000000a80425fb", "00000
         (EVERYBODY, USER, True), ("EnableMSI: 1\n", ROOT, None), (None, ROOT, None),
     ],
 )  # fmt: skip
-def test_the_counters_are_for_everybody_or_for_cap_sys_admin(
-    tmp_path: Path, parameters: str | None, capabilities: str, permitted: bool | None
-) -> None:
+def test_counters_permitted(tmp_path: Path, parameters: str | None, capabilities: str, permitted: bool | None) -> None:
     (tmp_path / "status").write_text(f"Name:\tpython3\nCapEff:\t{capabilities}\n")
     if parameters is not None:
         (tmp_path / "params").write_text(parameters)
