@@ -29,9 +29,9 @@ def main() -> int:
     if action == "export":
         assert options["--type"] == "sqlite"
         Path(options["--output"]).write_bytes(replayed_bytes(recorded / "trace.sqlite"))
-        record_environment(Path(options["--output"]))
-        if os.environ.get("FAKE_NSYS") == "no-kernels":
-            with contextlib.closing(sqlite3.connect(options["--output"])) as connection, connection:
+        with contextlib.closing(sqlite3.connect(options["--output"])) as connection, connection:
+            record_environment(connection)
+            if os.environ.get("FAKE_NSYS") == "no-kernels":
                 connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
         return 0
     status = subprocess.run(arguments, check=False).returncode
@@ -41,17 +41,15 @@ def main() -> int:
     return status if status >= 0 else 128 - status
 
 
-def record_environment(sqlite: Path) -> None:
+def record_environment(connection: sqlite3.Connection) -> None:
     """Write this process's environment where nsys 2025.3 does: tables, single strings and a block of strings."""
     each = [f"{name}={value}" for name, value in os.environ.items()]
-    with contextlib.closing(sqlite3.connect(sqlite)) as connection, connection:
-        (last,) = connection.execute("SELECT max(id) FROM StringIds").fetchone()
-        strings = enumerate([*each, "\0".join(each)], last + 1)
-        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", list(strings))
-        connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_CAPTURE (name TEXT, value TEXT)")
-        variables = [("PROCESS_0:ENVIRONMENT_VARIABLE", text) for text in each]
-        connection.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", variables)
-        connection.execute("UPDATE DIAGNOSTIC_EVENT SET text = ? WHERE rowid = 1", (f"started with {each}",))
+    (last,) = connection.execute("SELECT max(id) FROM StringIds").fetchone()
+    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate([*each, "\0".join(each)], last + 1))
+    connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_CAPTURE (name TEXT, value TEXT)")
+    variables = [("PROCESS_0:ENVIRONMENT_VARIABLE", text) for text in each]
+    connection.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", variables)
+    connection.execute("UPDATE DIAGNOSTIC_EVENT SET text = ? WHERE rowid = 1", (f"started with {each}",))
 
 
 if __name__ == "__main__":
