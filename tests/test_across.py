@@ -93,8 +93,7 @@ def test_a_damaged_digest_is_named(archive: Path, tmp_path: Path) -> None:
 
 def test_what_was_imported_is_not_imported_again(place: Path, archive: Path) -> None:
     done = run_fiprof(*words(COMMANDS[0]), cwd=place)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "6 of 6 are imported already\n"
+    assert (done.returncode, done.stdout) == (0, "") and done.stderr == "6 of 6 are imported already\n"
     assert len(list(archive.glob(f"*/{layout.FILE_NAME}"))) == TRACES
 
 

@@ -84,8 +84,7 @@ def test_json_is_read_or_refused(source: Path, name: str, read: Callable[[Path],
             read(folder)
         except FiprofError as error:
             lines.append(error.message)
-    assert len(lines) > 12
-    assert all(str(folder) in line and "\n" not in line for line in lines)
+    assert len(lines) > 12 and all(str(folder) in line and "\n" not in line for line in lines)
 
 
 @pytest.mark.fault("any byte or type in results of jit changed", "`jit --read` shows it or says one line; no controls")
@@ -358,8 +357,7 @@ def test_what_is_kept_beside_the_tables(fakes: Env, tmp_path: Path) -> None:
     wrong, whole, folder = [], tmp_path / "whole", tmp_path / "now"
     env = {"PATH": "/nowhere", "HOME": str(tmp_path), "COLUMNS": "100"}
     shutil.copytree(on_h100("single-purpose").path, whole / "artifacts/run")
-    text = (whole / "artifacts/run/run.json").read_text()
-    (whole / "artifacts/run/run.json").write_text(text.replace("-dirty", ""))
+    (whole / "artifacts/run/run.json").write_text((whole / "artifacts/run/run.json").read_text().replace("-dirty", ""))
     shutil.copytree(STUDY, whole / "study", ignore=shutil.ignore_patterns("*.xz", "reports"))
     words = ("--measure", "here", "env:X=1", "--kernel", "decode", "--processes", "5", "--artifacts", "measured")
     assert run_fiprof("compare", *words, cwd=whole, env=fakes).returncode == 0
@@ -389,8 +387,7 @@ def test_impossible_values_are_refused(table: str, column: str, value: float, co
     folder = copied("decode", tmp_path)
     rows = pq.read_table(path := folder / f"tables/{table}.parquet")
     place, values = rows.column_names.index(column), rows[column].to_pylist()
-    made = pa.array([value, *values[1:]], rows.schema.field(place).type)
-    pq.write_table(rows.set_column(place, column, made), path)
+    pq.write_table(rows.set_column(place, column, pa.array([value, *values[1:]], rows.schema.field(place).type)), path)
     assert f"its column {column} has impossible values in 1 rows" in ends_well(command, str(folder))
 
 

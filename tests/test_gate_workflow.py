@@ -191,8 +191,7 @@ def test_cases_that_one_side_lacks_are_said(machine: Machine) -> None:
     assert done.returncode == 1, done.stderr
     assert "fiprof: main has gelu[rows=1024] and gelu[rows=4096], this tree" in done.stderr
     found = json.loads(done.stdout)
-    assert found["schema"] == "gate/1"
-    assert found["run"].endswith("compare-softmax")
+    assert found["schema"] == "gate/1" and found["run"].endswith("compare-softmax")
     assert {row["case"]: row["decision"] for row in found["rows"]} == {
         "gelu[rows=1024]": "gone", "gelu[rows=4096]": "gone", "softmax[rows=8]": "new", "softmax[rows=1024]": "passed",
     }  # fmt: skip

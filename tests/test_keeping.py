@@ -109,8 +109,7 @@ def test_verify_names_what_is_not_as_made_and_prune_leaves_it(
     assert pruning(run.parent, "--older-than", "90d") == {run.name: kept}
     assert all(path.exists() for path in before) == bool(kept)
     if kept == "no_tables":
-        assert invoke("parse", str(run))[0] == 0
-        assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
+        assert invoke("parse", str(run))[0] == 0 and pruning(run.parent, "--older-than", "90d") == {run.name: None}
 
 
 def test_verify_says_whether_the_catalogue_agrees(run: Path) -> None:
@@ -135,8 +134,7 @@ def kernels_of(out: Path) -> list[str]:
             assert json.loads(database.execute("SELECT json FROM run").fetchone()[0])["name"]
             return [name for (name,) in database.execute("SELECT kernel FROM kernels ORDER BY start_ns")]
     (file,) = out.glob("kernels.*")
-    found = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
-    return list(found["kernel"])
+    return list((pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file))["kernel"])
 
 
 @pytest.mark.parametrize("target", ["parquet", "csv", "json", "sqlite"])
@@ -201,8 +199,7 @@ def test_a_pruned_run_reads_as_before(run: Path, tmp_path: Path) -> None:
     invoke("report", str(run), "--format", "md", "--out", str(tmp_path))
     text = " ".join((tmp_path / "report.md").read_text().replace("\n> ", "\n").split())
     gone = " ".join(re.findall(r"pruned on [\d-]+: (.*?); what was made", text))
-    assert all(name in gone for name in RAW)
-    assert "collect --replay" not in text and "ncu-ui" not in text
+    assert all(name in gone for name in RAW) and "collect --replay" not in text and "ncu-ui" not in text
     assert pruning(run.parent, "--older-than", "90d") == {run.name: "nothing"}
     shutil.rmtree(run / "tables")
     assert verify(run).tables == "lost"
@@ -461,9 +458,7 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
     assert done.returncode == 1 and "is not this user's alone" in done.stderr
 
 
-def test_a_readers_cache_has_the_catalogue_and_is_bounded(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bounded_cache_has_the_catalogue(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(parse, "CACHE_BYTES", 1)

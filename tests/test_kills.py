@@ -182,8 +182,7 @@ def left_by_nsys(folder: Path) -> list[Path]:
 @pytest.mark.fault("fiprof is ended while nsys traces", "nsys's trace so far, with the environment, and its logs go from the temporary folder, its semaphores from memory")  # fmt: skip
 @pytest.mark.parametrize("number", [SIGNALS[SESSION % 6], signal.SIGKILL], ids=["one of all", "SIGKILL"])
 def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, tmp_path: Path) -> None:
-    program = tmp_path / "program.sh"
-    program.write_text("echo $$ > pid\nexec sleep 60\n")
+    (tmp_path / "program.sh").write_text("echo $$ > pid\nexec sleep 60\n")
     env = {**fake_programs(tmp_path, replayable("decode")), "FIPROF_NSYS": str(nsys_path)}
     ended: int | None = 0
     for _ in range(3):  # now and then nsys ends by itself («End of file») where another one has just been killed
@@ -222,8 +221,7 @@ def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal
 def check(kill: Kill, number: signal.Signals, again: Completed, before: Env, folder: Path, env: Env) -> None:
     hard = number == signal.SIGKILL
     ended_by_itself = (0, 1) if env["FIPROF_NSYS"].endswith("bin/nsys") else (0,)
-    assert kill.status in (*ended_by_itself, -number if hard else 128 + number)
-    assert not kill.orphans
+    assert kill.status in (*ended_by_itself, -number if hard else 128 + number) and not kill.orphans
     assert not [text for text in FALSE_REASONS if text in kill.stderr + again.stderr + again.stdout]
     assert again.returncode == 0, again.stderr
     left = [path for path in folder.rglob(".*") if path.name not in (".lock", ".export")]

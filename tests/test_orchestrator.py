@@ -111,8 +111,7 @@ def command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Comman
 
 def test_time_limit_ends_helpers_too(tmp_path: Path) -> None:
     finished = Supervisor().start(command(tmp_path, STUBBORN, timeout_s=1.0)).wait()
-    assert finished.outcome == "timeout"
-    assert finished.message == "no end after 1 s"
+    assert finished.outcome == "timeout" and finished.message == "no end after 1 s"
     assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
 
 

@@ -108,16 +108,14 @@ def test_a_whole_profile(faked: Fiprof, tmp_path: Path) -> None:
     path, manifest = only_run(tmp_path)
     assert (done.returncode, done.stdout) == (0, "out\n")
     assert "err\n" in done.stderr and f"artifacts/{path.name}\ncomplete; next: fiprof top" in done.stderr
-    assert path.name.endswith("-run")
-    assert (manifest["status"], manifest["cases"]) == ("complete", [])
+    assert path.name.endswith("-run") and (manifest["status"], manifest["cases"]) == ("complete", [])
     assert sorted(action["step"] for action in manifest["actions"]) == [
         "ncu", "ncu-details", "ncu-raw", "nsys", "nsys-export",
     ]  # fmt: skip
     program = manifest["environment"]["program"]
     assert (program["command"], program["cwd"], program["exit_status"]) == (["sh", "run.sh"], str(tmp_path), 0)
     assert program["files"] == {"run.sh": hashlib.sha256(b"echo out; echo err >&2").hexdigest()}
-    assert manifest["warnings"] == []
-    assert "all launches would take" in done.stderr
+    assert manifest["warnings"] == [] and "all launches would take" in done.stderr
 
 
 def test_torchs_history_comes_from_every_process(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> None:

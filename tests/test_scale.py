@@ -31,10 +31,7 @@ from tests.recorded_runs import replayable
 from tests.test_study_resume import STUDY
 
 CASES = 6
-ONE = STUDY.replace("[1, 8, 32]", "8")
-"""A batch of two cases."""
 KILLS = int(os.environ.get("FIPROF_SOAK", "1"))
-FAKE_NVML = Path(__file__).parent / "fakes/nvml"
 WORKER = "from fiprof.orchestrator.batches import main; main()"
 
 
@@ -43,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the study, in which all of its copies are measured: its path stands in the results."""
     folder = tmp_path_factory.mktemp("scale")
     (folder / "small.toml").write_text(STUDY)
-    (folder / "one.toml").write_text(ONE)
+    (folder / "one.toml").write_text(STUDY.replace("[1, 8, 32]", "8"))  # a batch of two cases
     return folder
 
 
@@ -106,8 +103,7 @@ def test_every_batch_repeats_the_anchors_and_keeps_what_is_compared_together(loc
 def test_threads_tell_the_same(here: Path, local: Path) -> None:
     with ThreadPoolExecutor(2) as executor:
         study = fiprof.study("small.toml").run(on=executor, out="threads")
-    assert len(study.measured) == CASES
-    assert told(here / "threads") == told(local)
+    assert len(study.measured) == CASES and told(here / "threads") == told(local)
 
 
 def test_submitit_tells_the_same(place: Path, env: Env, local: Path) -> None:
@@ -146,8 +142,7 @@ def test_a_killed_worker_loses_nothing(place: Path, env: Env, local: Path, turn:
                 worker.send_signal(signal.SIGKILL)
         _, errors = session.communicate(timeout=120)
     assert session.returncode == 0, errors
-    assert cells(place / f"killed-{turn}") == cells(local)
-    assert told(place / f"killed-{turn}") == told(local)
+    assert cells(place / f"killed-{turn}") == cells(local) and told(place / f"killed-{turn}") == told(local)
 
 
 def workers(session: int) -> list[psutil.Process]:
@@ -166,8 +161,7 @@ def test_a_batch_that_never_ends_well_is_given_up_and_tried_by_the_next_command(
     """There a case takes its process with it, and is left out; then something else is on the GPU."""
     words = ("study", "one.toml", "--on", "local", "--out", "refused", "--no-documents")
     done = run_fiprof(*words, cwd=place, env={**env, "FAKE_WORKLOAD": "exit3"})
-    assert done.returncode == 1
-    assert done.stderr.count("is measured again: the plain run ended with exit status 3") == 3
+    assert done.returncode == 1 and done.stderr.count("is measured again: the plain run ended with exit status 3") == 3
     assert "failed 4 times, the last time so: the plain run ended with exit status 3" in done.stderr
     # The power's limit changes while the case dies.
     trouble = {"FAKE_TROUBLE": f"{place}/made:power,process", "FAKE_DIES": "tensor_cores=true"}
@@ -200,7 +194,7 @@ def test_who_has_one_gpu_imports_none_of_it() -> None:
 
 
 def nvml(env: Env, **more: str) -> Env:
-    return {**env, "PYTHONPATH": f"{python_path()}{os.pathsep}{FAKE_NVML}", **more}
+    return {**env, "PYTHONPATH": f"{python_path()}{os.pathsep}{REPOSITORY}/tests/fakes/nvml", **more}
 
 
 @pytest.mark.parametrize(
@@ -217,8 +211,7 @@ def nvml(env: Env, **more: str) -> Env:
 def test_what_disturbs_a_gpu(changes: dict[str, Any], why: str) -> None:
     known = {"power_limit_w": 700.0, "mig": False, "ecc_errors": 0, "slowdowns": [], "max_sm_clock_mhz": 1980}
     before = {**known, "sm_clock_mhz": changes.get("sm_clock_mhz", 1980)}
-    states = [before, {}, *[{**before, **changes}] * 4]
-    assert "; ".join(map(worded, disturbances(states))) == why
+    assert "; ".join(map(worded, disturbances([before, {}, *[{**before, **changes}] * 4]))) == why
 
 
 def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) -> None:
