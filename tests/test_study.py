@@ -463,17 +463,12 @@ def with_pack(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{python_path()}"}
 
 
-def saxpy(n: int, wide: bool) -> CaseResult:
-    case = make_case("saxpy", {"n": n, "wide": wide}, 3.0 + n / (2000 if wide else 1000))
-    kernel = dataclasses.replace(case.kernels[0], kernel="saxpy_kernel", kernel_full="saxpy_kernel()")
-    return dataclasses.replace(case, kernels=[kernel])
-
-
 def test_its_claim_and_its_knowledge_appear_in_its_study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     exec(MODULE, vars(module := ModuleType("saxpy_pack")))
     monkeypatch.setattr(packs, "packs", partial(dict, packs.packs(), saxpy=module))
     monkeypatch.setattr(packs, "_merged", packs.merged)  # which a process does once
-    cases = [saxpy(n, wide) for n in (1024, 4096, 16384) for wide in (False, True)]
+    params = [{"n": n, "wide": wide} for n in (1024, 4096, 16384) for wide in (False, True)]
+    cases = [make_case("saxpy", each, 3.0 + each["n"] / (1000 << each["wide"])) for each in params]
     study = load(write_study(tmp_path / "study", {"saxpy": cases}, study="saxpy", title=""))
     found = {item.claim.name: (item.verdict, len(item.tested)) for item in claims.results(study)}
     assert found == {"wide-is-faster": ("confirmed", 3)}
