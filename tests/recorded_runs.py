@@ -154,9 +154,10 @@ def two_ranks() -> Run:
     return Run(once("two-ranks", make))
 
 
-def copied(name: str, into: Path) -> Path:
-    """A copy of a parsed run in the folder ``into``, to be changed."""
-    return Path(shutil.copytree(parsed(name).path, into / RUNS[name].name))
+def copied(run: str | Run, into: Path) -> Path:
+    """A copy of a run with its tables in the folder ``into``, to be changed."""
+    path = (parsed(run) if isinstance(run, str) else run).path
+    return Path(shutil.copytree(path, into / path.name))
 
 
 def without_samples(recorded: Path, into: Path) -> Path:

@@ -31,12 +31,11 @@ def test_the_example_in_each_commands_help_runs(name: str, tmp_path: Path, monke
     if name in ("capture", "env", "gate"):
         return
     if name == "story":  # is told of programs
-        shutil.copytree(profiled("llama").path, tmp_path / "artifacts" / profiled("llama").path.name)
+        copied(profiled("llama"), tmp_path / "artifacts")
     elif name in ("pack", "parse"):
         copied("prefill-decode-rope", tmp_path / "artifacts")
     elif name != "import":
-        run = replayed("decode" if name == "compare" else "all").path
-        shutil.copytree(run, tmp_path / "artifacts" / run.name)
+        copied(replayed("decode" if name == "compare" else "all"), tmp_path / "artifacts")
     (tmp_path / "my_kernels.py").write_text(USERS_OWN)
     shutil.copy(FIVE_KERNELS, tmp_path / "trace.sqlite")
     shutil.copy(RAW, tmp_path / "raw.csv")

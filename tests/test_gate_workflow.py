@@ -186,8 +186,7 @@ def test_a_kernel_that_does_not_run_fails_the_job_also_without_a_baseline(machin
 
 def test_cases_that_one_side_lacks_are_said(machine: Machine) -> None:
     machine.commit(gelu="name = 'swish'")
-    arguments = "--against main --workload kernels.py:softmax --rows 1024,8 --format json"
-    done = machine.gate(f"{arguments} --strict")
+    done = machine.gate("--against main --workload kernels.py:softmax --rows 1024,8 --format json --strict")
     assert done.returncode == 1, done.stderr
     assert "fiprof: main has gelu[rows=1024] and gelu[rows=4096], this tree" in done.stderr
     found = json.loads(done.stdout)

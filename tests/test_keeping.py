@@ -30,7 +30,7 @@ from fiprof.orchestrator.verify import verify
 from tests.conftest import Completed, Fiprof, begun, python_path, ran, run_fiprof
 from tests.golden import READERS
 from tests.nsys_exports import executed
-from tests.recorded_runs import PROGRAMS, invoke, profiled, refusal
+from tests.recorded_runs import PROGRAMS, copied, invoke, profiled, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
 """What is to be said of every recorded run: nsys's report stays where it was made."""
@@ -40,8 +40,7 @@ SQLITE = "nsys/trace.sqlite"
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A small run with its tables, to be changed, in an archive."""
-    recorded = profiled("graph").path
-    made = Path(shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name))
+    made = copied(profiled("graph"), tmp_path / "artifacts")
     actions = read_manifest(made).actions
     for action in actions:  # it was recorded without ncu's report
         action.files[:] = [file for file in action.files if not file.path.endswith(".ncu-rep")]

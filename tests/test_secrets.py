@@ -24,7 +24,7 @@ from tests import nsys_exports
 from tests.conftest import REPOSITORY, Env, Fiprof, begun, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import FIVE_KERNELS, PYTHON_THREADS, altered, query
-from tests.recorded_runs import RUNS, on_h100, record_files, without_samples
+from tests.recorded_runs import RUNS, copied, on_h100, record_files, without_samples
 from tests.test_workloads import USERS_OWN
 
 HUSH = {
@@ -251,9 +251,8 @@ def test_a_log_is_masked_as_it_is_written(fakes: Env, tmp_path: Path) -> None:
 
 @pytest.mark.fault("a run of before secrets were masked is listed, reported, compared, exported and published", "what is written has ***, the catalogue too")  # fmt: skip
 def test_what_leaves_an_older_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> None:
-    source = on_h100("single-purpose").path
-    run = Path(shutil.copytree(source, tmp_path / "artifacts" / source.name))
-    shutil.copytree(source, tmp_path / "artifacts/other")
+    run = copied(on_h100("single-purpose"), tmp_path / "artifacts")
+    shutil.copytree(run, tmp_path / "artifacts/other")
     columns = {"ranges": ["name"], "launches": ["kernel_full"], "kernels": ["kernel_full", "case"]}
     for path in run.glob("tables/*.parquet"):
         table = pq.read_table(path)

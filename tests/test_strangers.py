@@ -17,7 +17,7 @@ import pytest
 from fiprof import files
 from fiprof.orchestrator.environment import program_facts
 from tests.conftest import Fiprof, begun, fake_programs
-from tests.recorded_runs import RUNS, STUDY, on_h100
+from tests.recorded_runs import RUNS, STUDY, copied, on_h100
 
 SECRET = "a private key, and no more"
 
@@ -29,8 +29,7 @@ def run(tmp_path: Path) -> Path:
     (outside / "folder").mkdir(parents=True)
     (outside / "id_rsa").write_text(SECRET)
     (tmp_path / "artifacts").mkdir()
-    source = on_h100("single-purpose").path
-    return Path(shutil.copytree(source, tmp_path / "artifacts" / source.name))
+    return copied(on_h100("single-purpose"), tmp_path / "artifacts")
 
 
 def untouched(folder: Path) -> bool:
