@@ -48,8 +48,7 @@ def test_the_example_in_each_commands_help_runs(name: str, tmp_path: Path, monke
 
 @pytest.mark.fault("the ncu that is named does not exist", "`env` names it and how to install it, exit status 1")
 def test_env_names_the_remedies(faked: Fiprof) -> None:
-    done = faked("env", FIPROF_NCU="/no/such/ncu")
-    assert done.returncode == 1
+    done = faked("env", FIPROF_NCU="/no/such/ncu", status=1)
     assert re.search(r"^ncu +missing +/no/such/ncu --version does not run", done.stdout, re.MULTILINE)
     assert "ncu: install Nsight Compute" in done.stdout
     assert re.search(r"^nsys +ok +2025\.3\.1", done.stdout, re.MULTILINE)
