@@ -100,7 +100,6 @@ when they are first used."""
 LENGTHENED = 1 - 1 / 1.2, 1 - 1 / 1.44, 1 - 1 / 1.7
 """Part of a step that launching holds up which is nsys's own, least, middle and most: nine such programs of PyTorch's
 took 1.2 to 1.7 times as long under it as without (H100 and H200; docs/how-sure.md)."""
-ALL_OF_NSYS = 0.9  # part of the launching from which on nsys may be all of it
 CALL_NS = 1e3, 4e3, 8e3  # of a traced call that are nsys's own, likewise: the part is no more than these of all calls
 MOST_LINES = 4  # that launch kernels, to be named
 NEAR_NS, FEW_LOOKS = 250_000, 8
@@ -581,8 +580,9 @@ class _Gpu:
         if most:
             words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of that time"
             values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
-            # Where nsys may be all of it, only what else goes with the launches is sure.
-            self.taken_ns = most if most > ALL_OF_NSYS * ns and not graphs and kind != "capture_once" else middle
+            # Where without nsys the GPU may never be idle, only what else goes with the launches is sure.
+            busy = self.part.idle_ns - most < MATTERS * self.window_ns and not graphs
+            self.taken_ns = most if busy else middle
             estimate = saves - self.taken_ns
         because = finding("launches", words, **values)
         if called := self.called_in(CAPTURES if kind == "capture_once" else LAUNCHES):
