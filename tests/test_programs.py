@@ -298,7 +298,8 @@ def test_the_first_line_of_every_recorded_program_is_its_largest_loss() -> None:
         ], name
         # Of a kernel of which only ncu can tell, a third of its time.
         guessed = [100 * row["share"] / 3 if row["step"] and row["bound_pct"] is None else 999 for row in rows]
-        sizes = [min(row["bound_pct"] or 999, row["estimate_pct"] or 999) for row in rows]
+        known_pct = [[row[key] for key in ("bound_pct", "estimate_pct") if row[key] is not None] for row in rows]
+        sizes = [min(each, default=999) for each in known_pct]
         stepped = [size for size in map(min, sizes, guessed) if 2 <= size <= 100]
         assert stepped == sorted(stepped, reverse=True), name
         assert all((row["bound_pct"] or 0.0) <= 100.0 for row in rows), name
