@@ -125,7 +125,7 @@ def test_the_report_begins_with_what_top_says(program: str, tmp_path: Path) -> N
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     text = " ".join(re.sub(r"<[^>]*>", "", unescape(page)).split())
     told = printed[printed.index("GPU is idle") : printed.index(" Steady part")]
-    assert told.partition(" Launched, ")[0] in text
+    assert told.partition(" Lines that launch ")[0] in text
 
 
 def test_a_late_rank_is_named_first_with_what_its_lateness_cost() -> None:

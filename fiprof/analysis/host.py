@@ -148,9 +148,11 @@ def host_times(run: Run) -> HostTimes:
             by = usual[functions[holder - 2].whole] if holder > 1 else ""
             numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
         found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
-    repeats = run.rows("host_samples", ["recomputes"])
-    often = Counter(threads[[row for row, each in enumerate(repeats) if each["recomputes"]]].tolist())
-    repeating = frozenset(thread for thread, count in often.items() if count >= FEWEST_LOOKS)
+    repeating = frozenset[int]()
+    if "recomputes" in run.columns("host_samples"):  # of runs from before they lack it
+        flags, flag = coded(run.table("host_samples", ["recomputes"])["recomputes"])
+        often = Counter(threads[np.array([bool(each) for each in flags])[flag]].tolist())
+        repeating = frozenset(thread for thread, count in often.items() if count >= FEWEST_LOOKS)
     return HostTimes(tuple(work), found, looks, repeating)
 
 

@@ -747,7 +747,8 @@ class _Gpu:
         most = sorted(lines.items(), key=lambda item: -item[1])[:MOST_LINES]
         shown = ((line, ns / whole) for line, ns in most if ns >= CALL_SHARE * whole)
         parts = tuple(finding("line", "{place} {share:.0%}", place=line, share=share) for line, share in shown)
-        return finding("launched_in", "Launched, by nsys's looks at Python: {lines} of the kernels' time.", lines=parts)
+        words = "Lines that launch the kernels, by nsys's Python samples: {lines} of their time."
+        return finding("launched_in", words, lines=parts)
 
     def of_elementwise(self, device: int) -> None:
         """Elementwise kernels of a stream with no other between them, where they take time that counts."""

@@ -618,8 +618,9 @@ WAITING = "Waiting for GIL"
 PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|.*[/\\](?=torchinductor_)|(?=<)|$")
 """How files begin that are not the program's own: of packages, the standard library, what torch compiled, no file."""
-REPEATS = re.compile(r"\btorch[/\\]utils[/\\]checkpoint\.py:(recompute_fn|unpack_hook|backward)$")
-"""Functions, with their files, in which a forward pass runs once more: one that is not reentrant, and one that is."""
+CHECKPOINTS = re.compile(r".*\btorch[/\\]utils[/\\]checkpoint\.py$")
+REPEATS = frozenset(("recompute_fn", "unpack_hook", "backward"))
+"""Functions of that file in which a forward pass runs once more: one that is not reentrant, and one that is."""
 Frames = tuple[tuple[int, int, int], ...]
 """Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
 
@@ -677,7 +678,9 @@ def _functions(
     found: dict[Frames, dict[str, Any]] = {}
     sources = {source for stack in stacks.values() for _, source, _ in stack}
     shown = {source: NOT_OWN.sub("", source) for source in sources}
-    others, packaged = ({each for each in sources if pattern.match(each)} for pattern in (NOT_OWN, PACKAGE))
+    others, packaged, checkpoints = (
+        {each for each in sources if pattern.match(each)} for pattern in (NOT_OWN, PACKAGE, CHECKPOINTS)
+    )
     within: dict[tuple[str, str, int], dict[Frames, list[str]]] = defaultdict(dict)
     for frames, stack in stacks.items():
         own = next((place for place, (_, file, _) in enumerate(stack) if file not in others), 0)
@@ -688,7 +691,7 @@ def _functions(
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
-        found[frames]["recomputes"] = any(REPEATS.search(f"{file}:{name}") for name, file, _ in stack)
+        found[frames]["recomputes"] = any(name in REPEATS and file in checkpoints for name, file, _ in stack)
     for looks in within.values():
         half, depth = sum(map(seen.__getitem__, looks)) / 2, 0
         while True:

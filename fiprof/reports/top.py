@@ -72,10 +72,8 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
         notes.append(finding("nsys", text, times=1 / (1 - nsys_most)))
     notes += [EARLY] if any(row["name"] == FIRST_STEPS for row in shown) else []
     notes += [ABOVE] if any(map(saves_more, shown)) else []
-    columns, summary = (
-        [each for each in RANKING if each.key not in unneeded],
-        filter(None, (what.launched_in, what.steady, what.startup)),
-    )
+    columns = [each for each in RANKING if each.key not in unneeded]
+    summary = filter(None, (what.launched_in, what.steady, what.startup))
     title = "What takes the program's time"
     return view_of(columns, rows, title=title, summary=(what.answer, *summary), notes=tuple(notes))
 
