@@ -110,17 +110,18 @@ def remote(url: str) -> tuple[Any, str]:
     return system, path.rstrip("/")
 
 
-def walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+def walk(folder: Path) -> dict[str, os.stat_result]:
     """Every file below a folder by its name in it, and every link, which is not followed; none of a folder that cannot
     be read."""
-    folders = [""]
+    found, folders = {}, [""]
     for within in folders:
         with contextlib.suppress(OSError), os.scandir(f"{folder}/{within}") as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{within}{entry.name}/")
                 else:
-                    yield f"{within}{entry.name}", entry.stat(follow_symlinks=False)
+                    found[within + entry.name] = entry.stat(follow_symlinks=False)
+    return found
 
 
 def clear(folder: Path) -> None:
@@ -213,15 +214,12 @@ class UnsafeName(FiprofError, ValueError):
 _UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 
 
-def parts(name: str, folder: Path | str = "the folder", *, printable: bool = True) -> tuple[str, ...]:
+@functools.lru_cache(1 << 14)  # runs have files of the same names
+def parts(name: str, *, printable: bool = True) -> tuple[str, ...]:
     """The components of a name. printable: as one in a file of text has to be. Raises UnsafeName."""
-    if not (found := _parts(name)) or (printable and not name.isprintable()):
-        raise UnsafeName(f"{name!r} names no file inside {folder}")
-    return found
-
-
-_parts = functools.lru_cache(1 << 14)(lambda name: () if _UNSAFE.search(name) else tuple(name.split("/")))
-"""The same, kept: runs have files of the same names."""
+    if _UNSAFE.search(name) or (printable and not name.isprintable()):
+        raise UnsafeName(f"{name!r} names no file inside its folder")
+    return tuple(name.split("/"))
 
 
 def exists(folder: Path, name: str) -> bool:
@@ -342,7 +340,7 @@ def open_lock(path: Path) -> int:
 @contextlib.contextmanager
 def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
     """A descriptor of the folder in which a name's last component lies, and that component."""
-    *folders, last = parts(name, folder, printable=False)
+    *folders, last = parts(name, printable=False)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for number, part in enumerate(folders, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -114,8 +115,10 @@ class Action:
     def __post_init__(self) -> None:
         if wrong := [name for name in self.env if not VARIABLE.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no name of an environment variable")
-        for path in (*(each.path for each in self.files), *([] if self.log is None else [self.log])):
-            files.parts(path)
+        for each in self.files:
+            files.parts(each.path)
+        if self.log is not None:
+            files.parts(self.log)
 
 
 @dataclass(frozen=True)
@@ -194,8 +197,9 @@ class Manifest:
     schema_version: int = 1
 
     def __post_init__(self) -> None:
-        for path in (each.path for entries in (self.imported, self.pruned, self.tables) for each in entries):
-            files.parts(path)
+        for entries in (self.imported, self.pruned, self.tables):
+            for each in entries:
+                files.parts(each.path)
 
     @property
     def files(self) -> dict[str, FileEntry]:
@@ -208,7 +212,7 @@ class Manifest:
 
 def read_manifest(folder: Path) -> Manifest:
     path = folder / layout.FILE_NAME
-    if not path.exists():
+    if not os.path.exists(path):
         what = f"{folder} is not a run folder: it has no {layout.FILE_NAME}"
         raise FiprofError(what, "fiprof runs lists the runs there are")
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"

@@ -34,7 +34,7 @@ def verify(folder: Path) -> Verified:
     """Compare a run folder with its manifest: reads every byte of it, and changes nothing but temporaries."""
     clear_run(folder)
     name = folder.resolve().name
-    there = dict(files.walk(folder))
+    there = files.walk(folder)
     size = sum(status.st_size for status in there.values())
 
     try:

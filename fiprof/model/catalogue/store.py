@@ -83,6 +83,7 @@ TABLES = {
     # HEAD when the tables were made. Its name is that of before.
     "alembic_version": "version_num VARCHAR(32) NOT NULL PRIMARY KEY",
 }
+OF_ALL = ("measured", "subject", "started_us", "run", "archive", "environment", "place")
 INDEXES = {
     "run_started": "runs (archive, started_us, name)",
     "run_user": 'runs (archive, "user")',
@@ -125,15 +126,16 @@ def stamp(folder: Path | str) -> str | None:
 
 def read_entry(folder: Path, stamped: str) -> Entry:
     """The entry of a run folder. stamped: its stamp, taken before."""
-    from fiprof.model.redaction import masking
-
-    name = escape_control(folder.name)
+    name, hide, problem = escape_control(folder.name), escape_control, ""
     try:
-        found, problem = read_manifest(folder), ""
-        before = found.masked is None
-        manifest = decode(found.to_json(), Manifest) if before else found
+        manifest = read_manifest(folder)
+        if manifest.masked is None:  # of before secrets were
+            from fiprof.model.redaction import masking
+
+            manifest, mask = decode(manifest.to_json(), Manifest), masking()
+            hide = lambda text: escape_control(mask(text))  # noqa: E731
     except FiprofError as error:
-        manifest, problem, before = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message, False
+        manifest, problem = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message
     status = "damaged" if problem else manifest.status
     known, settings = manifest.environment, manifest.settings
     program, host, gpu = (_dict(known.get(key)) for key in ("program", "host", "gpu"))
@@ -144,10 +146,11 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     if isinstance(git, dict):
         git = f"{git['commit']}-dirty" if git.get("commit") and git.get("dirty") else git.get("commit")
     # Before the folder is measured: it may leave a summary there.
-    results = () if problem else tuple(_results(folder, manifest, masking() if before else str))
-    annotations = Annotations()
-    with contextlib.suppress(FiprofError):
-        annotations = read_annotations(folder)
+    results = () if problem else tuple(_results(folder, manifest, hide))
+    there, annotations = walk(folder), Annotations()
+    if layout.ANNOTATIONS in there:
+        with contextlib.suppress(FiprofError):
+            annotations = read_annotations(folder)
 
     # Microseconds since 1970, UTC; by the folder's name where the manifest does not say, 0 where that has no time.
     started, began = _text(manifest.started), EPOCH
@@ -177,7 +180,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "user": _text(host.get("user")),
             "host": _text(host.get("name")),
             "conditions": _text(", ".join(conditions)),
-            "bytes": sum(status.st_size for _, status in walk(folder)),
+            "bytes": sum([status.st_size for status in there.values()]),
             "tags": json.dumps(sorted(set(map(escape_control, annotations.tags)))),
         },
         description={
@@ -221,7 +224,7 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
                 with contextlib.suppress(FiprofError):
                     summary.write(run, found)
         for each in found.results:
-            case, kernel = (text and escape_control(hide(text)) for text in (each.case, each.kernel))
+            case, kernel = each.case and hide(each.case), each.kernel and hide(each.kernel)
             cases.pop(case or "", None)
             yield Result(case, kernel, each.values)
     for case in cases:
@@ -462,14 +465,14 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
         add("tags", (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
     known = rows["subjects", "id", "case", "kernel", "whole"]
     for number, each in enumerate(entry.results):
-        subject, whole = row_id(each.case, each.kernel), row_id(each.case, None) if each.case else None
-        for key, kernel in {whole: None, subject: each.kernel}.items():
-            if key is not None:
-                known.setdefault(key, (key, each.case, kernel, whole))
+        if (subject := row_id(each.case, each.kernel)) not in known:
+            whole = row_id(each.case, None) if each.case else None
+            known[subject] = subject, each.case, each.kernel, whole
+            if whole:
+                known[whole] = whole, each.case, None, whole
         # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
-        keys, place = _quantities(tuple(each.values)), (subject, started_us, run)
-        names = ("measured", "subject", "started_us", "run", "archive", "environment", "place", *keys)
-        rows[names][place] = (*place, archive, environment, number, *map(each.values.get, keys))
+        names, place = _measured(tuple(each.values)), (subject, started_us, run)
+        rows[names][place] = (*place, archive, environment, number, *map(each.values.get, names[len(OF_ALL) :]))
     known = rows["parameters", "subject", "name", "text", "number"]
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
@@ -484,9 +487,9 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
 
 
 @functools.lru_cache(1_000)
-def _quantities(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The quantities among a summary's keys."""
-    return tuple(key for key in VALUES if key in keys)
+def _measured(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The table ``measured`` and its columns for a row with the quantities among a summary's keys."""
+    return (*OF_ALL, *(key for key in VALUES if key in keys))
 
 
 def listed(numbers: Sequence[int]) -> Iterator[str]:
