@@ -121,6 +121,7 @@ class Delay(NamedTuple):
     ns: float  # from the first rank's start to its own
     waited_ns: float  # what the rank that is asked for waited of it
     exposed_ns: float  # likewise, while no other kernel ran there
+    transfer_ns: float  # what the collectives took it when all had come, while no other kernel ran there
     collectives: int
     doing: Finding  # what the late rank did most
 
@@ -128,7 +129,7 @@ class Delay(NamedTuple):
 def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:
     """Who came last to the collectives that a rank began in stretches of time (ns since the trace began, in order): of
     each group of these, the longest delay first."""
-    found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0, 0]))
+    found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0]))
     done: dict[tuple[int, int], Counter[tuple[str, str, str]]] = defaultdict(Counter)
     for row in run.once(comm).collectives if len(begins) else ():
         for each in row["arrivals"]:
@@ -138,16 +139,17 @@ def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[
                 continue
             group = int(groups[place])
             waited, exposed = (each[key] * 1e3 if late != rank else 0.0 for key in ("wait_us", "exposed_us"))
-            more = row["skew_us"] * 1e3, waited, exposed, 1
+            more = row["skew_us"] * 1e3, waited, exposed, each["alone_us"] * 1e3 - exposed, 1
             found[group][late] = [sum(pair) for pair in zip(found[group][late], more, strict=True)]
             for doing in row["meanwhile"]:
                 done[group, late][doing["doing"], doing["doing_name"], doing["range"]] += doing["us"]
     delayed: dict[int, list[Delay]] = {}
     for group, of in found.items():
-        for late, (ns, waited_ns, exposed_ns, count) in of.items():
+        for late, (ns, waited_ns, exposed_ns, transfer_ns, count) in of.items():
             what = done[group, late]
             doing = doing_words(*max(what, key=what.__getitem__, default=NOT_KNOWN))
-            delayed.setdefault(group, []).append(Delay(late, ns, waited_ns, exposed_ns, int(count), doing))
+            delay = Delay(late, ns, waited_ns, exposed_ns, transfer_ns, int(count), doing)
+            delayed.setdefault(group, []).append(delay)
         delayed[group].sort(key=lambda delay: -delay.ns)
     return delayed
 
@@ -177,7 +179,7 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
     last, late = latest.max(axis=1), latest.argmax(axis=1)
     wait = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
     waiting, row = wait.argmax(axis=1), np.arange(count)
-    hidden, exposed = np.zeros(count), wait.astype(np.float64)
+    hidden, exposed, alone = np.zeros(count), wait.astype(np.float64), (end - start).astype(np.float64)
     for column, rank in enumerate(matched.ranks):
         until = np.minimum(last[there[:, column]], end[there[:, column], column])
         begin = start[there[:, column], column]
@@ -185,6 +187,7 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
         exposed[there[:, column], column] -= within(activity.compute[rank], begin, np.maximum(until, begin))
         overlap = within(activity.compute[rank], start[:, column], end[:, column])
         hidden += np.where(there[:, column], overlap, 0)
+        alone[:, column] -= overlap
     overlap = hidden / np.maximum(np.where(there, end - start, 0).sum(axis=1), 1)
 
     # The step of each collective, on the rank that waited longest.
@@ -208,7 +211,9 @@ def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[li
             for place, stretches in zip(kept, activity.stretches(rank, each, first[kept], last[kept]), strict=True):
                 meanwhile[place] = stretches
 
-    told = {"start_us": start, "wait_us": wait, "exposed_us": exposed, "duration_us": end - start}
+    told = {
+        "start_us": start, "wait_us": wait, "exposed_us": exposed, "duration_us": end - start, "alone_us": alone,
+    }  # fmt: skip
     made, delays, spent = [], defaultdict[int, float](float), defaultdict[tuple[Any, ...], dict[int, float]](dict)
     for place, index in enumerate(matched.index):
         columns = np.flatnonzero(there[place]).tolist()

@@ -618,7 +618,7 @@ class _Gpu:
     def of_kernels(self) -> None:
         """Kernels by name, small ones and those that convert layouts together, and waiting for other ranks."""
         kernels, layouts = self.kernels, self.layouts
-        waits, scale = self._of_ranks(), self.scale
+        (waits, exposed), scale = self._of_ranks(), self.scale
         communicating = sum(row["total_ns"] for row in kernels if COLLECTIVE.search(row["kernel"])) * scale
         small = self.small
         single = (row for row in kernels if row not in layouts and (row not in small or len(small) == 1))
@@ -628,7 +628,11 @@ class _Gpu:
             ns, count = (sum(row[key] for row in rows) for key in ("total_ns", "count"))
             made, ns = None, ns * scale
             if COLLECTIVE.search(kernel):
-                ns *= max(1 - waits / communicating, 0)
+                part, ns = ns / communicating, ns * max(1 - waits / communicating, 0)
+                if (alone := min(part * exposed, ns)) >= NOTICED * self.window_ns:
+                    because = finding("alone", "no other kernel runs for {share:.0%} of its time", share=alone / ns)
+                    made = of_program("hide_communication", 100 * ns / self.window_ns, because, {})
+                    made = made._replace(estimate_pct=100 * alone / self.window_ns)
             else:
                 judged = [each for row in rows for each in row["judged"]]
                 library = next((what for what, begins in LIBRARIES if begins.search(name)), None)
@@ -677,11 +681,11 @@ class _Gpu:
         said = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=None)
         return said._replace(bound_pct=bound, estimate_pct=estimate)
 
-    def _of_ranks(self) -> float:
-        """Waiting for other ranks in collectives. Returns its ns."""
+    def _of_ranks(self) -> tuple[float, float]:
+        """Waiting for other ranks in collectives. Returns its ns, and for how long these communicated alone."""
         rank = self.part.rank
         if rank is None:
-            return 0.0
+            return 0.0, 0.0
         late = delays(self.run, rank, self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)).get(0, [])
         per_step = self.per_step(sum(each.collectives for each in late))
         for each in late:
@@ -690,7 +694,7 @@ class _Gpu:
             if each.exposed_ns:
                 name = f"rank {each.rank}"
                 self.add(Waste.RANKS, each.exposed_ns, name, per_step=per_step, because=because)
-        return sum(each.waited_ns for each in late)
+        return sum(each.waited_ns for each in late), sum(each.transfer_ns for each in late)
 
     def of_streams(self) -> None:
         """Streams that take turns although each kernel leaves room for another's."""
