@@ -3,6 +3,7 @@ environment or closed stream is a real one."""
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[1]
 LIMIT_S = 120
-IMPORTED = "numpy pyarrow.parquet sqlite3 jinja2 rich.console ctypes msgspec"
+IMPORTED = "numpy pyarrow.parquet pandas sqlite3 jinja2 rich.console ctypes msgspec"
 ERROR = re.compile(r"^(?:fiprof: .*\n(?:  \S.*\n)?|Usage: (?:.+\n)+\nError: .*\n)", re.M)
 """An error as it is printed: a line, and below it at most one of what to do."""
 REMARK = re.compile(r"fiprof: .* (?:is left|is not|is damaged|cannot be read)")
@@ -115,6 +116,7 @@ def serve() -> None:
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
     assert all(cli.get_command(None, name) for name in OWN)  # type: ignore[arg-type]
+    gc.freeze()  # or each child copies the pages whose objects it counts
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin.buffer:
         sys.stdout.flush()

@@ -6,7 +6,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from fiprof.analysis import checks, hotspots, instructions
@@ -20,7 +19,7 @@ from fiprof.analysis.stalls import LaunchStalls, disagreements, state
 from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
-from fiprof.model.arrays import Columns, Kinds, coded, floats, numbers
+from fiprof.model.arrays import Columns, Kinds, arrow, coded, floats, numbers
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.finding import Finding, join, say, worded
 from fiprof.model.quantities import QUANTITIES, quantity
@@ -195,7 +194,7 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, 
     if not run.has("metrics") or not launches:
         return [], {}
     table = run.table("metrics", ["launch", "metric", "unit", "value", "text"])
-    table = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
+    table = table.filter(pc.is_in(table["launch"], value_set=arrow(np.array(launches, np.int32))))
     value, (texts, text) = floats(table["value"]), coded(table["text"])
     there, kinds = np.flatnonzero(np.isfinite(value) | (text < len(texts) - 1)), Kinds()
     place, value = kinds.of(table.select(["metric", "unit"]), there), value[there]
