@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fiprof.analysis.sass import Code, brief, parse
+from fiprof.analysis.sass import Code, brief, opcode_of, parse
 from fiprof.model.arrays import finite
 from fiprof.model.finding import Worded
 from fiprof.model.run import Run, once
@@ -65,13 +65,13 @@ _FAMILIES = {opcode: family for family in Family for opcode in family.also}
 
 @functools.lru_cache(1 << 15)
 def family(line: str) -> Family:
-    found = parse(line)
-    known = _FAMILIES.get(found.opcode, Family.OTHER)
+    opcode, modifiers = opcode_of(line)
+    known = _FAMILIES.get(opcode, Family.OTHER)
     if known is Family.PACKED:
         # HADD2.F32 makes a float of a half; HFMA2 of constants is how compilers write a constant.
-        if "F32" in found.modifiers:
+        if "F32" in modifiers:
             return Family.CONVERSION
-        return known if found.reads else Family.INTEGER
+        return known if parse(line).reads else Family.INTEGER
     return known
 
 
@@ -81,10 +81,10 @@ _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 
 def access_bytes(line: str) -> int:
     """Bytes of a thread in a load or store: ``LDGSTS.E.BYPASS.LTC128B.128`` has 16, as has LDSM's 8 x 8 x 4."""
-    found = parse(line)
-    if found.opcode in ("LDSM", "STSM"):
-        return ACCESS_BYTES * next((int(word) for word in reversed(found.modifiers) if word in ("2", "4")), 1)
-    return next((_WIDTHS[word] for word in reversed(found.modifiers) if word in _WIDTHS), ACCESS_BYTES)
+    opcode, modifiers = opcode_of(line)
+    if opcode in ("LDSM", "STSM"):
+        return ACCESS_BYTES * next((int(word) for word in reversed(modifiers) if word in ("2", "4")), 1)
+    return next((_WIDTHS[word] for word in reversed(modifiers) if word in _WIDTHS), ACCESS_BYTES)
 
 
 ACCESSES = {"loads": (Family.GLOBAL_LOAD, Family.ASYNC_COPY), "stores": (Family.GLOBAL_STORE,)}
@@ -139,7 +139,7 @@ class Listing:
         found: Counter[str] = Counter()
         for line, executed in zip(self.code.lines, self._counts("executed"), strict=True):
             if executed:
-                found[parse(line).opcode] += executed
+                found[opcode_of(line)[0]] += executed
                 found[family(line)] += executed
         return found
 
@@ -154,12 +154,12 @@ class Listing:
 
     def opcodes(self, *families: Family) -> dict[str, int]:
         """Opcode -> how many of them the code has, of these families, the most first."""
-        found = Counter(parse(line).opcode for line in self.code.lines if family(line) in families)
+        found = Counter(opcode_of(line)[0] for line in self.code.lines if family(line) in families)
         return dict(found.most_common())
 
     def modified(self, modifier: str, *families: Family) -> bool:
         """Whether every instruction of these families has a modifier; False without any."""
-        found = [modifier in parse(line).modifiers for line in self.code.lines if family(line) in families]
+        found = [modifier in opcode_of(line)[1] for line in self.code.lines if family(line) in families]
         return bool(found) and all(found)
 
     def widths(self, *families: Family) -> set[int]:

@@ -62,6 +62,12 @@ class Sass(NamedTuple):
 _NOTHING = Sass("", (), False, frozenset(), frozenset(), None)
 
 
+def opcode_of(line: str) -> tuple[str, tuple[str, ...]]:
+    """Opcode and modifiers, in a tenth of the time that all takes; empty for text that is no instruction."""
+    found = None if len(line) > LONGEST_LINE else _LINE.match(line)
+    return (found[3], tuple(found[4].split(".")[1:])) if found else ("", ())
+
+
 @functools.lru_cache(1 << 15)
 def parse(line: str) -> Sass:
     """Read a line of SASS. Raises nothing, whatever the text."""
