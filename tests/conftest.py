@@ -153,9 +153,12 @@ def fake_programs(folder: Path, recorded: Path) -> dict[str, str]:
     # Without what the interpreter does of its packages' .pth files at each start, which takes half of it.
     packages = f'export PYTHONPATH="$PYTHONPATH:{sysconfig.get_path("purelib")}"\n'
     # A signal while a tool's stand-in imports is lost, and no traceback.
-    for name, first in {"nsys": "trap '' INT\n", "ncu": "trap '' INT\n", "workload": packages}.items():
+    first = "trap '' INT\n[ \"$1\" = --version ] && exec echo '{}'\n"
+    nsys = first.format("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0")
+    ncu = first.format("Version 2025.3.1.0 (build 36398880) (public-release)")
+    for name, first in {"nsys": nsys, "ncu": ncu, "workload": packages}.items():
         program = programs / name
-        program.write_text(f'#!/bin/sh\n{first}exec "{sys.executable}" -Sm tests.fakes.{name} "$@"\n')
+        program.write_text(f'#!/bin/sh\n{first}exec "{sys.executable}" -SP "{REPOSITORY}/tests/fakes/{name}.py" "$@"\n')
         program.chmod(0o755)
     return {
         "FIPROF_NSYS": str(programs / "nsys"),

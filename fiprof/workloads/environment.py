@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 PACKAGES = (
@@ -16,6 +15,8 @@ PACKAGES = (
 
 def package_versions() -> dict[str, str | None]:
     """Version of each package that matters here; None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     versions: dict[str, str | None] = {"python": platform.python_version(), "python_executable": sys.executable}
     for name in PACKAGES:
         try:

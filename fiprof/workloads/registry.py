@@ -10,7 +10,6 @@ import os
 import pkgutil
 import re
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +39,8 @@ def available() -> dict[str, type[Workload[Any]]]:
 
     Raises FiprofError when a registered workload cannot be loaded or takes a name that is taken.
     """
+    from importlib.metadata import entry_points  # here: it takes as long as all else of a workload's start
+
     found = dict(builtin())
     for point in entry_points(group=ENTRY_POINT_GROUP):
         try:

@@ -3,13 +3,11 @@
 FAKE_RUN: the archived run whose SQLite file it gives out; without its kernels where FAKE_NSYS is ``no-kernels``. As nsys does, it adds the environment to both.
 """
 
-import contextlib
 import os
 import signal
-import sqlite3
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.fakes.recorded import replayed_bytes
 
@@ -17,9 +15,6 @@ from tests.fakes.recorded import replayed_bytes
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = sys.argv[1:]
-    if arguments == ["--version"]:
-        print("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0")
-        return 0
     action = arguments.pop(0)
     options = {}
     while arguments and arguments[0].startswith("--"):
@@ -27,13 +22,17 @@ def main() -> int:
         options[name] = value
     recorded = Path(os.environ["FAKE_RUN"]) / "nsys"
     if action == "export":
+        import sqlite3
+
         assert options["--type"] == "sqlite"
         Path(options["--output"]).write_bytes(replayed_bytes(recorded / "trace.sqlite"))
-        with contextlib.closing(sqlite3.connect(options["--output"])) as connection, connection:
+        with sqlite3.connect(options["--output"]) as connection:
             record_environment(connection)
             if os.environ.get("FAKE_NSYS") == "no-kernels":
                 connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
         return 0
+    import subprocess
+
     status = subprocess.run(arguments, check=False).returncode
     environment = "\n".join(f"{name}={value}" for name, value in os.environ.items())
     Path(options["--output"]).write_bytes(b"a report that nsys alone reads\n" + environment.encode())
@@ -41,7 +40,7 @@ def main() -> int:
     return status if status >= 0 else 128 - status
 
 
-def record_environment(connection: sqlite3.Connection) -> None:
+def record_environment(connection: Any) -> None:
     """Write this process's environment where nsys 2025.3 does: tables, single strings and a block of strings."""
     each = [f"{name}={value}" for name, value in os.environ.items()]
     (last,) = connection.execute("SELECT max(id) FROM StringIds").fetchone()

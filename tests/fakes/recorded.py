@@ -1,8 +1,5 @@
 """Raw files of a recorded run, packed or not."""
 
-import contextlib
-import hashlib
-import lzma
 import os
 from pathlib import Path
 
@@ -14,6 +11,8 @@ def recorded_bytes(path: Path) -> bytes:
     if path.exists():
         return path.read_bytes()
     if (packed := path.with_name(path.name + ".xz")).exists():
+        import lzma  # here: stand-ins start often, and seldom unpack
+
         return lzma.decompress(packed.read_bytes())
     import pyarrow as pa
 
@@ -25,8 +24,8 @@ def replayed_bytes(path: Path) -> bytes:
     """The same of a run that the stand-ins give out again and again: unpacked once where a session keeps it."""
     if UNPACKED not in os.environ:
         return recorded_bytes(path)
-    kept = Path(os.environ[UNPACKED], hashlib.sha256(bytes(path)).hexdigest())
-    with contextlib.suppress(FileNotFoundError):
+    kept = Path(os.environ[UNPACKED], str(path).replace("/", "-"))
+    if kept.exists():
         return kept.read_bytes()
     kept.parent.mkdir(parents=True, exist_ok=True)
     making = kept.with_name(f"{kept.name}-{os.getpid()}")
