@@ -44,6 +44,7 @@ COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
+REMAKES_WORKERS = re.compile(r"\b(__init__|__del__|_shutdown_workers) \(torch/utils/data/dataloader\.py\)")
 AWAITS_GPU = re.compile(r"\b(_value|block_until_ready) \(jax/")  # likewise, for the GPU's results
 COMPILES = re.compile(
     r"\b(run_ninja|nvrtc\w*|build_and_load|_?(do_)?compile\w*) \(|/compiler/"
@@ -72,6 +73,7 @@ BY_NAME = {
     "sort_less": re.compile(r"RadixSort|MergeSort|bitonicSort|SortKernel", re.IGNORECASE),  # of CUB, Thrust and PyTorch
     "small_factors": re.compile("bluestein", re.IGNORECASE),  # cuFFT's, for a length with a prime factor above 127
     "index_otherwise": re.compile("^indexing_backward_kernel"),  # PyTorch's
+    "factor_once": re.compile(r"getr[fs]|potr[fs]|geqrf|gesvd|syev|heev|sytr[df]"),  # of cuSOLVER, named as LAPACK's
     "add_by_rows": re.compile("^indexFunc(Large|Small)Index"),  # PyTorch's index_add_ and the like, by atomics
     "lighter_optimizer": re.compile(r"^multi_tensor_apply_kernel \((FusedAdam|FusedSgd|FusedAdagrad|Lamb|Lars)"),
 }
@@ -276,7 +278,9 @@ class _Gpu:
         self.small = [
             row
             for row in kernels
-            if row["median_us"] < SHORT_US and not COLLECTIVE.search(row["kernel"]) and row not in self.layouts
+            if row["total_ns"] < 1e3 * SHORT_US * row["count"]
+            and not COLLECTIVE.search(row["kernel"])
+            and row not in self.layouts
         ]
         self.small_ns = sum(row["total_ns"] for row in self.small) * self.scale
         self.nsys_ns: Sequence[float] = (0.0, 0.0, 0.0)  # of the launching, the least, the middle and the most
@@ -412,6 +416,7 @@ class _Gpu:
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
+                kind = "keep_workers" if cause is Waste.INPUT and REMAKES_WORKERS.search(name or "") else kind
                 kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
                 kind = "keep_plans" if cause is Waste.HOST and self.planning_ns[name] > MOSTLY * ns else kind
                 kind = "same_arguments" if cause is Waste.CALL and GRAPH_UPDATES.match(name or "") else kind

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from fiprof.analysis import thresholds
 from fiprof.analysis.alternatives import Alternative
 from fiprof.analysis.instructions import ACCESS_BYTES, Family, HotInstruction, Listing, access_bytes
-from fiprof.analysis.occupancy import WARP_THREADS, occupancy
+from fiprof.analysis.occupancy import WARP_THREADS, Resource, occupancy
 from fiprof.analysis.stalls import state
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import BALANCE_RULES, CONFLICT_RULES, SECTOR_RULES, QuotedRule, by_warpgroups
@@ -36,6 +36,10 @@ STEPS, WAYS = (csv_rows(Path(__file__).with_name(name)) for name in ("steps.csv"
 """A step's words for a sentence and for a table's cell, what it relieves and changes; the words of a way to do one."""
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16  # of SASS, from compute capability 7.0 on
+SECTOR_BYTES, MOST_WARPS = 32, 32  # bytes of a sector, warps of a block at the most
+DIVISION, MANY_DIVIDED = 20, 0.4
+"""Instructions of a division of integers, with its remainder, at the least (32 bits, nvcc 13 for sm_90; of 64 bits some
+70 more), and the part of what is executed from which on divisions are told."""
 HOPPER = "9"  # major compute capability that has wgmma
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
@@ -516,7 +520,11 @@ def more_warps(s: LaunchContext) -> Iterator[Step]:
             waves = found.waves.waves if found.waves else 1.0
             left = min(now / then, math.ceil(waves / more) / math.ceil(waves))
             because = finding("more_wait", "so many more warps wait at the same time")
-            values = {"changes": found.steps, "occupancy_pct": now, "then_pct": then}
+            values = {"changes": found.steps, "occupancy_pct": now, "then_pct": then, "or_larger": ""}
+            warps = found.warps_per_block or MOST_WARPS
+            if found.limiters == (Resource.SHARED_MEMORY,) and 2 * warps <= MOST_WARPS:
+                words = "; larger blocks than of {warps:warp|warps}, which share that memory, may save more"
+                values["or_larger"] = finding("larger_blocks", words, warps=warps)
             more, rules = 100 * (1 - left), s.estimated("TheoreticalOccupancy")
             yield s.step("more_warps", because, values, most=more, rules=rules)
 
@@ -577,15 +585,18 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
         case Part.ISSUE_SLOTS:
             open_, arithmetic = not s.counted, s.executes(Family.FLOAT, Family.CONVERSION)
             packed = s.executes(Family.PACKED, least=thresholds.UNUSED / 100)
+            divided = _divided(s)
+            still = s.use(Part.ISSUE_SLOTS) * (1 - divided) if divided else None
             how = ways(
-                ("fewer_conversions", s.executes(Family.CONVERSION)),
+                ("divisions", divided > 0),
+                ("fewer_conversions", s.executes(Family.CONVERSION) and not divided),
                 ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
                 ("packed", open_ or (arithmetic and not packed)),
                 ("addresses_once", open_ or s.executes(Family.INTEGER)),
                 ("unrolled", open_ or s.executes(Family.BRANCH)),
                 ("kept", not open_),
             )
-            yield s.step("fewer_instructions", s.executed(), how)
+            yield s.step("fewer_instructions", s.executed(), how, still=still)
         case Part.FMA_PIPE:
             # Two multiply-adds in one instruction, where the GPU does more of them so.
             ops = counted_float_ops(s.row)
@@ -629,6 +640,13 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
             yield s.step("fewer_accesses", s.executed(), how)
         case _:
             yield from _others(s, part)
+
+
+def _divided(s: LaunchContext) -> float:
+    """Part of what is executed that is divisions of integers, 0 to 1, as far as it is known: each converts to float,
+    takes a reciprocal and converts back. 0 where they are few."""
+    fewest = min((s.code.executed_share(each) or 0.0 for each in ("I2F", "MUFU", "F2I")) if s.code else (0.0,))
+    return DIVISION * fewest if DIVISION * fewest >= MANY_DIVIDED and s.executes(Family.INTEGER, least=0.5) else 0.0
 
 
 def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
@@ -711,7 +729,10 @@ def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any
     if s.has(*COPIES):
         return ways("more_stages")
     first = _below_word(waiting)
+    sectors, threads = Formula("global_load_sectors + global_store_sectors"), Formula("blocks * threads_per_block")
+    moved, by = sectors.value(s.row), threads.value(s.row)
     return ways(
+        ("more_rows", first and bool(moved and by and SECTOR_BYTES * moved < 2 * ACCESS_BYTES * by)),
         ("wider_loads", first),
         "loads_in_flight",
         ("wider_loads", not first and s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
