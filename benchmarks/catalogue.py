@@ -173,7 +173,6 @@ def main() -> None:
         fill(index, templates, 100)
         small = add_ms(index, templates)
         seconds = fill(index, templates, options.runs)
-        index.catalogue.analyze()
         print(f"{options.runs:,} runs: rows in at {options.runs / seconds:,.0f} runs/s")
         large = add_ms(index, templates)
         print(f"one more run: {small:.1f} ms at 100, {large:.1f} ms at {options.runs:,}: {large / small:.2f}x")

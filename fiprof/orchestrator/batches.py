@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count
 from math import inf, prod
 from pathlib import Path
 from typing import Any
@@ -306,14 +306,9 @@ def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
 
 def set_aside(folder: Path, name: str) -> None:
     """Move a run folder out of a study; it is kept to be looked at, with a number where its name is taken."""
-    aside, number = folder / SET_ASIDE, 1
-    with files.file_errors(aside):
-        files.make_folder(folder, SET_ASIDE)
-        free = aside / name
-        while free.exists():
-            number += 1
-            free = aside / f"{name}~{number}"
-        (folder / name).rename(free)
+    with files.file_errors(folder / SET_ASIDE):
+        aside, names = files.make_folder(folder, SET_ASIDE), chain([name], (f"{name}~{n}" for n in count(2)))
+        (folder / name).rename(next(free for free in map(aside.joinpath, names) if not free.exists()))
 
 
 # Whether the GPU was left alone

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "FIPROF_CATALOG"
 FILE_NAME = "catalogue.sqlite"
-MANY = 1000  # new runs after which a database should look at its tables anew
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps
 IDENTITY = "archive.id"  # what tells an archive from others in a database that several share, wherever it is mounted
 BATCH = 1000  # runs that are written at once: a killed index loses no more than it read of these
@@ -64,8 +63,6 @@ class Index:
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
             self.catalogue.add(self.archive, [read_entry(self.root / name, stamped) for name, stamped in batch])
-        if len(new) >= MANY:
-            self.catalogue.analyze()
         words = "{read} read, {removed} removed, {runs} runs in all"
         return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(there))
 
@@ -81,20 +78,15 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
     root = archive.root.resolve()
     shown = escape_control(str(root))
 
-    def at(where: str) -> Catalogue:
-        made = Catalogue(where, archive.tell)
-        made.migrate()
-        return made
-
     if named := url or os.environ.get(VARIABLE):
-        catalogue = at(named)
+        catalogue = Catalogue(named, archive.tell).migrate()
         return Index(archive.root, catalogue, catalogue.archive(_identity(root), shown, alone=False))
     file, found = _file(root) if root.is_dir() else None, None
     with contextlib.suppress(*([Damaged] if file else [])):
-        found = None if anew and file else at(f"sqlite:///{file or ':memory:'}")
+        found = None if anew and file else Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell).migrate()
     for suffix in () if found else SUFFIXES:
         Path(f"{file}{suffix}").unlink(missing_ok=True)
-    catalogue = found or at(f"sqlite:///{file}")
+    catalogue = found or Catalogue(f"sqlite:///{file}", archive.tell).migrate()
     # A copy of an archive brings a catalogue of other folders along.
     key = f"inode {root.stat().st_ino}" if file else "none"
     return Index(archive.root, catalogue, catalogue.archive(key, shown, alone=True))

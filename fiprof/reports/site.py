@@ -76,11 +76,6 @@ def begin(folder: Path) -> dict[str, Published]:
     return {each.name: each for each in read.runs}
 
 
-def has(folder: Path, name: str) -> bool:
-    """Whether a run's page is there. Raises FiprofError where something else has its name."""
-    return files.exists(folder, f"{REPORTS}/{name}{SUFFIX}")
-
-
 def write(folder: Path, run: Run, state: str) -> Published:
     """Write a run's report as a page into a site. Raises FiprofError where its name is no file's."""
     run = replace(run, leaving=True)

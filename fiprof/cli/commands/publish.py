@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof import interrupts
+from fiprof import files, interrupts
 from fiprof.cli import options, output
 from fiprof.cli.progress import working
 from fiprof.errors import FiprofError
-from fiprof.files import Unwritable
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.text import count, escape_control
 
 if TYPE_CHECKING:
     from fiprof.reports.site import Published
-
-    Made = tuple[Published | FiprofError, str]
-    """What a page is, or why there is none; and what was said meanwhile, where that is still to be printed."""
 
 PAGES_OF_A_PROCESS = 8  # new pages for which another process is worth its start
 MOST_PROCESSES = 8  # each takes some 300 MB
@@ -44,13 +40,14 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
     from fiprof.analysis.trend import trend
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
-    from fiprof.reports import site
+    from fiprof.reports import markdown_html, site
 
     before, names = site.begin(folder), archive.by_time()[::-1]
     now = {}
     for name in names if only_new else ():
         with contextlib.suppress(FiprofError, OSError):
-            if name in before and before[name].state == parse.state(archive.root / name) and site.has(folder, name):
+            page = f"{site.REPORTS}/{name}{markdown_html.SUFFIX}"
+            if name in before and before[name].state == parse.state(archive.root / name) and files.exists(folder, page):
                 now[name] = before[name]
     new, failed = [name for name in names if name not in now], []
     with _made(folder, [archive.root / name for name in new]) as pages, working("publish") as tell:
@@ -84,9 +81,9 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
 
 
 @contextlib.contextmanager
-def _made(folder: Path, runs: Sequence[Path]) -> Iterator[Iterator[Made]]:
-    """The pages of runs, written into a site one after the other, or many by several processes; in the runs' order.
-    Raises Unwritable while they are asked for."""
+def _made(folder: Path, runs: Sequence[Path]) -> Iterator[Iterator[tuple[Published | FiprofError, str]]]:
+    """The pages of runs, written into a site one after the other, or many by several processes; in the runs' order:
+    what each is, or why there is none, and what was said meanwhile. Raises Unwritable while they are asked for."""
     processes = min(len(os.sched_getaffinity(0)), len(runs) // PAGES_OF_A_PROCESS, MOST_PROCESSES)
     if not processes:
         yield ((_page(folder, run), "") for run in runs)
@@ -125,7 +122,7 @@ def _begin(parent: int) -> None:
     gc.freeze()
 
 
-def _page_elsewhere(folder: Path, run: Path) -> Made:
+def _page_elsewhere(folder: Path, run: Path) -> tuple[Published | FiprofError, str]:
     with contextlib.redirect_stderr(io.StringIO()) as said:
         made = _page(folder, run)
     return made, said.getvalue().rstrip("\n")
@@ -140,7 +137,7 @@ def _page(folder: Path, run: Path) -> Published | FiprofError:
     try:
         opened = Run(run) if read_manifest(run).kind == "comparison" else options.open_run(run)[0]
         return site.write(folder, opened, parse.state(run))
-    except Unwritable:
+    except files.Unwritable:
         raise
     except FiprofError as error:
         return error

@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fiprof.errors import FiprofError
 from fiprof.files import Unwritable, walk
@@ -40,6 +40,7 @@ from fiprof.text import escape_control
 HEAD = "0005"  # version of these tables
 REMADE = ("0001", "0002", "0003", "0004")
 """Versions whose tables are thrown away and made again; another's in a table of that name are somebody else's."""
+MANY = 1000  # new runs after which PostgreSQL looks at its tables anew: it plans by what it saw last
 LONGEST_NAME = 200  # characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB
 ADVISORY_LOCK = 0x66_6970_726F66  # PostgreSQL's lock of whoever writes: a number that no other program takes
 BUSY_S = 60  # longest wait for another writer of an SQLite file
@@ -106,7 +107,7 @@ class Entry(NamedTuple):
     run: Row  # columns of ``runs`` that the folder decides
     description: Row  # what is only shown: reason, replayed_from, command, cases, case_labels, tools and notes
     environment: Row  # columns of ``environments``
-    parameters: Mapping[str, Row]  # case id -> its parameters
+    parameters: Mapping[str, Row]  # case id -> its parameters as the manifest has them
     results: tuple[Result, ...]
 
 
@@ -199,13 +200,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "cuda": _text(gpu.get("cuda")),
             "packages": json.dumps({key: packages[key] for key in sorted(filter(None, packages)) if packages[key]}),
         },
-        parameters={
-            escape_control(case.id): {
-                escape_control(key): escape_control(value) if isinstance(value, str) else value
-                for key, value in case.params.items()
-            }
-            for case in manifest.cases
-        },
+        parameters={escape_control(case.id): case.params for case in manifest.cases},
         results=results,
     )
 
@@ -266,9 +261,7 @@ class Catalogue:
 
                 self._errors = (psycopg.Error,)
         except (ValueError, ImportError) as error:
-            remedy = (
-                "a catalogue is sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"
-            )
+            remedy = "name sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"
             raise FiprofError(f"the catalogue {url} cannot be opened: {error}", remedy, exit_code=2) from error
         # What people know it by: its file, or its URL without the password.
         self.name = self._where[1:] or ":memory:" if self.is_sqlite else re.sub("(//[^:@/]*):.*@", r"\1:***@", url)
@@ -346,11 +339,11 @@ class Catalogue:
         who = ", ".join(sorted(holders - {f"process {os.getpid()}"}))
         self.tell(f"note: waiting {limit}for the catalogue {self.name}{who and f', which {who} has locked'}")
 
-    def migrate(self) -> None:
+    def migrate(self) -> Self:
         """Make the tables, or bring an older fiprof's to this one's."""
         with self.reading():
             if self._version() == HEAD and not self._missing_columns():
-                return
+                return self
         with self.writing():
             found = self._version()
             if found is None or found in REMADE:
@@ -371,6 +364,7 @@ class Catalogue:
                 for key in missing:
                     self.execute(f"ALTER TABLE measured ADD COLUMN {key} FLOAT")
                 self.execute("UPDATE runs SET stamp = ''")
+        return self
 
     def _version(self) -> str | None:
         """HEAD of whoever made the tables; None where there are none."""
@@ -429,6 +423,8 @@ class Catalogue:
                 statement = f"INSERT INTO {table} ({columns}) VALUES ({cells}) ON CONFLICT DO NOTHING"
                 # In order, as B-trees like it.
                 self._connection.cursor().executemany(statement, [found[key] for key in sorted(found)])
+            if len(by_id) >= MANY and not self.is_sqlite:
+                self.execute("ANALYZE")
         return len(by_id)
 
     def _delete(self, which: Iterable[str]) -> None:
@@ -437,12 +433,6 @@ class Catalogue:
             for table in ("measured", "tags", "descriptions"):
                 self.execute(f"DELETE FROM {table} WHERE run IN ({some})")
             self.execute(f"DELETE FROM runs WHERE id IN ({some})")
-
-    def analyze(self) -> None:
-        """Have PostgreSQL look at the tables now, after many new runs: it plans by what it saw last."""
-        if not self.is_sqlite:
-            with self.writing():
-                self.execute("ANALYZE")
 
 
 @functools.lru_cache(10_000)
@@ -477,12 +467,12 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
         for name, value in named.items():
-            if (parameter := (whole, name[:LONGEST_NAME])) in known:
+            if (parameter := (whole, escape_control(name)[:LONGEST_NAME])) in known:
                 continue
             finite: float | None = None
             with contextlib.suppress(ValueError, OverflowError):
                 finite = None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
-            text = json.dumps(value) if isinstance(value, bool) else str(value)
+            text = json.dumps(value) if isinstance(value, bool) else escape_control(str(value))
             known[parameter] = (*parameter, text[:LONGEST_NAME], finite)
 
 
