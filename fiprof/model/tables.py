@@ -28,6 +28,7 @@ PID_BITS = 24  # Of a process's number in nsys. Those of several traces that hav
 FILE = "file"  # column of a row's trace, in a run that was imported from several
 THREADED_ROWS = 1 << 17  # from so many rows on a column is worth a thread of its own
 OPEN_ENDED = "launches"  # the table with further columns: one a metric of ``metrics.csv``, float64
+FEW_ROWS = 16  # up to which columns get no smaller by compression, and are read in half the time without
 CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
 PIECE_ROWS = 1 << 18  # that are read at once of a table that may be larger than memory
 
@@ -82,12 +83,14 @@ def write(folder: Path, name: str, table: pa.Table) -> None:
     extra = [field for field in table.schema if field.name not in declared]
     if missing or (extra and name != OPEN_ENDED):
         raise ValueError(f"table {name}: missing columns {sorted(missing)}, undeclared columns {extra}")
-    with writer(folder, name, extra) as write_piece:
+    with writer(folder, name, extra, "zstd" if table.num_rows > FEW_ROWS else "none") as write_piece:
         write_piece(table)
 
 
 @contextlib.contextmanager
-def writer(folder: Path, name: str, extra: Sequence[pa.Field] = ()) -> Iterator[Callable[[pa.Table], None]]:
+def writer(
+    folder: Path, name: str, extra: Sequence[pa.Field] = (), compression: str = "zstd"
+) -> Iterator[Callable[[pa.Table], None]]:
     """Write a table piece by piece: a function that takes the next rows, with exactly the declared columns, those of
     ``extra`` behind them. FILE is null where they lack it.
 
@@ -107,7 +110,7 @@ def writer(folder: Path, name: str, extra: Sequence[pa.Field] = ()) -> Iterator[
         pq.ParquetWriter(
             sink,
             typed,
-            compression="zstd",
+            compression=compression,
             # Numbers gain nothing from a dictionary: without, the table of metrics is smaller and written faster.
             use_dictionary=[column.name for column in columns if column.kind == "category"],
             # Times and ids mostly rise by little.
@@ -153,7 +156,7 @@ class Reader:
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
             self._file = pq.ParquetFile(pa.OSFile(os.fsencode(self.path)), page_checksum_verification=True)
             self.schema = self._file.schema_arrow
-            _check(name, self.schema)
+            self._texts = _check(name, self.schema)
         self.names: list[str] = self.schema.names
         """Of the columns, in their order."""
         self.columns = frozenset(self.names)
@@ -216,13 +219,12 @@ class Reader:
     def _masked(self, found: pa.Table) -> pa.Table:
         """Rows of the file: without secrets where they leave."""
         import pyarrow as pa
-        import pyarrow.types as pt
 
         if (hide := self._hide) is None:
             return found
 
         def masked(chunk: pa.Array) -> pa.Array:
-            of_dictionary = pt.is_dictionary(chunk.type)
+            of_dictionary = isinstance(chunk, pa.DictionaryArray)
             said = (chunk.dictionary if of_dictionary else chunk).to_pylist()
             hidden = [text and hide(text) for text in said]
             if hidden == said:
@@ -231,11 +233,11 @@ class Reader:
             new = pa.array(hidden, pa.string())
             return new.take(chunk.indices).dictionary_encode() if of_dictionary else new
 
-        for place, field in enumerate(found.schema):
-            if pt.is_string(field.type) or (pt.is_dictionary(field.type) and pt.is_string(field.type.value_type)):
+        for place, name in enumerate(found.column_names):
+            if name in self._texts:
                 chunks = [masked(chunk) for chunk in found.column(place).chunks]
                 if self._hid:
-                    found = found.set_column(place, field.name, pa.chunked_array(chunks, field.type))
+                    found = found.set_column(place, name, pa.chunked_array(chunks, self.schema.field(name).type))
         return found
 
     def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:
@@ -278,15 +280,17 @@ def _require_possible(found: pa.Table) -> None:
                 raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
-_GOOD: dict[str, pa.Schema] = {}  # table -> the columns of the last file of it that was right: most have the same
+_GOOD: dict[str, tuple[pa.Schema, frozenset[str]]] = {}
+"""Table -> the columns of the last file of it that was right, and those with texts: most have the same."""
 
 
-def _check(name: str, found: pa.Schema) -> None:
-    """Raise ValueError where a file lacks a required column, or one is of another type than the table declares."""
+def _check(name: str, found: pa.Schema) -> frozenset[str]:
+    """The columns with texts. Raises ValueError where a file lacks a required column, or one is of another type than
+    the table declares."""
     import pyarrow.types as pt
 
-    if name in _GOOD and found.equals(_GOOD[name]):
-        return
+    if name in _GOOD and found.equals(_GOOD[name][0]):
+        return _GOOD[name][1]
     fits: dict[str, Callable[[pa.DataType], bool]] = {
         **dict.fromkeys(("int32", "int64"), pt.is_integer), "float64": pt.is_floating, "bool": pt.is_boolean,
         "string": pt.is_string, "category": lambda kind: pt.is_dictionary(kind) and pt.is_string(kind.value_type),
@@ -299,7 +303,9 @@ def _check(name: str, found: pa.Schema) -> None:
         kind = kinds.get(field.name, "float64" if name == OPEN_ENDED else "")
         if kind and not fits[kind](field.type):
             raise ValueError(f"its column {field.name} is {field.type}, not {kind}")
-    _GOOD[name] = found
+    texts = frozenset(field.name for field in found if fits["string"](field.type) or fits["category"](field.type))
+    _GOOD[name] = found, texts
+    return texts
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
