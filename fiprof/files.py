@@ -224,8 +224,9 @@ def parts(name: str, *, printable: bool = True) -> tuple[str, ...]:
 
 def exists(folder: Path, name: str) -> bool:
     """Whether a regular file is there. Raises FiprofError where something else has its name."""
-    with contextlib.suppress(FileNotFoundError):
-        return bool(path(folder, name))
+    with contextlib.suppress(FileNotFoundError), _parent(folder, name) as (descriptor, last):
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder, name)
+        return True
     return False
 
 

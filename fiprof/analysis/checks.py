@@ -7,7 +7,6 @@ function of that name. The limits are fiprof's own choice, wide enough for what 
 import contextlib
 import dataclasses
 import json
-import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow as pa
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
-from fiprof.model.finding import Finding, Phrase, Value, plain
+from fiprof.model.finding import Finding, Phrase, Value, plain, template_fields
 from fiprof.model.manifest import CaseEntry, Reference
 from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Launch, Run, once
@@ -350,8 +349,8 @@ def _check(row: dict[str, Any]) -> Check:
     if row["check"] not in CHECKS or any((of, values[of]) not in NAMED for of, _ in NAMED if of in values):
         raise ValueError
     check = Check(**{**row, "values": values})
-    fields = string.Formatter().parse(check.finding.words)
-    if not check.finding.values.keys() >= {name for _, name, *_ in fields if name}:
+    said = check.finding
+    if not said.values.keys() >= {name for _, name, _ in template_fields(said.words) if name}:
         raise ValueError
     return check
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.steady import Steady, steady
-from fiprof.analysis.trace import calls, kernel_calls, phases
+from fiprof.analysis.trace import calls, copy_calls, kernel_calls, phases
 from fiprof.model.arrays import Floats, Ints, Kinds, arrow, coded, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
@@ -137,7 +137,7 @@ def outside(run: Run) -> dict[int, Activity]:
 
 def _measured(run: Run) -> dict[int, tuple[Activity, Activity]]:
     """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
-    started_by, called_by, kinds = kernel_calls(run), calls(run).of("copies"), Kinds()
+    started_by, called_by, kinds = kernel_calls(run), copy_calls(run), Kinds()
     found: list[list[Ints]] = []
     for piece in run.pieces("copies", ("start_ns", "end_ns", "device", "kind", "memory")):
         before = sum(len(columns[0]) for columns in found)

@@ -73,7 +73,7 @@ class Kind(Worded):
     OTHER = "other", "other"
 
 
-_KINDS = {Kind.PREFILL: re.compile("(?i)prefill|extend"), Kind.DECODE: re.compile("(?i)decode|generat")}
+_KINDS = {Kind.PREFILL: ("prefill", "extend"), Kind.DECODE: ("decode", "generat")}
 
 
 @dataclass
@@ -125,7 +125,8 @@ class Step:
         """By what it says, or by its name."""
         if self.said and (self.prefill or self.decode):
             return Kind.MIXED if self.prefill and self.decode else Kind.PREFILL if self.prefill else Kind.DECODE
-        return next((kind for kind, words in _KINDS.items() if words.search(self.text.partition(": ")[0])), Kind.OTHER)
+        head = self.text.partition(": ")[0].lower()
+        return next((kind for kind, words in _KINDS.items() if any(word in head for word in words)), Kind.OTHER)
 
 
 @dataclass

@@ -356,7 +356,7 @@ def repeated(names: Sequence[str] | Ints) -> tuple[int, int, int] | None:
         start = int(edges[2 * longest])
         if count < FEWEST_STEPS or count * period < COVERED * len(codes):
             continue
-        if len(np.unique(codes[start : start + period])) < 2:
+        if (codes[start : start + period] == codes[start]).all():
             continue
         if best is None or count * period > 1.1 * best[1] * best[2]:
             best = start, period, count

@@ -323,9 +323,15 @@ def kernel_calls(run: Run) -> Ints:
     return calls(run).of("kernels")
 
 
+@once
+def copy_calls(run: Run) -> Ints:
+    """The call that started each copy."""
+    return calls(run).of("copies")
+
+
 def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[pa.Table, Any, Ints]]:
     """A GPU's kernels, or copies, in pieces: a piece with all GPUs' rows, what indexes its own, and their calls."""
-    by, at = kernel_calls(run) if table == "kernels" else calls(run).of(table), 0
+    by, at = (kernel_calls if table == "kernels" else copy_calls)(run), 0
     for piece in run.pieces(table, (*columns, "device")):
         rows, mine = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
         if mine.any():

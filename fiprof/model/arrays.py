@@ -45,7 +45,7 @@ def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if isinstance(column, pa.ChunkedArray):
-        column = column.unify_dictionaries().combine_chunks()
+        column = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
     values = [*column.dictionary.to_pylist(), None]
     return values, _plain(column.indices, len(values) - 1)
 
@@ -203,7 +203,9 @@ def finite(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_floating(column.type):
         return list(column.to_pylist())
     # pyarrow.compute, which could do this, takes longer to import than most tables to read.
-    return [None if value != value or value in INFINITE else value for value in column.to_pylist()]
+    if column.null_count:
+        return [None if value != value or value in INFINITE else value for value in column.to_pylist()]
+    return [value if -math.inf < value < math.inf else None for value in column.to_pylist()]
 
 
 class Columns(dict[str, Sequence[Any]]):

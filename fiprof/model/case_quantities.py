@@ -362,6 +362,11 @@ class Floor(NamedTuple):
 
 
 def floor(run: Run, case: str) -> Floor | None:
+    """``Floor`` of a case, which several quantities and every launch ask for; None without it."""
+    return run.once(_floor, case)
+
+
+def _floor(run: Run, case: str) -> Floor | None:
     """The least time of an iteration of a case; None where no loop was timed or nothing of it is known."""
     longest = _longest(run, case)
     # Kernels shorter than 30 µs are timed by nsys to 0.1 µs, where two CUDA events by themselves are some 2 µs.

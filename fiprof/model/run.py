@@ -153,14 +153,14 @@ class Run:
         found = read_manifest(self.path)
         return decode(found.to_json(), Manifest) if self.leaving else found
 
-    @property
+    @functools.cached_property
     def tables_path(self) -> Path:
         return self.new_tables or self.path / layout.TABLES
 
     # Tables
 
     def has(self, table: str) -> bool:
-        return table in self._tables or os.path.exists(tables.table_path(self.tables_path, table))
+        return table in self._tables or os.path.exists(f"{self.tables_path}/{table}.parquet")
 
     @functools.cached_property
     def _hide(self) -> Callable[[str], str] | None:

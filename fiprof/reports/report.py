@@ -69,7 +69,7 @@ class Report:
         """One file that needs no network. links: texts and addresses of sibling pages."""
         import msgspec
 
-        packed = base64.b64encode(gzip.compress(msgspec.json.encode(self.data, enc_hook=str), 5, mtime=0)).decode()
+        packed = base64.b64encode(gzip.compress(msgspec.json.encode(self.data, enc_hook=str), 4, mtime=0)).decode()
         return templates().get_template("run.html.j2").render(report=self, data=packed, links=links)
 
     def markdown(self, whole: str = "") -> str:
