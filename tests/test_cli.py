@@ -111,7 +111,11 @@ def test_the_shell_completes_commands_options_and_runs(words: str, offered: list
 
 
 @pytest.mark.parametrize(
-    ("words", "allowed"), [(("collect", "--help"), set()), (("hotspots", "RUN"), {"pyarrow", "numpy", "rich"})]
+    ("words", "allowed"),
+    [
+        (("collect", "--help"), set()),
+        *(((each, "RUN"), {"pyarrow", "numpy", "rich"}) for each in ("hotspots", "verdict")),
+    ],
 )
 def test_heavy_packages_are_imported_where_they_are_used(words: tuple[str, ...], allowed: set[str]) -> None:
     heavy = ("pandas", "pyarrow", "numpy", "torch", "flashinfer", "rich", "jinja2")

@@ -165,7 +165,9 @@ def test_p_is_the_larger_of_scipys_two_without_a_floor(monkeypatch: pytest.Monke
     for shift in (0, 0.01, 0.02, 0.05):
         a, b = rng.normal(0, spread, 5), rng.normal(shift, 0.01, 5)
         (found,) = differences(np.exp(a)[:, None].tolist(), np.exp(b)[:, None].tolist())
-        permuted = stats.permutation_test((a, b), lambda x, y: abs(stats.ttest_ind(x, y)[0]), alternative="greater")
+        permuted = stats.permutation_test(
+            (a, b), lambda x, y, axis: abs(stats.ttest_ind(x, y, axis=axis)[0]), vectorized=True, alternative="greater"
+        )
         welch = stats.ttest_ind(a, b, equal_var=False)
         own = 2 * stats.t.sf(abs(welch.statistic), max(4, welch.df - 2))
         assert found.p == pytest.approx(max(permuted.pvalue, own), rel=1e-4)

@@ -641,7 +641,7 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.
     """The line through the plain medians of cases with different values of an axis. cases: by growing axis, each with a
     plain time above zero. apart: of their boards, :meth:`Study.apart`."""
     from scipy.optimize import lsq_linear
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     if len(cases) < FIT_POINTS:
         return Fit(workload, axis, tuple(cases), None)
@@ -659,7 +659,7 @@ def fit(workload: str, axis: str, cases: Sequence[CaseResult], apart: float = 0.
     inverse = np.linalg.inv(rows.T @ rows)
     free = inverse @ rows.T @ np.ones_like(y)
     variance = float(((1 - rows @ free) ** 2).sum()) / (len(y) - 2)
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(y) - 2)) * np.sqrt(variance * np.diag(inverse))
+    half = float(stdtrit(len(y) - 2, (1 + CONFIDENCE) / 2)) * np.sqrt(variance * np.diag(inverse))
     low, high = (free - half).tolist(), (free + half).tolist()
     residuals = (y - intercept - rise * grown / unit) / y
     line = Line(
