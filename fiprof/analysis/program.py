@@ -44,6 +44,8 @@ COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
 AWAITING = re.compile(r"\b(wait|poll|select|get|acquire|recv|recv_bytes|read|join)\b|dataloader|queue", re.IGNORECASE)
 """Python functions, with their files, in which a thread waits for another thread or process."""
+WRITES_STACK = "format_stack (traceback.py)"  # which PyTorch's anomaly detection calls for each operation
+OF_NAN_TESTS = ("or", "CompareEq")  # in parentheses in the names of the kernels by which it looks for NaN
 REMAKES_WORKERS = re.compile(r"\b(__init__|__del__|_shutdown_workers) \(torch/utils/data/dataloader\.py\)")
 AWAITS_GPU = re.compile(r"\b(_value|block_until_ready) \(jax/")  # likewise, for the GPU's results
 COMPILES = re.compile(
@@ -404,7 +406,7 @@ class _Gpu:
                 unknown = isinstance(counted, str) and counted not in self.counts
                 count = self.per_step(self.count(counted)) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
-                saves = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
+                saves: float = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
                 because = None
                 if cause is Waste.ALLOCATION:
                     because = self.called_in(FREES)
@@ -416,6 +418,8 @@ class _Gpu:
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
+                if cause in (Waste.HOST, Waste.SYNCHRONIZATION) and self.anomaly_ns:
+                    kind, saves, estimate = "detect_no_anomaly", self.part.idle_ns + self.anomaly_ns, None
                 kind = "keep_workers" if cause is Waste.INPUT and REMAKES_WORKERS.search(name or "") else kind
                 kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
                 kind = "keep_plans" if cause is Waste.HOST and self.planning_ns[name] > MOSTLY * ns else kind
@@ -527,6 +531,20 @@ class _Gpu:
             because = self.called_in(COPY_CALLS) if not device and ns >= MOSTLY * over_bus else None
             step = "less_copying" if device else "stay_on_gpu" if kind == AND_BACK else None
             self.add(cause, ns, kind, where(ranges), saves_ns=hidden, kind=step, because=because)
+
+    @cached_property
+    def anomaly_ns(self) -> float:
+        """Of the kernels by which PyTorch looks for anomalies; 0 where nsys seldom saw it write down a stack for that,
+        or there are few such kernels."""
+        looks = (host_times(self.run).looks.get(thread) for thread in self.threads)
+        seen = [
+            int(self.at.holds(moments[[work.called == WRITES_STACK for work in works]]).sum())
+            for moments, works in filter(None, looks)
+        ]
+        tests = [row for row in self.kernels if row["detail"] in OF_NAN_TESTS]
+        if sum(seen) < FEWEST_LOOKS or sum(row["count"] for row in tests) <= OFTEN * self.steps:
+            return 0.0
+        return float(self.scale * sum(row["total_ns"] for row in tests))
 
     def _allocating(self) -> int:
         """How many Python threads were in calls that allocate or free."""

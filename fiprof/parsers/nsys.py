@@ -690,6 +690,8 @@ def _functions(
         packages = [source in packaged for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
+        if any(each == "format_stack" and source.endswith("traceback.py") for each, source, _ in stack):
+            inner = ["format_stack (traceback.py)"]  # whatever called it
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
         found[frames]["recomputes"] = any(name in REPEATS and file in checkpoints for name, file, _ in stack)
     for looks in within.values():
