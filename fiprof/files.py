@@ -242,13 +242,17 @@ def path(folder: Path, name: str) -> Path:
 
 def open_file(folder: Path, name: str) -> BinaryIO:
     """A regular file, for reading. Raises as :func:`path`."""
+    return io.BufferedReader(_opened(folder, name))
+
+
+def _opened(folder: Path, name: str) -> io.FileIO:
     with _parent(folder, name) as (descriptor, last):
         # First looked at, then opened: opening alone wakes a device, and waits at a FIFO.
         _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder, name)
         file = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
     try:
         _require(os.fstat(file), folder, name)
-        return io.BufferedReader(io.FileIO(file))
+        return io.FileIO(file)
     except BaseException:
         os.close(file)
         raise
@@ -256,10 +260,10 @@ def open_file(folder: Path, name: str) -> BinaryIO:
 
 def read_bytes(folder: Path, name: str, limit: int = LARGEST_TEXT) -> bytes:
     """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`path`, FiprofError for a larger one."""
-    with open_file(folder, name) as file:
+    with _opened(folder, name) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise FiprofError(f"{folder / name} is larger than {limit} bytes", "fiprof makes no such file: look at it")
-        return file.read()
+        return file.readall()
 
 
 def make_folder(folder: Path, name: str) -> Path:

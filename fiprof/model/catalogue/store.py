@@ -443,6 +443,7 @@ def row_id(*what: str | int | None) -> int:
 
 def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     """Add a run's rows, each once by its key."""
+    import msgspec
 
     def add(table: str, key: Any, **row: Any) -> None:
         rows[table, *row].setdefault(key, tuple(row.values()))
@@ -450,7 +451,7 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     environment, started_us = row_id(*entry.environment.values()), entry.run["started_us"]
     add("environments", environment, id=environment, **entry.environment)
     add("runs", run, id=run, archive=archive, environment=environment, **entry.run)
-    add("descriptions", run, run=run, shown=json.dumps(entry.description))
+    add("descriptions", run, run=run, shown=msgspec.json.encode(entry.description).decode())
     for tag in json.loads(entry.run["tags"]):
         add("tags", (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
     known = rows["subjects", "id", "case", "kernel", "whole"]
