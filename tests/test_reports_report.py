@@ -183,7 +183,7 @@ def test_several_runs_stand_beside_each_other_and_differences_are_marked() -> No
     assert {row["id"] for row in rows(found, 1)} == {f"launch=2.{number}" for number in range(6)}
     said = " ".join(found.markdown().split())
     for text in (
-        "the runs differ in the GPU: NVIDIA H100 80GB HBM3, NVIDIA H200",
+        "the runs differ in GPU: NVIDIA H200 (run 1), NVIDIA H100 80GB HBM3 (run 2)",
         "| BatchQKApplyRotaryKernel (rope) | 94.7 µs (nsys) | 125.3 µs (nsys) (+32.4%) |",
         "| how far | 26% (DRAM at 74%) | ≠ 20% (DRAM at 80%) |",
         "| rope · kernels | 94.69 µs | 125.35 µs (+32.4%) |",

@@ -6,12 +6,14 @@ cores, a backend, the page size). Packs declare which, once: ``options`` and ``p
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, packs
 from fiprof.model.finding import Finding, Provenance, TracedNumber, Worded, finding
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run, once
@@ -171,18 +173,23 @@ def of_run(run: Run) -> Mapping[str, Alternative]:
     return of_cases(timed(run))
 
 
+def unmeasured(case: CaseEntry, *, run: str = "", skipped: str = "") -> CaseResult:
+    """A case without measurements; its workload without the file that it may come from. skipped: why it has none."""
+    known = {name: value for name, value in vars(case).items() if name != "anchor"}
+    return CaseResult(**{**known, "workload": case.id.partition("[")[0]}, run=run, skipped=skipped)
+
+
 @once
 def timed(run: Run) -> list[CaseResult]:
+    """The cases of a run with their times."""
     found = []
     for case in run.cases:
         baseline, traced = run.baseline.get(case.id), run.trace.cases.get(case.id)
         rounds = baseline.wall_rounds_us if baseline else ()
         found.append(
-            CaseResult(
-                id=case.id,
+            replace(
+                unmeasured(case, run=run.manifest.name),
                 workload=case.workload,
-                params=case.params,
-                run=run.manifest.name,
                 plain=times(baseline.gpu_us, baseline.rounds) if baseline else None,
                 wall=times(rounds, len(rounds)) if len(rounds) > 1 else None,
                 wall_us=case_quantities.WALL.of(run, case.id),

@@ -115,61 +115,41 @@ MOSTLY = 0.75  # share of something's time that lies in the range that is named
 
 
 class Waste(Worded):
-    """What takes a program's time."""
+    """What takes a program's time. Behind its words stand its step in ``steps.csv`` (LAUNCHES and KERNEL have steps of
+    their own), ``gpu`` where the GPU is not idle in it, and ``twice`` where kernels have its time in rows of their own.
+    """
+
+    @property
+    def step(self) -> str:
+        return self.also[0]
 
     LAUNCHES = "launches", "launching"  # calls that launch, and the host's work of up to OWN_WORK_NS between them
-    HOST = "host", "host work"
-    GIL = "gil", "waiting for Python's lock"
-    INPUT = "input", "waiting for input"  # Python waits for another thread or process
-    SYNCHRONIZATION = "synchronization", "drained by a wait"
+    HOST = "host", "host work", "less_host_work"
+    GIL = "gil", "waiting for Python's lock", "free_lock"
+    INPUT = "input", "waiting for input", "faster_input"  # Python waits for another thread or process
+    SYNCHRONIZATION = "synchronization", "drained by a wait", "fewer_waits"
     """From the end of the work that the host waited for to the start of what it launched then."""
-    ALLOCATION = "allocation", "allocating"
-    LOADING = "loading", "loading code"
-    CALL = "call", "CUDA call"
-    GPU = "gpu", "between kernels"
+    ALLOCATION = "allocation", "allocating", "keep_memory"
+    LOADING = "loading", "loading code", "load_before"
+    CALL = "call", "CUDA call", "call_before"
+    GPU = "gpu", "between kernels", "fuse_kernels"
     UNKNOWN = "unknown", "not traced"
-    PAGEABLE_COPIES = "pageable_copies", "only copies, pageable"
-    COPIES = "copies", "only copies"
-    RANKS = "ranks", "waiting for a rank"
-    STREAMS = "streams", "streams in turns"
-    """Kernels of several streams, each of a part of the GPU, one after the other. Its time is theirs too."""
-    ELEMENTWISE = "elementwise", "elementwise kernels in a row"
-    """That read and write what one kernel could keep in registers. Its time is theirs too."""
-    DOUBLES = "doubles", "float64 kernels"
-    """Its time is theirs too."""
-    RECOMPUTED = "recomputed", "forward passes repeated"
-    """For the backward pass (activation checkpointing). Its time is that of kernels too."""
-    LAYOUTS = "layouts", "layout conversions"
-    SMALL_KERNELS = "small_kernels", "small kernels"
-    KERNEL = "kernel", "kernel"
+    PAGEABLE_COPIES = "pageable_copies", "only copies, pageable", "pin_memory gpu"
+    COPIES = "copies", "only copies", "overlap_copies gpu"
+    RANKS = "ranks", "waiting for a rank", "help_rank gpu"
+    STREAMS = "streams", "streams in turns", "overlap_streams gpu twice"
+    """Kernels of several streams, each of a part of the GPU, one after the other."""
+    ELEMENTWISE = "elementwise", "elementwise kernels in a row", "fuse_elementwise gpu twice"
+    """That read and write what one kernel could keep in registers."""
+    DOUBLES = "doubles", "float64 kernels", "use_floats gpu twice"
+    RECOMPUTED = "recomputed", "forward passes repeated", "keep_activations gpu twice"
+    """For the backward pass (activation checkpointing)."""
+    LAYOUTS = "layouts", "layout conversions", "channels_last gpu"
+    SMALL_KERNELS = "small_kernels", "small kernels", "fuse_kernels gpu"
+    KERNEL = "kernel", "kernel", "gpu"
 
 
-OF_GPU = frozenset(
-    (
-        Waste.PAGEABLE_COPIES,
-        Waste.COPIES,
-        Waste.RANKS,
-        Waste.STREAMS,
-        Waste.ELEMENTWISE,
-        Waste.DOUBLES,
-        Waste.RECOMPUTED,
-        Waste.LAYOUTS,
-        Waste.SMALL_KERNELS,
-        Waste.KERNEL,
-    )
-)
-"""In which the GPU is not idle."""
-TWICE = frozenset((Waste.STREAMS, Waste.ELEMENTWISE, Waste.DOUBLES, Waste.RECOMPUTED))
-"""Rows whose time is that of kernels which have rows of their own."""
-STEPS = {
-    Waste.HOST: "less_host_work", Waste.GIL: "free_lock", Waste.INPUT: "faster_input",
-    Waste.SYNCHRONIZATION: "fewer_waits", Waste.ALLOCATION: "keep_memory", Waste.LOADING: "load_before",
-    Waste.CALL: "call_before", Waste.GPU: "fuse_kernels", Waste.PAGEABLE_COPIES: "pin_memory",
-    Waste.COPIES: "overlap_copies", Waste.RANKS: "help_rank", Waste.STREAMS: "overlap_streams",
-    Waste.SMALL_KERNELS: "fuse_kernels", Waste.ELEMENTWISE: "fuse_elementwise", Waste.LAYOUTS: "channels_last",
-    Waste.DOUBLES: "use_floats", Waste.RECOMPUTED: "keep_activations",
-}  # fmt: skip
-"""What helps, in ``steps.csv``; LAUNCHES and KERNEL have steps of their own."""
+OF_GPU, TWICE = (frozenset(cause for cause in Waste if kind in cause.also) for kind in ("gpu", "twice"))
 FIRST_STEPS = "first steps"
 OUTSIDE = "outside every range"
 """Name of host work that no range holds and no sample names: perhaps there was nothing to do."""
@@ -353,7 +333,7 @@ class _Gpu:
         pct = 100 * (ns if saves_ns is None else saves_ns) / self.window_ns
         about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0, **values}
         because = because or Finding("share", {}, "")
-        made = of_program(kind or STEPS[cause], pct, because, about)
+        made = of_program(kind or cause.step, pct, because, about)
         if estimate_ns is not None:
             made = made._replace(estimate_pct=100 * estimate_ns / self.window_ns)
         self.row(cause, ns, name, range_, per_step, made)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fiprof import files
 from fiprof.analysis import alternatives
-from fiprof.analysis.alternatives import Alternative, timed
+from fiprof.analysis.alternatives import Alternative, timed, unmeasured
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.frames import Column
 from fiprof.analysis.occupancy import occupancy
@@ -28,7 +28,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import packs, results
 from fiprof.model.case_quantities import dram_use
 from fiprof.model.finding import Finding, finding
-from fiprof.model.manifest import CaseEntry
+from fiprof.model.manifest import fact
 from fiprof.model.packs import Value
 from fiprof.model.quantities import Formula
 from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict
@@ -243,7 +243,7 @@ class Study:
     @property
     def l2_bytes(self) -> int | None:
         """Size of the GPU's L2 cache; None where the environment does not tell."""
-        found = (self.info.environment.get("gpu") or {}).get("l2_bytes")
+        found = fact(self.info.environment, "gpu", "l2_bytes")
         return found if isinstance(found, int) else None
 
     @cached_property
@@ -413,8 +413,8 @@ class Study:
             return None if share is None else 100 * share
 
         kernel, moved, least = main_kernel(case), dram_bytes(case), least_bytes(case)
-        found: dict[str, Any] = dict.fromkeys(column.key for column in COLUMNS)
-        found |= {
+        found: dict[str, Any] = {
+            **vars(case),
             "case": self.short(case),
             "plain_us": case.plain.median_us if case.plain else None,
             "half_pct": percent(half_width(case)) if case.plain else None,
@@ -425,18 +425,12 @@ class Study:
             "traffic": moved / least if moved is not None and least else None,
             "dram_roof_pct": percent(case.gb_per_s_roof_share),
         }
-        for name in ("workload", "ncu_us", "wall_us", "tflops", "gb_per_s", "run", "skipped"):
-            found[name] = getattr(case, name)
         if kernel is not None:
-            achieved, most, shared = (
-                kernel.achieved_occupancy_pct,
-                kernel.theoretical_occupancy_pct,
-                kernel.shared_bytes_per_block,
-            )
+            achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
             held = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
-            for name in ("l2_pct", "l2_hit_pct", "dram_pct", "waves", "grid", "block", "kernel", "roof"):
-                found[name] = getattr(kernel, name)
+            shared = kernel.shared_bytes_per_block
             found |= {
+                **vars(kernel),
                 "bound": bound(kernel),
                 "roof_pct": percent(kernel.roof_share),
                 "tensor_pct": kernel.tensor_active_pct,
@@ -445,7 +439,7 @@ class Study:
                 "shared_kb": None if shared is None else shared / 1e3,
                 "registers": kernel.registers_per_thread,
             }
-        return found
+        return {column.key: found.get(column.key) for column in COLUMNS}
 
 
 def _us(case: CaseResult) -> float:
@@ -498,15 +492,6 @@ KERNEL_FIGURES = {
 """Field of a result's kernel -> formula over the columns of ``launches``."""
 
 
-TIMES = ("run", "plain", "nsys", "wall", "wall_us", "ncu_us", "waiting_pct")
-
-
-def unmeasured(case: CaseEntry, why: str) -> CaseResult:
-    """A case without measurements; its workload without the file that it may come from."""
-    known = {name: value for name, value in vars(case).items() if name != "anchor"}
-    return CaseResult(**{**known, "workload": case.id.partition("[")[0]}, run="", skipped=why)
-
-
 def case_results(run: Run) -> list[CaseResult]:
     """The run's cases in their order. One that failed by itself says so where others say why they were skipped."""
     roofs = Analyses(run).rooflines
@@ -516,7 +501,7 @@ def case_results(run: Run) -> list[CaseResult]:
     found = []
     for case in run.manifest.cases:
         if error := run.case_errors.get(case.id):
-            found.append(unmeasured(case, f"failed: {error}"))
+            found.append(unmeasured(case, skipped=f"failed: {error}"))
             continue
         rows, baseline = run.launches_of(case.id), run.baseline.get(case.id)
         first = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
@@ -533,8 +518,8 @@ def case_results(run: Run) -> list[CaseResult]:
         recovered = baseline.clock_recovered if baseline else ()
         found.append(
             dataclasses.replace(
-                unmeasured(case, ""),
-                **{name: getattr(times[case.id], name) for name in TIMES},
+                times[case.id],
+                workload=case.id.partition("[")[0],
                 relative_error=baseline.reference.get("relative_error") if baseline else None,
                 slow_clock_rounds=recovered.count(False) if recovered else None,
                 tokens_per_second=case.tokens / seconds if case.tokens and seconds else None,

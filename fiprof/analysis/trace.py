@@ -338,11 +338,6 @@ def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tupl
             yield piece, (index := slice(None) if mine.all() else np.flatnonzero(mine)), rows[index]
 
 
-def kernel_phases(run: Run) -> Ints:
-    """The label in :func:`phases` of the range that each kernel was launched in; NOTHING outside all."""
-    return calls(run).phases_of(kernel_calls(run))
-
-
 # How much of a program's trace each launch under ncu stands for
 
 CaseShape = tuple[str | None, Shape]  # with the case: a program has some where its launches were chosen by NVTX range

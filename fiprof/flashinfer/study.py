@@ -28,6 +28,7 @@ from fiprof.flashinfer.jit.measure import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.source_map import TOPICS
 from fiprof.model.finding import worded
+from fiprof.model.manifest import fact
 from fiprof.model.packs import Value
 from fiprof.model.results import RESULTS, CaseResult, read
 from fiprof.reports.markdown_html import bullets, code_block, code_span, fill, grid, paragraphs
@@ -377,7 +378,7 @@ def _code(study: Study, workload: str, found: SourceResults | None) -> Markdown:
             "fiprof study maps it where the library is installed."
         )
     cautions = []
-    measured = str((study.info.environment.get("packages") or {}).get("flashinfer-python") or "")
+    measured = str(fact(study.info.environment, "packages", "flashinfer-python") or "")
     if found.version and measured and found.version != measured:
         words = "> These lines are those of {package} {version}; measured was {measured}."
         cautions.append(fill(words, package=found.package, version=found.version, measured=measured))

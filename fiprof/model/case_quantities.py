@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fiprof.model.arrays import Kinds, arrow, coded, numbers
-from fiprof.model.finding import NAMES, RATIO, SUM, Provenance, TracedNumber
+from fiprof.model.finding import RATIO, SUM, Provenance, TracedNumber
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import (
     BESIDE,
@@ -21,6 +21,7 @@ from fiprof.model.quantities import (
     STALL_SHARE,
     Formula,
     Key,
+    calculated,
     number,
     quantity,
     table,
@@ -123,20 +124,12 @@ def _quantity(key: str, trace: Part) -> CaseQuantity:
     return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace, title=row["title"])
 
 
-def _calculated(formula: str, *parts: TracedNumber | None) -> TracedNumber | None:
-    """A formula over other numbers, called a, b, …; None where one of them is not known, or the divisor is 0."""
-    values = dict(zip(NAMES, ((None if part is None else part.value) for part in parts), strict=False))
-    value = Formula(formula).value(values)
-    sources = tuple(part.source for part in parts if part is not None)
-    return None if value is None else TracedNumber(value, Provenance("facts", formula, parts=sources))
-
-
 def _ratio(key: str, formula: str, part: Part, whole: Part) -> CaseQuantity:
     """The quantity that is a formula over two numbers of the case, a and b; None where a is 0."""
 
     def trace(run: Run, case: str) -> TracedNumber | None:
         amount = part(run, case)
-        return _calculated(formula, amount, whole(run, case)) if amount and amount.value else None
+        return calculated(formula, amount, whole(run, case)) if amount and amount.value else None
 
     return _quantity(key, trace)
 
@@ -357,7 +350,7 @@ class Floor(NamedTuple):
         operations does not hold for them. None without a floor.
         """
         floors = [each for each in (self.of_bytes, None if other_work else self.of_work) if each is not None]
-        saving = _calculated("100 * (1 - a / b)", max(floors, key=lambda each: each.value, default=None), self.warm)
+        saving = calculated("100 * (1 - a / b)", max(floors, key=lambda each: each.value, default=None), self.warm)
         return saving and saving.as_(".0f", "%")
 
 
@@ -376,7 +369,7 @@ def _floor(run: Run, case: str) -> Floor | None:
 
     def least_time(amount: TracedNumber | None, most: Formula) -> TracedNumber | None:
         """An amount at a peak, µs; None where the case was faster, for then it needed less."""
-        time = _calculated("1e6 * a / b", amount, _peak(longest, most))
+        time = calculated("1e6 * a / b", amount, _peak(longest, most))
         return time.as_(",.2f", " µs") if time is not None and 0 < time.value <= warm.value else None
 
     work, moved, cache = main_work(longest), MODEL_BYTES.traced(run, case), number(longest, "l2_bytes")
@@ -388,7 +381,7 @@ def _floor(run: Run, case: str) -> Floor | None:
 
 DRAM_FLOOR = _quantity(
     "case_dram_floor_pct",
-    lambda run, case: _calculated("100 * a / b", found.of_bytes, found.warm) if (found := floor(run, case)) else None,
+    lambda run, case: calculated("100 * a / b", found.of_bytes, found.warm) if (found := floor(run, case)) else None,
 )
 LARGEST_SAVING = _quantity(
     "case_largest_saving_pct", lambda run, case: found.saving_pct() if (found := floor(run, case)) else None

@@ -81,10 +81,18 @@ class Environment(TypedDict, total=False):
     gpu: Gpu | None
     gpu_state: dict[str, GpuState | None] | None
     """Before and after the run; of a study's batch on several GPUs also ``during`` it."""
-    driver: str | None
     host: dict[str, str | int | float | None] | None
     program: Program | None
     git: str | dict[str, str | bool | None] | None  # commit of the folder that collect was started in
+
+
+def fact(environment: dict[str, Any], *path: str) -> Any:
+    """A value of an :class:`Environment` by its path of keys; None where it is not there. A GPU whose workload told no
+    name has the driver's."""
+    value: Any = environment
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return fact(environment, "gpu_state", "before", "name") if value is None and path == ("gpu", "name") else value
 
 
 @dataclass(frozen=True)

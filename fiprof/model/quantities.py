@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fiprof.model.finding import Provenance, TracedNumber
+from fiprof.model.finding import NAMES, Provenance, TracedNumber
 from fiprof.text import csv_rows
 
 Row = Mapping[str, Any]
@@ -66,6 +66,13 @@ class Formula(str):
     def value(self, row: Row) -> float | None:
         """The number alone."""
         return found[0] if (found := self.evaluate(row, str)) else None
+
+
+def calculated(formula: str, *parts: TracedNumber | None, spec: str = ".2f", unit: str = "") -> TracedNumber | None:
+    """A formula over other numbers, called a, b, …; None where one of them is not known, or the divisor is 0."""
+    values = dict(zip(NAMES, ((None if part is None else part.value) for part in parts), strict=False))
+    value, sources = Formula(formula).value(values), tuple(part.source for part in parts if part is not None)
+    return None if value is None else TracedNumber(value, Provenance("facts", formula, parts=sources), spec, unit)
 
 
 @functools.cache

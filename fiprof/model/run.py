@@ -14,10 +14,11 @@ import numpy as np
 
 from fiprof.errors import FiprofError
 from fiprof.model import layout, tables
+from fiprof.model import manifest as manifests
 from fiprof.model.arrays import ByLaunch, Columns, Kinds, Quantiles, finite_rows, numbers
 from fiprof.model.finding import Finding, TracedNumber, finding
 from fiprof.model.json_file import decode
-from fiprof.model.manifest import Baseline, CaseEntry, Manifest, baselines, case_errors, read_manifest, run_warning
+from fiprof.model.manifest import Baseline, CaseEntry, Manifest
 from fiprof.model.quantities import COLUMNS, DURATION, METRICS, Formula, Quantity, Row
 from fiprof.model.selection import Labels, Selection, Weights, by_key
 from fiprof.model.settings import CollectSettings, from_manifest
@@ -150,7 +151,7 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        found = read_manifest(self.path)
+        found = manifests.read_manifest(self.path)
         return decode(found.to_json(), Manifest) if self.leaving else found
 
     @functools.cached_property
@@ -242,7 +243,7 @@ class Run:
     @functools.cached_property
     def baseline(self) -> dict[str, Baseline]:
         """Case id -> the runner's timings; empty where the run has none."""
-        return baselines(self.path / layout.BASELINE)
+        return manifests.baselines(self.path / layout.BASELINE)
 
     @functools.cached_property
     def plain(self) -> dict[str, Times]:
@@ -256,7 +257,7 @@ class Run:
     @functools.cached_property
     def case_errors(self) -> dict[str, str]:
         """Case id -> why it failed, of those that failed by themselves in the plain run."""
-        return case_errors(self.path / layout.BASELINE)
+        return manifests.case_errors(self.path / layout.BASELINE)
 
     # Under nsys
 
@@ -389,7 +390,7 @@ class Run:
         manifest = self.manifest
         if manifest.status == "complete":
             return ()
-        return (run_warning(manifest.status, manifest.name, manifest.reason),)
+        return (manifests.run_warning(manifest.status, manifest.name, manifest.reason),)
 
     @functools.cached_property
     def settings(self) -> CollectSettings:
@@ -397,12 +398,8 @@ class Run:
         return from_manifest(self.manifest.settings)
 
     def environment(self, *path: str) -> Any:
-        """A value of the manifest's environment by its path of keys; None where it is not there. A GPU whose workload
-        told no name has the driver's."""
-        value: Any = self.manifest.environment
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return self.environment("gpu_state", "before", "name") if value is None and path == ("gpu", "name") else value
+        """A value of the manifest's environment, as :func:`fiprof.model.manifest.fact` finds it."""
+        return manifests.fact(self.manifest.environment, *path)
 
     @property
     def imported(self) -> bool:

@@ -20,12 +20,14 @@ from msgspec import Meta, Struct
 
 import fiprof
 from fiprof import clock, files
-from fiprof.analysis.study import Study, case_results, unmeasured
+from fiprof.analysis.alternatives import unmeasured
+from fiprof.analysis.comparison.runs import BOARD, CONDITIONS, Weight
+from fiprof.analysis.study import Study, case_results
 from fiprof.analysis.study import load as load_results
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file, layout, packs, results
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
+from fiprof.model.manifest import CaseEntry, Manifest, fact, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key
@@ -259,7 +261,7 @@ class StudyFolder:
         kinds: dict[str, dict[str, Manifest]] = {}
         held: dict[str, set[str]] = {}
         for name, manifest in (runs := self.runs()).items():
-            kind = str({what: value for what, value in _facts(manifest.environment).items() if what != "GPU"})
+            kind = str({what: value for what, value in _facts(manifest.environment).items() if what != BOARD})
             kinds.setdefault(kind, {})[name] = manifest
             held.setdefault(kind, set()).update(case.id for case in manifest.cases if not case.anchor)
         several = any(case.anchor for manifest in runs.values() for case in manifest.cases)
@@ -328,7 +330,7 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
     }
     anchors: dict[str, dict[str, list[float]]] = {}
     why = {**manifest.skipped, **{case: f"failed: {text}" for case, text in manifest.failed.items()}}
-    cases = {case: unmeasured(costs[case], text) for case, text in why.items() if case in costs}
+    cases = {case: unmeasured(costs[case], skipped=text) for case, text in why.items() if case in costs}
     for name in runs:
         if not whole(folder.path / name):
             parse_all(folder.path / name)
@@ -362,7 +364,7 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
         runs=list(runs),
         settings={"quick": manifest.quick, **manifest.settings},
         environment=next((run.environment for run in runs.values()), {}),
-        mixed={what: values for what, values in mixed(environments).items() if what != "GPU" or not anchors},
+        mixed={what: values for what, values in mixed(environments).items() if what != BOARD or not anchors},
         run_warnings={**{name: list(run.warnings) for name, run in runs.items() if run.warnings}, **left_out},
         boards=boards if anchors else {},
         anchors={case: {board: statistics.median(us) for board, us in of.items()} for case, of in anchors.items()},
@@ -377,25 +379,16 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
     return info
 
 
-def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
+def _facts(environment: dict[str, Any]) -> dict[str, str]:
     """What should not differ between the runs of a study, as far as it is known."""
+    paths = {title: path for _, title, path, weight in CONDITIONS if weight is not Weight.CHANGED}
     packages = ["torch", *(name for found in packs.parts("packages").values() for name in found)]
-    state = (environment.get("gpu_state") or {}).get("before") or {}
-    facts = {
-        "GPU": (environment.get("gpu") or {}).get("uuid"),
-        "kind of GPU": state.get("name"),
-        "driver": state.get("driver"),
-        "highest clock": state.get("max_sm_clock_mhz"),
-        "power limit": state.get("power_limit_w"),
-        "MIG mode": state.get("mig"),
-        "ECC mode": state.get("ecc"),
-        **{name: (environment.get("packages") or {}).get(name) for name in packages},
-        **{name: (environment.get("tools") or {}).get(name) for name in ("nsys", "ncu")},
-    }
+    paths |= {name: ("packages", name) for name in packages}
+    facts = {what: fact(environment, *path) for what, path in paths.items()}
     return {what: str(value) for what, value in facts.items() if value is not None and value != ""}
 
 
-def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+def mixed(environments: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     """What differs between the runs' environments that should not -> its values."""
     seen: dict[str, dict[str, None]] = {}
     for environment in environments:

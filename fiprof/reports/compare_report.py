@@ -11,7 +11,7 @@ from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison,
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.model.case_quantities import NCU, NSYS
-from fiprof.model.finding import Finding, say, worded
+from fiprof.model.finding import Finding, finding, say, worded
 from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.columns import change_words
@@ -76,7 +76,10 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
 
 def _cautions(found: RunComparison) -> tuple[Finding, ...]:
     """What the sides were measured under, where that differs, and what else is doubtful."""
-    return (*found.conditions, *(programs.program_warnings(found.program) if found.program else ()))
+    if found.program is None or found.program.common >= programs.LITTLE_IN_COMMON:
+        return found.conditions
+    words = "only {share:.0%} of the kernels' time is in kernels that both sides have: these are different programs"
+    return (*found.conditions, finding("other_program", words, share=found.program.common))
 
 
 def _about(found: RunComparison) -> Iterator[str]:

@@ -12,7 +12,7 @@ from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN
 from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
 from fiprof.model.finding import Finding, finding, say, worded
-from fiprof.model.manifest import CaseEntry
+from fiprof.model.manifest import CaseEntry, fact
 from fiprof.model.selection import Labels, by_key
 from fiprof.reports import charts
 from fiprof.reports.timeline_text import time_words
@@ -209,7 +209,7 @@ def _sides(found: Gate) -> str:
     now, commit = ("This tree", found.run.environment.get("git")) if b.spec == measured_result.HERE else (b.spec, None)
     if isinstance(commit, str):
         now += f" ({commit})"
-    gpu = (b.environment.get("gpu") or {}).get("name") or "GPU"
+    gpu = fact(b.environment, "gpu", "name") or "GPU"
     return f"{now} against {before}: {found.comparison.processes} processes a side, in turns, on one {gpu}."
 
 

@@ -5,6 +5,7 @@ import io
 import itertools
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +23,11 @@ from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import packs
 from fiprof.model.finding import Finding, worded
+from fiprof.model.manifest import fact
 from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports import colours, markdown_html
 from fiprof.reports.charts import scaling_chart
+from fiprof.reports.environment import environment_words
 from fiprof.reports.view import Value
 from fiprof.reports.writers import Markdown, markdown_table
 from fiprof.text import byte_words, count, csv_cell, duration, join_words, spread
@@ -345,10 +348,9 @@ class StudyTables:
                     params = found[0][0][0].params
                     before, after = (studies.value_word(name, each, {**params, name: each}) for each in (first, value))
                     values = [ratio.value for _, ratio in found]
-                    faster, slower = (
-                        sum(ratio.direction is each for _, ratio in found) for each in (Direction.LESS, Direction.MORE)
-                    )
+                    counts = Counter(ratio.direction for _, ratio in found)
                     pair, _ = max(found, key=lambda item: item[1].factor)
+                    faster, slower = counts[Direction.LESS], counts[Direction.MORE]
                     figures = (len(found), faster, slower, median(values), min(values), max(values))
                     rows.append((f"{before} to {after}", *figures, self.study.short_pair(*pair)))
         return rows
@@ -507,14 +509,11 @@ def next_step(case: CaseResult) -> tuple[str, str, float]:
 def machine(study: studies.Study) -> dict[str, Any]:
     """What the documents say of the machine, the runs and the files, by the templates' names."""
     info, environment = study.info, study.info.environment
-    groups = ("gpu", "packages", "tools", "host")
-    gpu, packages, *_ = known = [environment.get(group) or {} for group in groups]
-    states = [(environment.get("gpu_state") or {}).get(when) or {} for when in ("before", "after")]
-
+    packages = fact(environment, "packages") or {}
     names = {name: words for found in packs.parts("packages").values() for name, words in found.items()}
-    cuda, driver = gpu.get("cuda"), states[0].get("driver") or environment.get("driver")
+    cuda, driver = fact(environment, "gpu", "cuda"), fact(environment, "gpu_state", "before", "driver")
     versions = [f"{words} {packages[name]}" for name, words in names.items() if packages.get(name)]
-    facts = [gpu.get("name"), *versions, cuda and f"CUDA {cuda}", driver and f"driver {driver}"]
+    facts = [fact(environment, "gpu", "name"), *versions, cuda and f"CUDA {cuda}", driver and f"driver {driver}"]
     facts += [f"{info.cases:,} cases measured, {info.skipped:,} skipped"]
     facts += [f"{info.started.replace('T', ' ').partition('+')[0]}, {duration(info.duration_s * 1e6)}"]
 
@@ -546,29 +545,15 @@ def machine(study: studies.Study) -> dict[str, Any]:
     ]
     files += [*packs.joined("files", study), (ENVIRONMENT, "where and how it was measured", None)]
 
-    rows = []
-    for group, table in zip(groups, known, strict=True):
-        for key, item in table.items() if isinstance(table, dict) else ():
-            if _known(key, item):
-                of_bytes = key.endswith("_bytes") and isinstance(item, int | float)
-                shown = byte_words(item) if of_bytes else _word(item)
-                name = key.removesuffix("_bytes").replace("_", " ")
-                rows.append((f"{'GPU ' if group == 'gpu' else ''}{name}", shown))
-    clocks = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "temperature_c")
     return {
         "facts": " · ".join(map(str, filter(None, facts))),
         "cautions": cautions,
         "runs": [(run_link(name), len(cases), ", ".join(dict.fromkeys(cases)) or "–") for name, cases in held.items()],
         "files": [(markdown_html.link(name, f"../results/{name}"), *rest) for name, *rest in files],
-        "versions": [*rows, ("fiprof", info.fiprof or "–")],
-        "settings": ", ".join(f"{name} {_word(item)}" for name, item in info.settings.items() if _known(name, item)),
-        "clocks": [
-            (name.replace("_", " "), *(state.get(name) for state in states))
-            for name in clocks
-            if any(state.get(name) is not None for state in states)
-        ],
+        "machine": [*environment_words(environment).items(), ("fiprof", info.fiprof)],
+        "settings": ", ".join(f"{name} {_word(item)}" for name, item in info.settings.items() if item is not None),
         # Whether something else was on the GPU before or after.
-        "others": any(state.get("other_processes") for state in states),
+        "others": any(fact(environment, "gpu_state", when, "other_processes") for when in ("before", "after")),
     }
 
 
@@ -599,11 +584,6 @@ def certainty(study: studies.Study) -> dict[str, Any]:
         # ncu's times over nsys's.
         "flushed": spread(flushed) if flushed else "",
     }
-
-
-def _known(key: str, item: object) -> bool:
-    """Neither what is unknown nor the interpreter's path."""
-    return item is not None and not key.endswith("executable") and not (key == "python" and "/" in str(item))
 
 
 def _word(item: object) -> str:

@@ -1,7 +1,7 @@
 """The verdicts of a run as tables."""
 
 from fiprof.analysis.program import Program
-from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
+from fiprof.analysis.verdict.model import CaseBound
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding, say
 from fiprof.model.selection import Alike, alike, longest_first, title
@@ -74,7 +74,12 @@ def document(
     if detailed:
         shown += map(_launch_view, kept)
         if found.cases:
-            shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title="Cases"))
+            rows = []
+            for each in found.cases:
+                numbers = (each.busy_time, each.wall_time, each.waiting, each.copying)
+                values = (number and number.value for number in numbers)
+                rows.append((each.label, each.kernels, *values, words.case_kind(each)))
+            shown.append(View(_CASES, tuple(rows), title="Cases"))
     elif stepped := [group.shown for group in kept[:MOST_STEPS] if group.shown.steps]:
         steps = []
         for item in stepped:
@@ -115,12 +120,6 @@ def _cell(item: LaunchVerdict, key: str) -> Value:
             return getattr(item.stands_for, key.removeprefix("program_"), None)
     found: Value = getattr(item, key)
     return found
-
-
-def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
-    numbers = (case.busy_time, case.wall_time, case.waiting, case.copying)
-    values = [None if each is None else each.value for each in numbers]
-    return (case.label, case.kernels, *values, words.case_kind(case))
 
 
 def _launch_view(group: Alike[LaunchVerdict]) -> View:

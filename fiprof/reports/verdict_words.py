@@ -4,7 +4,8 @@ from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, T
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.finding import Provenance, TracedNumber, TracedText, join, say, worded
+from fiprof.model.finding import TracedText, join, say, worded
+from fiprof.model.quantities import calculated
 
 
 def short_title(of: Verdict) -> str:
@@ -21,8 +22,7 @@ def distance(of: Verdict) -> TracedText:
     if of.kind is Kind.UNKNOWN or top is None or top.comparison is None:
         return TracedText()
     used = top.comparison.number.as_(".0f", "%")
-    source = Provenance("facts", "max(100 - a, 0)", parts=(used.source,))
-    left = TracedNumber(max(100 - used.value, 0.0), source, ".0f", "%")
+    left = calculated("max(100 - a, 0)", used, spec=".0f", unit="%")
     return say("{left} ({part} at {use})", left=left, part=top.part, use=used)
 
 

@@ -17,7 +17,7 @@ from fiprof.analysis.comm import comm
 from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.model.finding import Finding, Worded, finding, say
+from fiprof.model.finding import Worded, say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
@@ -242,10 +242,3 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
     if leading:
         why = [say(words, ms=us / 1e3, **values) for us, words, values in leading]
         yield say("Most of it: {reasons}.", reasons="; ".join(why))
-
-
-def program_warnings(of: ProgramComparison) -> tuple[Finding, ...]:
-    if of.common >= LITTLE_IN_COMMON:
-        return ()
-    words = "only {share:.0%} of the kernels' time is in kernels that both sides have: these are different programs"
-    return (finding("other_program", words, share=of.common),)

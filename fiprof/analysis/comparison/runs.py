@@ -39,26 +39,30 @@ class Weight(Worded):
     CHANGED = "changed", "changed: {what} {a} → {b}"  # it may be what is compared
 
 
-_ENVIRONMENT: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
+BOARD = "board"
+CONDITIONS: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
     ("gpu", "GPU", ("gpu", "name"), Weight.REFUSED),
-    ("board", "board", ("gpu", "uuid"), Weight.DOUBTFUL),
-    ("driver", "driver", ("driver",), Weight.DOUBTFUL),
+    (BOARD, BOARD, ("gpu", "uuid"), Weight.DOUBTFUL),
+    ("driver", "driver", ("gpu_state", "before", "driver"), Weight.DOUBTFUL),
     ("clock", "highest SM clock in MHz", ("gpu_state", "before", "max_sm_clock_mhz"), Weight.DOUBTFUL),
+    ("power_limit", "power limit in W", ("gpu_state", "before", "power_limit_w"), Weight.DOUBTFUL),
+    ("mig", "MIG mode", ("gpu_state", "before", "mig"), Weight.DOUBTFUL),
+    ("ecc", "ECC mode", ("gpu_state", "before", "ecc"), Weight.DOUBTFUL),
     ("nsys", "nsys", ("tools", "nsys"), Weight.DOUBTFUL),
     ("ncu", "ncu", ("tools", "ncu"), Weight.DOUBTFUL),
     ("command", "command", ("program", "command"), Weight.CHANGED),
     ("files", "files of the command", ("program", "files"), Weight.CHANGED),
     ("git", "git commit", ("git",), Weight.CHANGED),
 )
-"""Id, words, where a run has it, and what a difference does."""
+"""What two runs are measured under: id, title, where a run's environment has it, and what a difference does."""
 
 
 def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
     """What differs between what two runs were measured under, the gravest first; nothing where one does not tell."""
     found: list[Finding] = []
 
-    def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "", words: str = "") -> None:
-        """of: an id of _ENVIRONMENT, or the name of a setting, with its title, or of a package."""
+    def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "") -> None:
+        """of: an id of CONDITIONS, or the name of a setting, with its title, or of a package."""
         told: list[str] = []
         for value in values:
             if isinstance(value, dict):
@@ -66,13 +70,12 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
             elif isinstance(value, list | tuple):
                 value = " ".join(map(str, value))
             told.append(Phrase("not_installed", "not installed") if value is None else str(value))
-        template = weight.words.replace("{what}", words or "{what}")
-        found.append(finding(weight, template, of=of, what=title or of, a=told[0], b=told[1]))
+        found.append(finding(weight, weight.words, of=of, what=title or of, a=told[0], b=told[1]))
 
-    for of, words, path, weight in _ENVIRONMENT:
+    for of, title, path, weight in CONDITIONS:
         x, y = a.environment(*path), b.environment(*path)
         if x != y and None not in (x, y):
-            note(weight, of, (x, y), words=words)
+            note(weight, of, (x, y), title)
     packages = a.environment("packages"), b.environment("packages")
     for name in ("torch", "flashinfer-python", "triton") if all(packages) else ():
         x, y = (each.get(name) for each in packages)
@@ -209,7 +212,7 @@ class RunComparison:
         drift = "One run each: their own noise is not known; processes of the same code have differed by up to "
         drift += "{processes_pct:g}%"
         numbers = {"processes_pct": PROCESSES_DRIFT, "boards_pct": BOARDS_DIFFER}
-        if any(each.values["of"] == "board" for each in self.conditions):
+        if any(each.values["of"] == BOARD for each in self.conditions):
             words = f"{drift}, boards of a kind by about {{boards_pct:g}}%: these are two boards."
             return finding("one_process_two_boards", words, **numbers)
         return finding("one_process", f"{drift}.", **numbers)

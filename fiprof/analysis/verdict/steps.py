@@ -28,7 +28,7 @@ from fiprof.analysis.verdict.rules import PASSES, RESOURCES, queued
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, finding, plain
-from fiprof.model.quantities import Formula, Names, Quantity, Row, number, quantity
+from fiprof.model.quantities import Formula, Names, Quantity, Row, calculated, number, quantity
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 from fiprof.text import csv_rows
 
@@ -435,11 +435,8 @@ def _imbalance(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     # Not the idle time: a block alone on a multiprocessor does not use it either.
     idle, fixed = s.verdict.idle, s.traced(quantities.FIXED)
     because = finding("idle", "the multiprocessors were idle for {idle} of the time of the longest", idle=idle)
-    estimate = idle
-    if idle and fixed:
-        # What a launch takes in any case is not shared out.
-        source = Provenance("facts", "a * (1 - b / 100)", parts=(idle.source, fixed.source))
-        estimate = TracedNumber(idle.value * (1 - fixed.value / 100), source, ".0f", "%")
+    # What a launch takes in any case is not shared out.
+    estimate = calculated("a * (1 - b / 100)", idle, fixed, spec=".0f", unit="%") or idle
     yield s.step(kind, because, values, estimate=estimate, rules=s.estimated(*BALANCE_RULES))
     yield from _too_small(s)
 
@@ -689,8 +686,7 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
         words += "for what keeps the FMA pipe busy for {fma}"
         because = finding("tensor_cores_would", words, tensor_pct=there, fma=fma, kind=kind)
         # What the FMA pipe no longer does is issued no longer either.
-        source = Provenance("facts", f"{1 - there / fma.value!r} * a", parts=(fma.source,))
-        freed = TracedNumber(fma.value - there, source, ".0f", "%")
+        freed = calculated(f"{1 - there / fma.value!r} * a", fma, spec=".0f", unit="%")
     yield s.step("use_tensor_cores", because, still=there, estimate=freed)
 
 

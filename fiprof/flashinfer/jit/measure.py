@@ -26,7 +26,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
 from fiprof.model import json_file
 from fiprof.model.finding import say
-from fiprof.model.manifest import read_jsonl
+from fiprof.model.manifest import fact, read_jsonl
 from fiprof.model.redaction import mask_file
 from fiprof.model.selection import Labels
 from fiprof.orchestrator.process import Command, Finished
@@ -359,11 +359,10 @@ CALLS_NOTE = (
 def document(results: JitResults) -> Document:
     """The calls, the modules, what follows from them and what the cache holds."""
     environment = results.environment
-    packages = environment.get("packages") or {}
     facts = {
-        "{}": (environment.get("gpu") or {}).get("name"),
-        "flashinfer {}": packages.get("flashinfer-python"),
-        "torch {}": packages.get("torch"),
+        "{}": fact(environment, "gpu", "name"),
+        "flashinfer {}": fact(environment, "packages", "flashinfer-python"),
+        "torch {}": fact(environment, "packages", "torch"),
         "nvcc {}": environment.get("nvcc"),
         "{} cores": environment.get("cores"),
         "MAX_JOBS={}": environment.get("max_jobs"),

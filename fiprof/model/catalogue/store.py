@@ -33,7 +33,7 @@ from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
 from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
-from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.manifest import Manifest, fact, read_manifest
 from fiprof.model.selection import Labels
 from fiprof.text import escape_control
 
@@ -138,12 +138,10 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     except FiprofError as error:
         manifest, problem = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message
     status = "damaged" if problem else manifest.status
-    known, settings = manifest.environment, manifest.settings
-    program, host, gpu = (_dict(known.get(key)) for key in ("program", "host", "gpu"))
-    state = _dict(_dict(known.get("gpu_state")).get("before"))
-    uuid = _text(gpu.get("uuid") or state.get("uuid"))
-    packages = {_text(key): _text(value) for key, value in _dict(known.get("packages")).items()}
-    git = program.get("git") or known.get("git")
+    known, settings = functools.partial(fact, manifest.environment), manifest.settings
+    uuid = _text(known("gpu", "uuid") or known("gpu_state", "before", "uuid"))
+    packages = {_text(key): _text(value) for key, value in (known("packages") or {}).items()}
+    git = known("program", "git") or known("git")
     if isinstance(git, dict):
         git = f"{git['commit']}-dirty" if git.get("commit") and git.get("dirty") else git.get("commit")
     # Before the folder is measured: it may leave a summary there.
@@ -163,7 +161,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             began = datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
 
     labels = Labels(case.id for case in manifest.cases)
-    words = program.get("command") or next((action.argv for action in manifest.actions), ())
+    words = known("program", "command") or next((action.argv for action in manifest.actions), ())
     reason = _text(problem or manifest.reason) or "it does not say why"
     # Without these, ncu's figures of two runs cannot be compared.
     conditions = [f"{key}={settings[key]}" for key in ("clock_control", "cache_control") if key in settings]
@@ -178,8 +176,8 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "duration_s": manifest.duration_s if math.isfinite(manifest.duration_s) else None,
             "fiprof": _text(manifest.fiprof),
             "git": _text(git),
-            "user": _text(host.get("user")),
-            "host": _text(host.get("name")),
+            "user": _text(known("host", "user")),
+            "host": _text(known("host", "name")),
             "conditions": _text(", ".join(conditions)),
             "bytes": sum([status.st_size for status in there.values()]),
             "tags": json.dumps(sorted(set(map(escape_control, annotations.tags)))),
@@ -194,10 +192,10 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "notes": [{key: escape_control(text) for key, text in vars(note).items()} for note in annotations.notes],
         },
         environment={
-            "gpu": _text(gpu.get("name") or state.get("name")),
+            "gpu": _text(known("gpu", "name")),
             "uuid": uuid and f"GPU-{uuid.removeprefix('GPU-')}",
-            "driver": _text(state.get("driver") or known.get("driver")),
-            "cuda": _text(gpu.get("cuda")),
+            "driver": _text(known("gpu_state", "before", "driver")),
+            "cuda": _text(known("gpu", "cuda")),
             "packages": json.dumps({key: packages[key] for key in sorted(filter(None, packages)) if packages[key]}),
         },
         parameters={escape_control(case.id): case.params for case in manifest.cases},
@@ -224,10 +222,6 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
             yield Result(case, kernel, each.values)
     for case in cases:
         yield Result(case, None, {})
-
-
-def _dict(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
 
 
 def _text(found: object) -> str | None:

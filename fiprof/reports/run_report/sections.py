@@ -11,6 +11,7 @@ from fiprof.analysis import alternatives, checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check
 from fiprof.analysis.comm import comm
+from fiprof.analysis.comparison.runs import conditions
 from fiprof.analysis.planning import plans
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.errors import FiprofError
@@ -26,6 +27,7 @@ from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
 from fiprof.reports import top as top_report
 from fiprof.reports.columns import change_words
+from fiprof.reports.environment import environment_words
 from fiprof.reports.run_report.ink import Code, Section, Shaded, caution, said
 from fiprof.reports.run_report.rows import Row, Rows, short
 from fiprof.reports.view import Column, Value, View
@@ -35,14 +37,6 @@ LONGEST_VALUE = 160  # cells
 MOST_CASES = 60  # rows of a table: the cases with most kernel time
 MOST_NAMED = 4  # launches or cases that a row names
 MOST_KERNELS = 20  # that several runs are compared by: those with most time in any of them
-ENVIRONMENT = {
-    "the GPU": ("gpu", "name"),
-    "the driver": ("gpu_state", "before", "driver"),
-    "flashinfer": ("packages", "flashinfer-python"),
-    "torch": ("packages", "torch"),
-    "ncu's version": ("tools", "ncu"),
-}
-"""In which runs may differ."""
 
 
 def beside(runs: Sequence[Run], rows: Iterable[tuple[str, Sequence[Any]]], **texts: Any) -> View:
@@ -74,18 +68,11 @@ def _marked(cell: Any, base: Any) -> Any:
 
 def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
     """What limits each kernel in each run, and in what the runs differ."""
-    runs = [each.run for each in measured]
-    differ: dict[str, set[str]] = {
-        each.title: {str(run.manifest.settings.get(each.name, "not recorded")) for run in runs}
-        for each in settings_of(CollectSettings)
-        if each.title and each.measuring
-    }
-    for what, path in ENVIRONMENT.items():
-        differ[what] = {str(run.environment(*path) or "not recorded") for run in runs}
+    first, *others = runs = [each.run for each in measured]
     blocks: list[Any] = [
-        caution(f"the runs differ in {name}: {', '.join(sorted(values))}")
-        for name, values in differ.items()
-        if len(values) > 1
+        caution(say("the runs differ in {what}: {a} (run 1), {b} (run {number})", number=number, **each.values))
+        for number, run in enumerate(others, 2)
+        for each in conditions(first, run)
     ]
     of_runs: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
     for place, of_run in enumerate(found):
@@ -363,13 +350,6 @@ def _named(runs: Sequence[Run], facts: Any, **texts: Any) -> View:
 
 
 def _environment(run: Run) -> Iterator[tuple[str, str]]:
-    def of(words: str, *path: str, scale: float = 0) -> str:
-        """A value of the environment in words; empty where it is not known."""
-        value = run.environment(*path)
-        if scale:
-            value = value / scale if isinstance(value, int | float) else None
-        return "" if value is None else words.format(value)
-
     manifest = run.manifest
     yield "run", manifest.name
     began = manifest.started[:19].replace("T", " ")
@@ -382,32 +362,7 @@ def _environment(run: Run) -> Iterator[tuple[str, str]]:
     for file in manifest.imported:
         by = f"{file.tool_name} {file.tool}" if file.tool else file.tool_name
         yield file.path, f"{file.source} ({by}, {file.bytes:,} bytes, sha256 {file.sha256[:16]}…)"
-    facts = {
-        "GPU": [of("{}", "gpu", "name") or of("{}", "gpu_state", "before", "name")],
-        "compute capability": [
-            of("{}", "gpu", "compute_capability"), of("{} multiprocessors", "gpu", "multiprocessors"),
-        ],
-        "memory": [
-            of("{:,.1f} GB", "gpu", "memory_bytes", scale=1e9), of("{:,.1f} MB L2", "gpu", "l2_bytes", scale=1e6),
-        ],
-        "driver, CUDA": [of("{}", "gpu_state", "before", "driver"), of("{}", "gpu", "cuda")],
-    }  # fmt: skip
-    for when in ("before", "after"):
-        path = ("gpu_state", when)
-        others, most = run.environment(*path, "other_processes"), of("{}", *path, "max_sm_clock_mhz") or "?"
-        facts[f"GPU {when} the run"] = [
-            of(f"SM {{}} of {most} MHz", *path, "sm_clock_mhz"), of("memory {} MHz", *path, "memory_clock_mhz"),
-            of("{} °C", *path, "temperature_c"),
-            "" if others is None else f"{len(others)} other processes" if others else "no other process",
-        ]  # fmt: skip
-    facts["Nsight Systems, Compute"] = [of("{}", "tools", "nsys"), of("{}", "tools", "ncu")]
-    packages = (run.environment("packages") or {}).items()
-    known = {name: version for name, version in packages if version and not name.endswith("_executable")}
-    facts["packages"] = [f"{name} {version}" for name, version in known.items()]
-    for name in ("host", "git"):
-        if isinstance(found := run.environment(name), dict):
-            facts[name] = [f"{value} {key}" if key == "cpus" else str(value) for key, value in found.items() if value]
-    yield from ((name, ", ".join(filter(None, said))) for name, said in facts.items())
+    yield from environment_words(manifest.environment).items()
     yield "fiprof", manifest.fiprof
 
 
