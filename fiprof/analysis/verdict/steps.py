@@ -593,7 +593,9 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
                 ("unrolled", open_ or s.executes(Family.BRANCH)),
                 ("kept", not open_),
             )
-            yield s.step("fewer_instructions", s.executed(), how, still=still)
+            # A warp waits for each of a division's instructions in turn.
+            less = (Kind.LATENCY,) if divided else ()
+            yield s.step("fewer_instructions", s.executed(), how, relieves=less, still=still)
         case Part.FMA_PIPE:
             # Two multiply-adds in one instruction, where the GPU does more of them so.
             ops = counted_float_ops(s.row)
