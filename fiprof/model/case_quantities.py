@@ -355,11 +355,6 @@ class Floor(NamedTuple):
 
 
 def floor(run: Run, case: str) -> Floor | None:
-    """``Floor`` of a case, which several quantities and every launch ask for; None without it."""
-    return run.once(_floor, case)
-
-
-def _floor(run: Run, case: str) -> Floor | None:
     """The least time of an iteration of a case; None where no loop was timed or nothing of it is known."""
     longest = _longest(run, case)
     # Kernels shorter than 30 µs are timed by nsys to 0.1 µs, where two CUDA events by themselves are some 2 µs.
@@ -381,10 +376,10 @@ def _floor(run: Run, case: str) -> Floor | None:
 
 DRAM_FLOOR = _quantity(
     "case_dram_floor_pct",
-    lambda run, case: calculated("100 * a / b", found.of_bytes, found.warm) if (found := floor(run, case)) else None,
+    lambda run, case: calculated("100 * a / b", of.of_bytes, of.warm) if (of := run.once(floor, case)) else None,
 )
 LARGEST_SAVING = _quantity(
-    "case_largest_saving_pct", lambda run, case: found.saving_pct() if (found := floor(run, case)) else None
+    "case_largest_saving_pct", lambda run, case: found.saving_pct() if (found := run.once(floor, case)) else None
 )
 
 

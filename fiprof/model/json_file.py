@@ -6,7 +6,6 @@ fiprof's own files are dataclasses with a ``schema_version``, written in full an
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -51,12 +50,6 @@ def convert(value: object, kind: type[T], field: str = "") -> T:
         return msgspec.convert(value, kind)
     except msgspec.MsgspecError as error:
         raise MisfitError(in_words(str(error), field)) from error
-
-
-@functools.cache
-def _schemas(kind: type[DataclassInstance]) -> list[tuple[str, Any]]:
-    """Fields that are dicts -> what they must fit."""
-    return [(field.name, field.metadata[SCHEMA]) for field in dataclasses.fields(kind) if SCHEMA in field.metadata]
 
 
 class _Version(TypedDict, total=False):
@@ -111,8 +104,9 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
         if version > newest:
             what = f"{path} is of schema {version}; this fiprof reads up to {newest}"
             raise FiprofError(what, "read it with the fiprof that wrote it, or a later one")
-        for name, schema in _schemas(kind):
-            convert(getattr(content, name), schema, name)
+        for field in dataclasses.fields(content):
+            if SCHEMA in field.metadata:
+                convert(getattr(content, field.name), field.metadata[SCHEMA], field.name)
         return content
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}", makes) from error

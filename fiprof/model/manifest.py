@@ -205,9 +205,8 @@ class Manifest:
     schema_version: int = 1
 
     def __post_init__(self) -> None:
-        for entries in (self.imported, self.pruned, self.tables):
-            for each in entries:
-                files.parts(each.path)
+        for path in (each.path for entries in (self.imported, self.pruned, self.tables) for each in entries):
+            files.parts(path)
 
     @property
     def files(self) -> dict[str, FileEntry]:

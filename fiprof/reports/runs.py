@@ -29,7 +29,7 @@ def document(
     answer: Answer, asked: Question, baselines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> Document:
     """An answer of the catalogue to a question. baselines: a run folder's path -> the baselines that it is."""
-    rows, filtered = answer.rows, asked.filters
+    rows, filtered = answer.rows, asked != Question(sort=asked.sort, limit=asked.limit, everywhere=asked.everywhere)
     programs, shown = _results(rows, asked.metrics) if asked.metrics else _runs(rows, baselines, filtered=filtered)
     more = say("There are more than these {count}: --limit N or --all shows them.", count=len(programs.rows))
     return Document(programs, (shown,), notes=(more,) if answer.more else ())

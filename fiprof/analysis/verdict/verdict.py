@@ -205,7 +205,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
     times_us = {case: sums_by_key(timed) for case, timed in of_case.items()}
     rules, code = ncu_rules.by_launch(run), instructions.by_launch(run)
     excess = {case.id: (excess_ops(run, case), excess_bytes(run, case)) for case in run.cases}
-    floors = {case.id: floor(run, case.id) for case in run.cases}
+    floors = {case.id: run.once(floor, case.id) for case in run.cases}
     for launch in launches:
         case_id = launch.case or ""
         case = cases(run).get(case_id)

@@ -63,11 +63,6 @@ class Question:
     limit: int | None = None  # the so many first in the order; of ``started`` the newest
     everywhere: bool = False  # also runs of other archives in the same database
 
-    @property
-    def filters(self) -> bool:
-        """Whether it leaves out anything but by its limit."""
-        return bool(self.kernel or self.where or self.gpu or self.since or self.metrics or self.tags or self.status)
-
 
 def question(
     *,

@@ -399,8 +399,8 @@ class Catalogue:
         with self.writing():
             self._delete(every if names is None else listed([row_id(archive, name) for name in names]))
 
-    def add(self, archive: int, entries: Sequence[Entry]) -> int:
-        """Write runs in place of those of the same names, except where they are there already. Returns how many."""
+    def add(self, archive: int, entries: Sequence[Entry]) -> None:
+        """Write runs in place of those of the same names, except where they are there already."""
         with self.writing():
             by_id = {row_id(archive, entry.run["name"]): entry for entry in entries}
             for some in listed([*by_id]):
@@ -419,7 +419,6 @@ class Catalogue:
                 self._connection.cursor().executemany(statement, [found[key] for key in sorted(found)])
             if len(by_id) >= MANY and not self.is_sqlite:
                 self.execute("ANALYZE")
-        return len(by_id)
 
     def _delete(self, which: Iterable[str]) -> None:
         """Delete runs, whose ids are listed or selected; the rows that runs share stay."""
