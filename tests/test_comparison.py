@@ -139,7 +139,7 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
     assert command.startswith("To be sure: fiprof compare --measure params:backend=fa2 params:backend=fa3 ")
     assert re.search(r"\| warps in flight a scheduler +\| +1.95 \| +3 \| +-162.31 \|", explained)
     page = out.read_text()
-    titles = ("prefill: where the change is", "what its time is made of", "Warp stalls of both sides")
+    titles = ("prefill: where the change is", "what its time is made of", "warp stalls of both sides")
     assert [re.search(f'data-title="[^"]*{title}"', page) is not None for title in titles] == [True] * 3
     assert page.endswith("</html>")
 

@@ -224,7 +224,8 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
             if share:
                 mixes[side][each.item or ""] = share.value / 100
     if all(mixes.values()):
-        yield View((), (), charts=(Chart("Warp stalls of both sides", lambda: charts.stall_mixes(mixes), MIXES),))
+        chart_title = f"{of.name}: warp stalls of both sides"
+        yield View((), (), charts=(Chart(chart_title, lambda: charts.stall_mixes(mixes), MIXES),))
 
 
 def _factors(of: KernelChange, *, chart: bool) -> View:
