@@ -58,12 +58,6 @@ def python_path() -> str:
     return os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Half as many again as processors: a sixth of their time tests wait, for nsys's lock, a GPU's, what sleeps."""
-    return len(os.sched_getaffinity(0)) * 3 // 2
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The recorded runs' tables go with the session."""
     if forks.cache_info().currsize:
