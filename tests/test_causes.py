@@ -69,6 +69,7 @@ USERS = {
     "camera": ("kernel", "vectorized_elementwise_kernel (bfloat16_copy)", "keep_type"),
     "wing": ("kernel", "getrf_pivot", "factor_once"), "leaves": ("input", "epochs (exam.py:444)", "keep_workers"),
     "forecast": ("host", "forward (exam.py:337)", "detect_no_anomaly"),
+    "deep": ("ranks", "rank 1", "smaller_batches"), "tuner": ("kernel", "ncclDevKernel_AllReduce", "hide_communication"),
     "desk": ("allocation", "", "keep_memory"), "ads": ("kernel", "multi_tensor_apply_kernel (FusedAdamMath)", "lighter_optimizer"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""

@@ -108,6 +108,7 @@ CALL_NS = 1e3, 4e3, 8e3  # of a traced call that are nsys's own, likewise: the p
 MOST_LINES = 4  # that launch kernels, to be named
 NEAR_NS, FEW_LOOKS = 250_000, 8
 """How far from a launch a look tells where it is made; of a kernel's looks the nearest eighth count, or so many."""
+IN_TURNS = 0.25  # share of the time that each of two ranks waits for the other, as stages of a pipeline do
 FULL = 0.9  # part of the GPU's memory from which on there is none left for what would be kept
 CALL_SHARE = 0.05  # share of the time from which on a call that is for no launch, copy or allocation stands by itself
 LEAST_OUTSIDE_NS = 50_000  # outside the steady part, to be told of
@@ -689,14 +690,17 @@ class _Gpu:
         rank = self.part.rank
         if rank is None:
             return 0.0, 0.0
-        late = delays(self.run, rank, self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)).get(0, [])
+        part = self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)
+        late = delays(self.run, rank, *part).get(0, [])
         per_step = self.per_step(sum(each.collectives for each in late))
         for each in late:
             words = "meanwhile rank {late_rank}: {doing}"
             because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
             if each.exposed_ns:
-                name = f"rank {each.rank}"
-                self.add(Waste.RANKS, each.exposed_ns, name, per_step=per_step, because=because)
+                back = (of.exposed_ns for of in delays(self.run, each.rank, *part).get(0, []) if of.rank == rank)
+                turns = min(each.exposed_ns, next(back, 0.0)) >= IN_TURNS * self.window_ns
+                kind, name = "smaller_batches" if turns else None, f"rank {each.rank}"
+                self.add(Waste.RANKS, each.exposed_ns, name, per_step=per_step, because=because, kind=kind)
         return sum(each.waited_ns for each in late), sum(each.transfer_ns for each in late)
 
     def of_streams(self) -> None:
