@@ -24,7 +24,7 @@ from fiprof.reports.run_report.pictures import pictures
 from fiprof.workloads.attention import PLANS, plan_times
 from tests import golden
 from tests.fakes.recorded import recorded_bytes
-from tests.nsys_exports import executed
+from tests.nsys_exports import PYTHON_THREADS, executed
 from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parsed, profiled, refusal, served, two_ranks
 from tests.test_programs import kernel, launch, made_run
 
@@ -190,6 +190,17 @@ def test_the_time_is_told_once_and_so_are_copies() -> None:
         assert copied == copies["bytes"].sum() or name == "ranks", name
         assert sum(row["share"] or 0 for row in rows) == pytest.approx(1.0)
         assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
+
+
+def test_the_host_of_steps_told_as_one_is_that_of_all_and_without_calls_it_is_not_traced(tmp_path: Path) -> None:
+    assert invoke("import", str(PYTHON_THREADS), "--artifacts", str(tmp_path), "--quiet")[0] == 0
+    (run,) = tmp_path.glob("*/run.json")
+    (line,), (_, steps, _) = (told(run.parent, "--table", table)["rows"] for table in ("told", "happened"))
+    host = [{"id": "doing", "share": pytest.approx(0.95, abs=0.001), "does": "host"}]
+    assert line["said"]["part_0"]["doing"] == host == steps["does"]
+    before = told(two_ranks().path, "--table", "told")["rows"][0]["said"]["part_0"]["doing"]
+    # From the first kernel at 6,520 ms to the first call at 7,079, of 714.6 ms.
+    assert [(each["does"], round(each["share"], 2)) for each in before] == [("untraced", 0.78), ("host", 0.17)]
 
 
 def test_a_rank_is_asked_for_and_a_run_of_cases_refused() -> None:

@@ -22,7 +22,7 @@ from fiprof.model.arrays import Ints, arrow, coded, grid_blocks, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING, innermost, split
+from fiprof.model.spans import LONG_AGO, NOTHING, innermost, split
 
 BEFORE = "before the first range"  # what it was is told, but it has no share of the time: imports, mostly
 
@@ -34,6 +34,7 @@ class Does(Worded):
     ALLOCATING = "allocating", "allocating"
     LOADING = "loading", "loading code"
     CALLS = "calls", "other CUDA calls"  # copies among them
+    UNTRACED = "untraced", "not traced"  # kernels run, and no call of it is in the trace yet
 
 
 DOES = tuple(Does)
@@ -93,6 +94,7 @@ class Moments:
             of, begins, ends, names = calls(run).nested[self.thread].overlaps(self.begins, self.edges[1:])
             sums = np.bincount(of * len(DOES) + kinds[names], ends - begins, self.count * len(DOES))
             self.does = sums.reshape(-1, len(DOES))
+            self.does[:, -1] = np.clip(self.traced_from - self.begins, 0, np.diff(self.edges))
             self.does[:, 0] = np.diff(self.edges) - self.does[:, 1:].sum(axis=1)
         self.torch = TorchMemory(run, device)
         self.allocations = times, _, totals, _, _ = self._allocations()
@@ -115,12 +117,13 @@ class Moments:
         """The thread that launched most of the GPU's kernels, of those with the ranges that are steps where they launch
         some, else of those that run Python (autograd's thread launches the backward pass), as in ``Calls.thread`` and
         as in ``thread_keys``, NOTHING without calls; and from the first kernel, or call of this thread, to the last,
-        ns."""
+        ns. Sets ``traced_from``: its first call, where kernels ran before whose calls are not traced."""
         traced, first, last = calls(self.run), list[int](), list[int]()
-        counts = np.zeros(len(traced.threads), np.int64)
+        counts, unknown = np.zeros(len(traced.threads), np.int64), [-LONG_AGO]
         for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):
             first.append(int(numbers(piece["start_ns"])[mine].min()))
             last.append(int(numbers(piece["end_ns"])[mine].max()))
+            unknown += numbers(piece["start_ns"])[mine][rows == NOTHING][:1].tolist()
             counts += np.bincount(traced.thread[rows[rows != NOTHING]], minlength=len(counts))
         if not counts.any():
             return NOTHING, NOTHING, min(first), max(last)
@@ -133,6 +136,7 @@ class Moments:
         if counts[stepping].any():
             counts[np.setdiff1d(np.arange(len(counts)), stepping)] = 0
         nested = traced.nested[thread := int(np.argmax(counts))]
+        self.traced_from = int(nested.starts[0]) if min(unknown) < nested.starts[0] else LONG_AGO
         return thread, [*traced.threads][thread], min(*first, int(nested.starts[0])), max(*last, int(nested.ends[-1]))
 
     def _of_ranges(self, mine: Any, repeats: Any, first: int, last: int) -> bool:

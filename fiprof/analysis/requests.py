@@ -91,7 +91,7 @@ class Step:
     repeats: bool = False
     pace: int = 0  # how often those like it have begun to take another time
     row: Row = field(default_factory=dict)  # of STEPS
-    doing: Finding | None = None  # what the launching thread does, with its shares
+    does: Floats | None = None  # ns of each of DOES of the launching thread, of what comes seldom
     inside: Finding | None = None  # what it was in most, of what comes once
     slow: Finding | None = None
     late: Delay | None = None  # by the rank that others wait for most

@@ -17,7 +17,7 @@ from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, OUTSIDE, Program
 from fiprof.analysis.requests import FEW_STEPS, REQUESTS, Kind, Step, requests, says, served, short_name
 from fiprof.analysis.steady import steady
-from fiprof.analysis.telling import TOLD, tell
+from fiprof.analysis.telling import TOLD, doing, tell
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Floats, Ints
@@ -61,7 +61,7 @@ STEPS = (
     Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
     Column("kind", meaning="What it is for: prefill, decode, both (mixed) or other, as it says or is called."),
     Column("kv_tokens", meaning="In the KV cache, of the requests that get a token in it."),
-    *(Column(f"{does}_ms", does.words, "ms", ",.3f", "Of the launching thread, in the step.") for does in DOES),
+    *(Column(f"{does}_ms", does.words, "ms", ",.3f", "Of the launching thread, in the step.") for does in DOES[:-1]),
 )
 """One moment; the host's times are those of the launching thread. What its range says in numbers follows, each with
 ``says_`` before its word."""
@@ -239,7 +239,7 @@ def _happened(moments: Moments, of_group: Mapping[int, Ints], total: float) -> l
             "busy": min(float(moments.busy[places].sum()) / whole, 1.0) if whole else None,
             "kernels": float(np.median(moments.kernels[places])), "copied_bytes": int(moments.copied[places].sum()),
             "memory_bytes": None if memory is None else int(memory[places[-1]]),
-            "does": _doing(moments.does[places].sum(axis=0)),
+            "does": doing(moments.does[places].sum(axis=0)),
             "kernel": finding("longest", "{kernel}, {share:.0%}", kernel=longest, share=share) if longest else None,
             **{column: mean(each[places], lengths) for column, each in sampled.items()}, "hot": "",
         })  # fmt: skip
@@ -298,13 +298,6 @@ def _again(
         yield again("--format csv", words, what=longest["what"], each_ms=longest["each_ms"])
 
 
-def _doing(host: Floats) -> tuple[Finding, ...]:
-    """What the launching thread does most, with its share. host: ns of each of DOES."""
-    shares = sorted(zip((host / max(host.sum(), 1.0)).tolist(), DOES, strict=True), reverse=True)
-    most = ((share, each) for share, each in shares[:2] if share >= 0.1)
-    return tuple(finding("doing", "{share:.0%} {does}", share=share, does=each) for share, each in most)
-
-
 def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
     slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
     paces, paced = Counter[int](), {each.values["place"] for each in surprising if each.kind == "pace"}
@@ -313,7 +306,7 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
         "at_ms": moments.from_ / 1e6, "length_ms": moments.length / 1e6, "busy_ms": moments.busy / 1e6,
         "kernels": moments.kernels, "copied_bytes": moments.copied.astype(np.int64),
         "memory_bytes": np.full(moments.count, None) if moments.memory is None else moments.memory,
-        **{f"{does}_ms": moments.does[:, n] / 1e6 for n, does in enumerate(DOES)},
+        **{f"{does}_ms": moments.does[:, n] / 1e6 for n, does in enumerate(DOES[:-1])},
     }  # fmt: skip
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     for place, (group, of_place) in enumerate(zip(moments.group.tolist(), values, strict=True)):
@@ -323,8 +316,7 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
         paces[group] += place in paced
         step.pace, step.repeats, step.slow = paces[group], repeats, slow.get(place)
         step.late = next(iter(moments.delays.get(place, ())), None)
-        if counts[group] < FEW_STEPS and (doing := _doing(moments.does[place])):
-            step.doing = finding("host", "the host: {doing}", doing=doing)
+        step.does = moments.does[place] if counts[group] < FEW_STEPS else None
         if not repeats or counts[group] < FEW_STEPS:
             until = int(moments.edges[place + 1])
             work = host.during(moments.key, np.array([since]), np.array([until]))

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.moments import DOES
 from fiprof.analysis.requests import Kind, Request, Step
 from fiprof.analysis.surprises import late_rank, same_cause
+from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, finding
 from fiprof.model.selection import by_key, sums_by_key
 
@@ -149,6 +151,20 @@ def _lengths(lengths: Sequence[float], run: Sequence[Step]) -> Row:
     return {"count": len(lengths), **each, "busy": busy}
 
 
+def doing(host: Floats) -> tuple[Finding, ...]:
+    """What the launching thread does most, with its share. host: ns of each of DOES."""
+    shares = sorted(zip((host / max(host.sum(), 1.0)).tolist(), DOES, strict=True), reverse=True)
+    most = ((share, each) for share, each in shares[:2] if share >= 0.1)
+    return tuple(finding("doing", "{share:.0%} {does}", share=share, does=each) for share, each in most)
+
+
+def _host(run: Sequence[Step]) -> Finding | None:
+    """What it does in all of a run."""
+    known = [step.does for step in run if step.does is not None]
+    does = doing(np.sum(known, axis=0)) if known else ()
+    return finding("host", "the host: {doing}", doing=does) if does else None
+
+
 def _joined(kind: str, head: str, *parts: Finding | None, **values: Any) -> Finding:
     """A line: its head, and after a colon its parts, with semicolons."""
     numbered = {f"part_{number}": part for number, part in enumerate(filter(None, parts))}
@@ -163,7 +179,7 @@ def _once(run: Sequence[Step]) -> Finding:
     ran = finding("ran", "{count:kernel|kernels}, GPU busy {busy:.0%}", count=count, busy=busy) if count else None
     holds = finding("memory", "{gb:,.3f} GB of device memory at its end", gb=memory / 1e9) if memory else None
     kind = "before" if run[0].group.startswith("before ") else "once"
-    return _joined(kind, "{what}, {ms:,.1f} ms", run[0].doing, run[0].inside, ran, holds, what=run[0].group, ms=whole)
+    return _joined(kind, "{what}, {ms:,.1f} ms", _host(run), run[0].inside, ran, holds, what=run[0].group, ms=whole)
 
 
 def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) -> Finding:
@@ -200,7 +216,7 @@ def _folded(run: Sequence[Step]) -> Finding:
     apart = finding("apart", "{ms:,.2f} ms between them", ms=gap) if gap and gap >= 0.1 * values["each_ms"] else None
     late = late_rank([step.late for step in run], 1e6 * values["each_ms"])
     inside = run[0].inside if len(run) == 1 else None
-    return _joined("steps", head, apart, late, run[0].doing, inside, *_levels(run), *_events(run), **values)
+    return _joined("steps", head, apart, late, _host(run), inside, *_levels(run), *_events(run), **values)
 
 
 def _events(run: Sequence[Step]) -> Iterator[Finding]:
