@@ -582,7 +582,7 @@ class _Gpu:
         saves, estimate = ns + (self.small_ns + gaps if fused else 0.0), None
         least, middle, most = self.nsys_ns
         if most:
-            words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of that time"
+            words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of the time"
             values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
             # Where without nsys the GPU may never be idle, only what else goes with the launches is sure.
             busy = self.part.idle_ns - most < MATTERS * self.window_ns and not graphs
@@ -889,7 +889,8 @@ class _Gpu:
         values: Row = {name: getattr(activity, name) for name in ("rank", "device")}
         values["idle_share"] = activity.idle_ns / self.window_ns
         words = "The GPU is idle" if activity.rank is None else "Rank {rank}: the GPU is idle"
-        words += " for {idle_share:.0%} of the " + ("time" if self.at.by is By.WHOLE else "steady part")
+        of = "time" if self.at.by is By.WHOLE else "measured part" if self.at.by is By.MEASURE else "steady part"
+        words += " for {idle_share:.0%} of the " + of
         if self.steps:
             words += " ({steps:step|steps})"
             values["steps"] = self.steps
@@ -908,13 +909,14 @@ class _Gpu:
         words += " in {range}" if row["range"] and row["range"] != row["name"] else ""
         first_steps = row["name"] == FIRST_STEPS
         idle = "" if row["cause"] in OF_GPU or first_steps else "idle for "
-        words += f", {idle}{{share:.0%}}" + (" of the time of all steps" if first_steps else "")
+        of = "time of all steps" if first_steps else of
+        words += f", {idle}{{share:.0%}}" + (f" of the {of}" if first_steps else "")
         if made is None:
             return finding("no_step", words + ".", **values)
         values |= {"step": made.id, "action": made.action, "basis": made.basis}
         if made.bound_pct is None:
             return finding("first", words + ". {action}.", **values)
-        words += ". {action} (saves at most {bound_pct:.3g}% of that time"
+        words += ". {action} (saves at most {bound_pct:.3g}% of the " + of
         words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
         words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
         return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)

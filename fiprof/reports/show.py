@@ -256,7 +256,12 @@ def _table(groups: Sequence[Group], columns: Sequence[Column], title: str, *note
 
 def _memory(groups: Sequence[Group]) -> Iterator[View]:
     title = "Memory: use in % of peak, and caches"
-    yield _table(groups, MEMORY, title, "SM, L1, L2, DRAM: the busiest part of each (L1 while it is active).")
+    yield _table(
+        groups,
+        MEMORY,
+        title,
+        "SM, L1, L2, DRAM: of each the part that is busiest by ncu's throughput (L1 while it is active).",
+    )
 
     def collected(columns: Sequence[Column]) -> bool:
         return any(_figure(group.shown, each.key) is not None for group in groups for each in columns)

@@ -295,7 +295,9 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
     rows.sort(key=lambda row: (places.get(row.item, len(places)), -row.share))
     wall = tuple(_wall(found, window_ns))
     told = found.program
-    parts = "{launched_in} {steady} {startup}"
+    parts = "{launched_in} {steady} {startup}" + (
+        " Below: shares of all GPUs' time." if len(found.activities) > 1 else ""
+    )
     window = say(parts, launched_in=told.launched_in or "", steady=told.steady, startup=told.startup or "")
     return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window, window_ns / 1e3)
 
