@@ -267,6 +267,13 @@ def test_the_story_of_a_server_is_told_in_order() -> None:
     assert events["step 42"]["readmitted"]["who"] == ["r14"]
     folded = [row["said"] for row in rows if row["said"]["id"] == "steps" and "step" in row["said"]["first"]]
     assert len(said) + sum(each["count"] for each in folded) == 84
+    printed = {
+        "happened": ",77% host work; 14% launching,",
+        "told": "step 5, 3.99 ms, GPU busy 36%:",
+        "steps": ",r0,120,",
+    }
+    for table, words in printed.items():
+        assert words in invoke("story", str(served("batching").path), "--table", table, "--format", "csv")[1]
 
 
 def test_steps_that_wait_for_a_late_rank() -> None:

@@ -333,10 +333,8 @@ def _csv_value(value: Value) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, Finding):
-        value = str(value.kind)
     if isinstance(value, dict) or (isinstance(value, tuple) and any(isinstance(each, dict) for each in value)):
         value = json.dumps(_json_value(value))
-    if isinstance(value, tuple):
-        value = "; ".join(str(str(each.kind) if isinstance(each, Finding) else each) for each in value)
-    return csv_cell(value) if isinstance(value, str) else repr(value)
+    if isinstance(value, tuple | list):
+        value = "; ".join(worded(each) for each in value if not isinstance(each, dict))
+    return csv_cell(worded(value)) if isinstance(value, str | Finding) else repr(value)
