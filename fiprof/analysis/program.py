@@ -18,7 +18,7 @@ from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, Cause, Why, between, outside, parts
 from fiprof.analysis.samples import device_memory
 from fiprof.analysis.steady import By, Steady, steady, whole
-from fiprof.analysis.trace import SEPARATOR, calls, kernel_calls, of_device, phases
+from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, kernel_calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
@@ -835,7 +835,8 @@ class _Gpu:
             "steps": self.steps, "step_ms": (at.step_ns or 0.0) / 1e6, "steady_ms": activity.window_ns / 1e6,
             "window_ms": (activity.window_ns + others) / 1e6, "name": at.name,
         }  # fmt: skip
-        words = "Steady part: {steps:step|steps} of {step_ms:,.3f} ms ({name}), "
+        words = "Steady part: {steps:step|steps}" + (", one every" if self.steps > 1 else " of")
+        words += " {step_ms:,.3f} ms ({name}), "
         words += "{steady_ms:,.1f} of {window_ms:,.1f} ms."
         if at.by is By.WHOLE:
             repeats = steady(self.run)[activity.device].by is not By.WHOLE
@@ -876,11 +877,14 @@ class _Gpu:
             words += " Most of it in {most}."
             values["most"] = most
         if self.at.early and self.at.step_ns is not None:
-            first, second = (*self.at.early, int(self.at.begins[0]))[:2]
-            values["first_step_excess_ms"] = (second - first - self.at.step_ns) / 1e6
+            first, *others = np.diff([*self.at.early, int(self.at.begins[0])]).tolist()
+            # Many steps before the steady part, those of another phase, have a usual length of their own.
+            usual_ns = float(np.median(others)) if len(others) >= FEWEST_STEPS else self.at.step_ns
+            values["first_step_excess_ms"] = (first - usual_ns) / 1e6
             values["early_steps"] = len(self.at.early)
             words += " The first step" if len(self.at.early) == 1 else " The first of the {early_steps} steps before it"
-            words += " takes {first_step_excess_ms:,.1f} ms more than usual."
+            words += " takes {first_step_excess_ms:,.1f} ms more than "
+            words += "the others." if len(others) >= FEWEST_STEPS else "usual."
         return finding("startup", words, **values) if shown else None
 
     def answer(self, ranking: Sequence[Row]) -> Finding:

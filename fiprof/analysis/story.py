@@ -154,7 +154,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         if group not in long:
             continue
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
-        surprising += [surprises.paced(moments, rows, *change, kernels) for change in paces[group].items()]
+        surprising += surprises.paced(moments, rows, late, paces[group], kernels)
         surprising += surprises.leak(moments, rows)
         if not (changes[group] or paces[group]):
             laws += surprises.growth(moments, rows)

@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -248,16 +249,24 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
 
 
 def paced(
-    moments: Moments, rows: Ints, number: int, typical: tuple[int, int], kernels: Mapping[int, Launched]
-) -> Finding:
-    """What steps do more of before, or from this one on. typical: a step of each. kernels: theirs."""
-    before, after = (float(moments.length[place]) for place in typical)
-    longer = typical if before > after else typical[::-1]
-    reason = _cause(moments, longer, kernels, abs(after - before))
-    words = "{of}: {after_ms:,.3f} ms each from step {number}, where {before_ms:,.3f} were usual; "
-    words += ("what took longer until then" if before > after else "what takes longer since") + ": {reason}."
-    where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}
-    return finding("pace", words, **where, before_ms=before / 1e6, after_ms=after / 1e6, reason=reason)
+    moments: Moments,
+    rows: Ints,
+    slow: Collection[int],
+    changes: Mapping[int, tuple[int, int]],
+    kernels: Mapping[int, Launched],
+) -> Iterator[Finding]:
+    """What steps do more of before each change, or from it on. slow: steps that say nothing of what is usual. changes:
+    of :func:`paces`. kernels: of their typical steps."""
+    usual = np.setdiff1d(np.arange(len(rows)), [*slow])
+    parts = np.split(moments.length[rows[usual]], np.searchsorted(usual, [*changes]))
+    for (number, typical), (before, after) in zip(changes.items(), pairwise(map(np.median, parts)), strict=True):
+        longer = typical if before > after else typical[::-1]
+        reason = _cause(moments, longer, kernels, abs(after - before))
+        words = "{of}: {after_ms:,.3f} ms each from step {number}, where {before_ms:,.3f} were usual; "
+        words += ("what took longer until then" if before > after else "what takes longer since") + ": {reason}."
+        where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}
+        each = {"before_ms": float(before) / 1e6, "after_ms": float(after) / 1e6}
+        yield finding("pace", words, **where, **each, reason=reason)
 
 
 def _where(moments: Moments, place: int) -> dict[str, Any]:
