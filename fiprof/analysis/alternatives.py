@@ -173,6 +173,13 @@ def of_run(run: Run) -> Mapping[str, Alternative]:
     return of_cases(timed(run))
 
 
+@once
+def beside(run: Run) -> Mapping[str, frozenset[str]]:
+    """Case id -> all measured cases of the run that solve its problem."""
+    solving = [frozenset(case.id for case in cases) for cases in by_problem(timed(run))]
+    return {case: cases for cases in solving for case in cases}
+
+
 def unmeasured(case: CaseEntry, *, run: str = "", skipped: str = "") -> CaseResult:
     """A case without measurements; its workload without the file that it may come from. skipped: why it has none."""
     known = {name: value for name, value in vars(case).items() if name != "anchor"}

@@ -7,7 +7,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.checks import Check
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
-from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
+from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, UNUSED, WAITING
 from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
@@ -18,7 +18,7 @@ from fiprof.model.arrays import MISSING, coded, numbers
 from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
-from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
+from fiprof.model.quantities import DURATION, STALL_SHARE, number, stall_share
 from fiprof.model.run import Launch, Run, once
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike, by_key, sums_by_key
 
@@ -206,6 +206,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
     rules, code = ncu_rules.by_launch(run), instructions.by_launch(run)
     excess = {case.id: (excess_ops(run, case), excess_bytes(run, case)) for case in run.cases}
     floors = {case.id: run.once(floor, case.id) for case in run.cases}
+    on_tensor_cores = {each.case for each in run.launches if (number(each, "tensor_active_pct") or 0.0) >= UNUSED}
     for launch in launches:
         case_id = launch.case or ""
         case = cases(run).get(case_id)
@@ -233,6 +234,8 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             whole=TimeOf.ITERATION_KERNELS if stands is None else TimeOf.KERNELS,
         )
         advice = steps.steps(context)
+        if not on_tensor_cores.isdisjoint(alternatives.beside(run).get(case_id, ())):  # what they gain was measured
+            advice = tuple(step for step in advice if step.id != "use_tensor_cores")
         of_kernels = times_us[launch.case]
         faster = alternatives.of_run(run).get(case_id)
         if faster and launch.kernel == max(of_kernels, key=of_kernels.__getitem__):
