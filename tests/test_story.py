@@ -203,6 +203,12 @@ def test_the_host_of_steps_told_as_one_is_that_of_all_and_without_calls_it_is_no
     assert [(each["does"], round(each["share"], 2)) for each in before] == [("untraced", 0.78), ("host", 0.17)]
 
 
+def test_the_line_and_the_phase_of_most_time_are_the_same() -> None:
+    lines, phases_ = (told(profiled("graph").path, "--table", table)["rows"] for table in ("told", "happened"))
+    (line,), (phase,) = ([row for row in rows if row["hot"]] for rows in (lines, phases_))
+    assert line["said"]["what"] == phase["what"] == "before the steps"
+
+
 def test_a_rank_is_asked_for_and_a_run_of_cases_refused() -> None:
     one, other = (told(two_ranks().path, "--rank", str(rank)) for rank in (0, 1))
     assert (one["rank"], other["rank"]) == (0, 1) and one["rows"] != other["rows"]
@@ -457,6 +463,7 @@ def test_what_was_planted_in_a_step_is_named(name: str) -> None:
     assert name != "allocation" or rows[2]["allocating_ms"] == 0.443808
     around = told(path, "--around", str(rows[2]["at_ms"] + 0.1))["rows"]
     assert number in [row["number"] for row in around]
+    assert "there is no step around 1 ms: they lie between" in refusal("story", path, "--around", "1").message
 
 
 def test_a_layer_that_is_slow_in_every_step() -> None:

@@ -80,7 +80,8 @@ def explained(
         words = "{what}, step {number}" if where["what"] == where["of"] else "{what}"
         words += ": {length_ms:,.3f} ms where {usual_ms:,.3f} are usual: {cause}"
         words += " (of it {cause_ms:,.3f} ms)" if cause.values.get("more_ms", np.inf) < MOST_OF * excess / 1e6 else ""
-        words += "; first to run {new:kernel|kernels}, {longest} one." if first else "."
+        words += "; first to run {new:kernel|kernels}, {longest}" if first else ""
+        words += " one of them." if len(first) > 1 else "."
         values: dict[str, Any] = {"length_ms": float(lengths[number]) / 1e6, "usual_ms": float(usual[number]) / 1e6}
         values |= {"more_ms": excess / 1e6, "cause_ms": cause.values.get("more_ms"), "cause": cause}
         values |= {"first_use": first, "new": len(first), "longest": first[0] if first else ""}
@@ -193,7 +194,8 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         words = "{count} x {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
-            words += "; {using:of them runs|of them run} kernels for the first time ({new}, {longest} one): "
+            words += "; {using:of them runs|of them run} kernels for the first time ("
+            words += ("{new}, {longest} one of them" if len(first) > 1 else "{longest}") + "): "
             words += "a warm-up with such steps takes that away"
         heads = (each.values["number"] if each.values["what"] == of else each.values["what"] for each in several)
         values = {"of": of, "steps": tuple(map(str, heads)), "count": len(several), "cause": several[0].values["cause"]}

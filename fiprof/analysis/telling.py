@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.frames import Column, Row
-from fiprof.analysis.moments import DOES
+from fiprof.analysis.moments import BEFORE, DOES
 from fiprof.analysis.requests import Kind, Request, Step
 from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.arrays import Floats
@@ -178,7 +178,7 @@ def _once(run: Sequence[Step]) -> Finding:
     count, busy = sum(step.row["kernels"] for step in run), _lengths([whole], run)["busy"] if whole else 0.0
     ran = finding("ran", "{count:kernel|kernels}, GPU busy {busy:.0%}", count=count, busy=busy) if count else None
     holds = finding("memory", "{gb:,.3f} GB of device memory at its end", gb=memory / 1e9) if memory else None
-    kind = "before" if run[0].group.startswith("before ") else "once"
+    kind = "before" if run[0].group == BEFORE else "once"
     return _joined(kind, "{what}, {ms:,.1f} ms", _host(run), run[0].inside, ran, holds, what=run[0].group, ms=whole)
 
 
@@ -191,8 +191,8 @@ def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) 
     if step.slow:
         told = {key: step.slow.values[key] for key in ("usual_ms", "cause", "more_ms", "new")}
         like_step = slow_before.setdefault(same_cause(step.slow), step.head)
-        words = "slow (usual {usual_ms:,.3g})" + (": {cause}" if like_step == step.head else " as {like}")
-        words += ", {new:new kernel|new kernels}" if told["new"] else ""
+        words = "slow (usual {usual_ms:,.3g}): " + ("{cause}" if like_step == step.head else "same cause as {like}")
+        words += ", first to run {new:kernel|kernels}" if told["new"] else ""
         why = finding("slow", words, **told, like=like_step)
     elif like and step.ms >= NOTABLE * like.ms:
         more, busy = step.ms - like.ms, (step.busy - like.busy) / 1e6

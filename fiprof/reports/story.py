@@ -1,5 +1,6 @@
 """``fiprof story`` as a document: what happened in order of time, what surprised, what repeats, what to change."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ MOST_ROWS, MOST_STEPS, MOST_REQUESTS = 20, 40, 6
 """Phases, steps and requests that people are shown: those of most time, and of the longest TTFT, in order."""
 MOST_KERNELS, FIRST = 3, 3  # of a layer, that are named; and rows of the program's verdict
 LONGEST_NAME = 60  # cells
+LISTED = "fiprof story RUN --table steps --format csv lists them"
 
 
 def document(
@@ -102,9 +104,13 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     rows: Sequence[Row] = what.rows("steps")
     if number is not None:
         if not any(row["number"] == number for row in rows):
-            raise FiprofError(f"there is no step {number}", "fiprof story RUN --table steps --format csv lists them")
+            raise FiprofError(f"there is no step {number}", LISTED)
         rows = [row for row in rows if abs(row["number"] - number) <= 2]
-    if around_ms is not None:
+    if around_ms is not None and rows:
+        begin, end = min(row["at_ms"] for row in rows), max(row["at_ms"] + row["length_ms"] for row in rows)
+        if not math.floor(begin) <= around_ms <= math.ceil(end):
+            there = f"they lie between {math.floor(begin):,} and {math.ceil(end):,} ms"
+            raise FiprofError(f"there is no step around {around_ms:,g} ms: {there}", LISTED)
 
         def away(row: Row) -> float:
             return float(max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"]))
