@@ -107,7 +107,7 @@ def test_what_cannot_be_imported_is_named(place: Path, tmp_path: Path) -> None:
     done = run_fiprof("import", "traces/**/*.sqlite", cwd=tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (1, 2)
     cut, hangs = (f"{tmp_path}/traces/{name}" for name in ("cut.sqlite", "hangs.nsys-rep"))
-    assert f"fiprof: {cut}: cannot be cleared of the environment" in done.stderr
+    assert f"fiprof: {cut}: is damaged: database disk image is malformed" in done.stderr
     assert f"1 of 3 were not imported: {cut}\n" in done.stderr
     asked = ("import", "traces/**/*.nsys-rep", "--timeout", "1")
     done = run_fiprof(*asked, cwd=tmp_path, env={"FIPROF_NSYS": str(nsys)}, status=1)
