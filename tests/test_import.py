@@ -24,7 +24,7 @@ from fiprof.orchestrator import nsys
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
-from tests.conftest import Fiprof, ran
+from tests.conftest import Fiprof, ran, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import FIVE_KERNELS, KERNEL, OTHER_PROGRAM, RUNTIME, SCHEMA_3_0, altered, executed, recorded
 from tests.recorded_runs import answer, invoke, refusal
@@ -271,6 +271,18 @@ def test_every_command_reads_what_there_is_and_says_what_is_not(
         assert "fiprof collect" not in text and "was not started" not in text and "plain run left" not in text
 
 
+def test_a_trace_without_kernels_says_what_reads_it(tmp_path: Path) -> None:
+    done = run_fiprof("import", str(SCHEMA_3_0), cwd=tmp_path, status=0)
+    run = tmp_path / done.stdout.strip()
+    assert f"next: fiprof show {done.stdout.strip()}" in done.stderr
+    assert "fiprof show shows what" in refusal("verdict", run).remedy
+    command = f"fiprof export {run} --to perfetto"
+    assert command in invoke("show", str(run), "--format", "md")[1].replace("\\", "")
+    assert invoke(*command.split()[1:], "--out", str(tmp_path / "trace.json.gz"))[0] == 0
+    assert invoke("report", str(run), "--format", "md")[0] == 0
+    assert "takes the time" not in (run / "report.md").read_text()
+
+
 def test_a_file_is_told_by_its_content(tmp_path: Path) -> None:
     kinds = {
         "nsys-sqlite": SCHEMA_3_0, "ncu-raw": NCU / "full.raw.csv", "ncu-rep": unpacked(tmp_path, "full.ncu-rep"),
@@ -325,12 +337,13 @@ def test_a_file_twice_a_file_that_is_not_there_and_a_replay_are_refused(tmp_path
 
 
 @pytest.mark.fault("import of a damaged SQLite", "one line; the run is kept as failed, the original as it is")
-@pytest.mark.fault("an export that cannot be cleared of the environment", "the step fails in one line; it is not kept")
 def test_a_damaged_export_is_a_failed_run(tmp_path: Path) -> None:
     export = altered(tmp_path)
     export.write_bytes(export.read_bytes()[:100_000])
     run, manifest = importing(tmp_path, export)
-    assert manifest.status == "failed" and "cannot be cleared of the environment" in manifest.reason
+    assert (
+        manifest.status == "failed" and "trace.sqlite is damaged: database disk image is malformed" in manifest.reason
+    )
     assert "\n" not in manifest.reason and not [*run.rglob("*.sqlite*")]
 
 

@@ -4,6 +4,7 @@ say of a program that serves; and examples/surprises.py, recorded on a GPU: what
 import json
 import math
 import re
+import shlex
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -213,7 +214,13 @@ def test_a_rank_is_asked_for_and_a_run_of_cases_refused() -> None:
     one, other = (told(two_ranks().path, "--rank", str(rank)) for rank in (0, 1))
     assert (one["rank"], other["rank"]) == (0, 1) and one["rows"] != other["rows"]
     assert "has no rank 7" in refusal("story", two_ranks().path, "--rank", "7").message
-    assert "measured cases one after the other" in refusal("story", parsed("decode").path).message
+    for command in (shlex.split(each["command"]) for each in one["again"]):
+        assert command[2] == str(two_ranks().path) and invoke(*command[1:])[0] == 0
+    refused = refusal("story", parsed("decode").path)
+    assert (
+        "measured cases one after the other" in refused.message
+        and f"timeline {parsed('decode').path} " in refused.remedy
+    )
 
 
 def own(recorded: str) -> list[dict[str, Any]]:

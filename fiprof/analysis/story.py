@@ -112,7 +112,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     """
     if run.cases and not (run.of_program or run.imported):
         what = f"{run.manifest.name} measured cases one after the other: there is no program to tell of"
-        raise FiprofError(what, f"fiprof timeline {run.manifest.name} shows each case in time")
+        raise FiprofError(what, f"fiprof timeline {run.given} shows each case in time")
     devices = sorted(steady(run))
     device = program.rows[0]["device"] if program.rows else devices[0]
     if rank is not None:
@@ -209,7 +209,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         "first_steps": surprises.by_cause(first_steps),
         "layers": (said for said, _, _ in layered.values()),
         "peak": (*peak, *moments.torch.peak()),
-        "again": _again(run.manifest.name, happened, surprising, came_to),
+        "again": _again(run.given, happened, surprising, came_to),
         "laws": laws,
     }
     return Story(rank_of, device, len(devices), tables, {name: tuple(each) for name, each in findings.items()})

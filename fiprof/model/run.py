@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from fiprof.model.selection import Labels, Selection, Weights, by_key
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, measured, summarize, trace_times
-from fiprof.text import kernel_identity
+from fiprof.text import escape_control, kernel_identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -402,6 +403,11 @@ class Run:
         return manifests.fact(self.manifest.environment, *path)
 
     @property
+    def given(self) -> str:
+        """What a command that is printed has for RUN: where the run lies, as a shell reads it."""
+        return shlex.quote(escape_control(str(self.path)))
+
+    @property
     def imported(self) -> bool:
         """Whether it was made of files that fiprof did not measure."""
         return bool(self.manifest.imported)
@@ -413,7 +419,7 @@ class Run:
 
     def remedy(self, options: str) -> str:
         """How to come by what the run lacks, and what it has. options: by which fiprof measures that."""
-        traced = self.has("kernels") and not self.launches
+        traced = self.row_count("kernels") and not self.launches
         command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
         again = f"{command.format(options)} collects that"
         if self.imported and self.launches and "--set" in options:
@@ -460,9 +466,10 @@ class Run:
                     "CUDA was not traced: nsys said {said}. Trace with --trace=cuda and an nsys as new as the driver"
                 )
                 return finding("not_traced", words, said=said)
-            return finding("no_kernels", "{tool} saw no kernel", tool=tool)
+            words = "{tool} saw no kernel; fiprof export {run} --to perfetto shows what it saw"
+            return finding("no_kernels", words, tool=tool, run=self.given)
         words = "{tool} ran, but its tables are not there; fiprof parse {run} makes them, or says why it cannot"
-        return finding("no_tables", words, tool=tool, run=str(self.path))
+        return finding("no_tables", words, tool=tool, run=self.given)
 
 
 def once(make: Callable[[Run], T]) -> Callable[[Run], T]:

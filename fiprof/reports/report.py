@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
@@ -137,7 +136,7 @@ def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str
         "window": rows.window and ink.json(rows.window),
         "details": panes.details(measured, longest, ink),
         "timeline": timeline(measured, rows.rows),
-        "perfetto": f"fiprof export {shlex.quote(name)} --to perfetto",
+        "perfetto": f"fiprof export {run.given} --to perfetto",
     }
 
 
@@ -195,6 +194,6 @@ def _doubts(run: Run, told: bool) -> Iterator[str]:
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
-        yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"
+        yield f"{comm_report.summary(together)} fiprof comm {run.given} has every collective"
     if not told:
         yield from map(worded, missing(run))

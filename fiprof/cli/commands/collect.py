@@ -210,14 +210,15 @@ def import_command(
     if on or to or any("://" in each or (glob.has_magic(each) and not Path(each).exists()) for each in files):
         import_many(archive, files, to or str(archive.root.absolute()), on or "local", timeout_s=timeout_s, **read)
         return
-    from fiprof.model.manifest import read_manifest
+    from fiprof.model.run import Run
     from fiprof.orchestrator.importing import import_files
 
     with measuring(archive, quiet=quiet) as bench:
         result = import_files(list(map(Path, files)), bench, name=name, **read)
-    tools = {file.tool_name for file in read_manifest(result.path).imported}
+    run = Run(result.path)
+    tools = {file.tool_name for file in run.manifest.imported}
     # What reads what each tool left.
-    readers = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
+    readers = {"ncu": "fiprof verdict", "nsys": "fiprof top" if run.row_count("kernels") else "fiprof show"}
     conclude(result, [command for tool, command in readers.items() if tool in tools])
 
 

@@ -174,7 +174,7 @@ def story_command(run: Run, every: bool, table: str, format_: Format, **only: An
     program = top(run, within_steady=True).program
     found = story(run, program, rank=only["rank"], kv_bytes=only["kv_bytes"])
     if only["request"] is not None:
-        made = one_request(run.manifest.name, found, only["request"])
+        made = one_request(run.given, found, only["request"])
     elif only["step"] is not None or only["around"] is not None:
         made = steps(found, number=only["step"], around_ms=only["around"])
     else:
