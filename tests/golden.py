@@ -104,7 +104,8 @@ tag nosuch x|note|note nosuch x|export ALL|export ALL --to nosuch|export nosuch 
 prune --older-than x|parse nosuch|import|import nosuch.nsys-rep|import README.md|collect --kernel nosuch|collect --tool nosuch
 collect --replay nosuch|collect --kernel decode --batch x|collect --kernel decode --batch 0|collect --timeout -1|profile
 profile --cover 0 -- true|profile --session|capture nosuch|study|study nosuch|jit --format nosuch|kernels nosuch|env --format x
-index --catalog nosuch://x|publish
+index --catalog nosuch://x|publish|verdict ALL --launch 99|top ALL --range nosuch|story LLAMA --step 999|story LLAMA --rank 7
+story LLAMA --request x|import tests
 """.replace("\n", "|").strip("|")
 
 

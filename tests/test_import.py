@@ -316,6 +316,7 @@ SUMMARY = '"Process ID","Kernel Name","Invocations","Section Name","Metric Name"
         (SUMMARY.encode(), "is ncu's summary by kernel, without its launches"),
         (b'"ID";"Kernel Name";"gpu__time_duration.sum"\n', "other separators than commas"),
         (b"==42== NVPROF is profiling process 42\n", "is of nvprof"),
+        (recorded_bytes(NCU / "full.details.txt")[:9000], "is ncu's page as text"),
         (b"==WARNING== No kernels were profiled.\n", "is of ncu and holds no kernel"),
         (OTHER_PROGRAM, "of another program than nsys: it has no table StringIds, but stage_costs"),
         (recorded_bytes(NCU / "full.source.csv"), "which does not say what its launches measured"),

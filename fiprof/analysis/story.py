@@ -118,7 +118,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     if rank is not None:
         found = [each.device for each in ranks_of(run).all if each.rank == rank]
         if not found:
-            raise FiprofError(f"{run.manifest.name} has no rank {rank}", "fiprof top shows those it has")
+            raise FiprofError(f"{run.manifest.name} has no rank {rank}", "fiprof top shows those it has", exit_code=2)
         device = NOTHING if found[0] is None else found[0]
     moments = Moments(run, device)
     of_group = {group: np.flatnonzero(moments.group == group) for group in np.unique(moments.group).tolist()}

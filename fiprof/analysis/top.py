@@ -111,7 +111,7 @@ def top(
     if not wanted:
         asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
         what = f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}"
-        raise FiprofError(what, "fiprof top shows those it has")
+        raise FiprofError(what, "fiprof top shows those it has", exit_code=2)
     warnings = [*run.status_warning(), *trace_doubts(run)]
     traced = {(row.get("case"), shape(row)) for row in everywhere}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):

@@ -190,7 +190,8 @@ class Selection:
             for kind, names in (("kernels", sorted(kernels)), ("cases", sorted(cases))):
                 rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
                 there += [f"the {kind} {', '.join(names[:MOST_NAMES])}{rest}"] if names else []
-            raise FiprofError(f"{run} has no launch {wanted_words}", f"it has {join_words(there) or 'none at all'}")
+            remedy = f"it has {join_words(there) or 'none at all'}"
+            raise FiprofError(f"{run} has no launch {wanted_words}", remedy, exit_code=2)
         if self.top is not None:
             most = longest_first(alike(found, time, weights=weights))[: self.top]
             kept = {id(item) for group in most for item in group.items}

@@ -37,6 +37,7 @@ OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
     for pattern, what, remedy in (
         (rb"\Aversion https://git-lfs", "a pointer of Git LFS, not the file itself", "git lfs pull fetches it"),
         (rb"\A(?:\x1f\x8b|\xfd7zXZ\0|\x28\xb5\x2f\xfd|PK\x03\x04|BZh)", "compressed", "unpack it first"),
+        (rb"\A\[\d+\] \S+@", "ncu's page as text", "export it as CSV: ncu --import REPORT --csv --page raw"),
         (rb"\APAR1", "a Parquet file", "import the report or SQLite file that it was made of"),
         (rb"==\d*=*\s*NVPROF is profiling", "of nvprof, which fiprof does not read", "profile with nsys and ncu"),
         (
@@ -86,9 +87,11 @@ def recognize(path: Path) -> FileKind:
     """The kind of a file. Raises FiprofError for one that cannot be read, is empty, or is of another tool."""
     try:
         if path.is_dir():
-            raise FiprofError(f"{path} is a folder", "name the files in it that are to be imported")
+            raise FiprofError(f"{path} is a folder", "name the files in it that are to be imported", exit_code=2)
+        if not path.exists():
+            raise FiprofError(f"there is no file {path}", REMEDY, exit_code=2)
         if not path.is_file():
-            raise FiprofError(f"{path} is no regular file" if path.exists() else f"there is no file {path}", REMEDY)
+            raise FiprofError(f"{path} is no regular file", REMEDY)
         head = _head(path, HEAD_BYTES)
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}") from error

@@ -90,7 +90,7 @@ def one_request(run: str, what: Story, asked: str) -> Document:
         there = ", ".join(row["request"] for row in what.rows("requests")[:MOST_KERNELS])
         instead = f"it has {there}, …" if there else "its ranges and marks name none"
         remedy = f"fiprof story {run} --table requests --format csv lists them"
-        raise FiprofError(f"{run} has no request {asked}: {instead}", remedy)
+        raise FiprofError(f"{run} has no request {asked}: {instead}", remedy, exit_code=2)
     begin, end = found["arrived_ms"] or found["admitted_ms"] or 0.0, found["ended_ms"]
     rows = [row for row in what.rows("steps") if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
     notes = left_out("{count:step|steps} more: --step N", len(rows) - MOST_STEPS)
@@ -104,13 +104,13 @@ def steps(what: Story, *, number: int | None = None, around_ms: float | None = N
     rows: Sequence[Row] = what.rows("steps")
     if number is not None:
         if not any(row["number"] == number for row in rows):
-            raise FiprofError(f"there is no step {number}", LISTED)
+            raise FiprofError(f"there is no step {number}", LISTED, exit_code=2)
         rows = [row for row in rows if abs(row["number"] - number) <= 2]
     if around_ms is not None and rows:
         begin, end = min(row["at_ms"] for row in rows), max(row["at_ms"] + row["length_ms"] for row in rows)
         if not math.floor(begin) <= around_ms <= math.ceil(end):
             there = f"they lie between {math.floor(begin):,} and {math.ceil(end):,} ms"
-            raise FiprofError(f"there is no step around {around_ms:,g} ms: {there}", LISTED)
+            raise FiprofError(f"there is no step around {around_ms:,g} ms: {there}", LISTED, exit_code=2)
 
         def away(row: Row) -> float:
             return float(max(row["at_ms"] - around_ms, around_ms - row["at_ms"] - row["length_ms"]))
