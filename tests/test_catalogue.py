@@ -248,6 +248,8 @@ def test_a_change_is_marked_with_what_else_changed(days: Path, tmp_path: Path) -
     status, text = invoke(*words, "--out", str(tmp_path / "trend.html"))
     assert status == 0
     assert "flashinfer-python 0.6.13 → 0.6.14" in text and "commit" not in text.split("Changes")[1].split("→")[0]
+    calm = invoke(*words, "--where", "tensor_cores=false")[1]
+    assert "by chance: part" in text and "by chance" not in calm and "No change found" in calm
     page = (tmp_path / "trend.html").read_text()
     assert "flashinfer-python 0.6.13 → 0.6.14" in page and '"x": "2026-10-14T00:00:00Z"' in page.replace('":"', '": "')
 

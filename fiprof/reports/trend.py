@@ -135,12 +135,14 @@ def _labels(found: Sequence[Line]) -> Labels:
 def _notes(found: Sequence[Line]) -> tuple[str, ...]:
     if not found:
         return (NOTHING,)
-    notes = [] if any(line.changed for line in found) else ["No change found."]
+    notes = []
     if short := sum(len(line.rows) < FEWEST for line in found):
         words = "{count:line has|lines have} fewer than {fewest} runs: too few to find a change."
         notes.append(say(words, count=short, fewest=FEWEST))
     method = "by chance: part of random orders of the same runs that shows a change as large. Marked are changes of at "
     method += "least 1 % that at most 1 % of the orders show."
+    if not any(line.changed for line in found):
+        method = "No change found: none of at least 1 % that at most 1 % of random orders of the same runs show."
     return (*notes, method)
 
 

@@ -296,7 +296,7 @@ def checked(found: Sequence[Check]) -> str:
     if not found:
         return "The run has nothing to check itself by."
     passed, failed, neither = (sum(check.passed is each for check in found) for each in (True, False, None))
-    return f"{passed:,} of {len(found):,} checks passed, {failed:,} failed, {neither:,} were not possible."
+    return f"{passed:,} of {len(found):,} checks passed, {failed:,} failed, {neither:,} not possible."
 
 
 def sure(runs: Sequence[Run]) -> Section:
