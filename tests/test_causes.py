@@ -188,7 +188,7 @@ def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it() -> No
     whole = answer("top", lazy, "--whole")["program"]["rows"]
     (made,) = (row for row in whole if row["name"] == "lazy_loading (causes.py:92)")
     assert f"{100 * made['share']:.2f} {made['bound_pct']:.2f}" == "5.34 5.34"
-    assert invoke("story", str(profiled("ranks").path), "--step", "30")[0] == 1
+    assert invoke("story", str(profiled("ranks").path), "--step", "30")[0] == 2
 
 
 def test_a_program_of_xla_s() -> None:

@@ -120,7 +120,7 @@ def test_a_run_with_nothing_at_all(tmp_path: Path) -> None:
     text = made.markdown()
     assert made.title == "run" and rows(made) == []
     assert made.warnings[0] == "the run run was interrupted: the plain run failed"
-    assert "0 of 1 checks passed, 0 failed, 1 were not possible" in text and "--replay" not in text
+    assert "0 of 1 checks passed, 0 failed, 1 not possible" in text and "--replay" not in text
     assert made.html()
 
 

@@ -104,9 +104,10 @@ class Story:
         return self.tables[table][1]
 
 
-def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int | None = None) -> Story:
+def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int | None = None, name: str = "") -> Story:
     """What happened on one GPU: that of a rank, or of the first row of the program's verdict. kv_bytes: of a token in
-    the KV cache, where the program's ranges and marks do not say it (``kv_bytes_per_token 32768``).
+    the KV cache, where the program's ranges and marks do not say it (``kv_bytes_per_token 32768``). name: what commands
+    have for RUN, where that is not where it lies.
 
     Raises FiprofError for a run of cases, or where this rank is not there.
     """
@@ -209,7 +210,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         "first_steps": surprises.by_cause(first_steps),
         "layers": (said for said, _, _ in layered.values()),
         "peak": (*peak, *moments.torch.peak()),
-        "again": _again(run.given, happened, surprising, came_to),
+        "again": _again(name or run.given, happened, surprising, came_to),
         "laws": laws,
     }
     return Story(rank_of, device, len(devices), tables, {name: tuple(each) for name, each in findings.items()})

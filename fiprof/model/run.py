@@ -408,6 +408,11 @@ class Run:
         return shlex.quote(escape_control(str(self.path)))
 
     @property
+    def folder(self) -> str:
+        """Likewise in a document, whose reader has the run elsewhere: the folder's name."""
+        return shlex.quote(escape_control(self.path.name))
+
+    @property
     def imported(self) -> bool:
         """Whether it was made of files that fiprof did not measure."""
         return bool(self.manifest.imported)

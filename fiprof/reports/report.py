@@ -136,7 +136,7 @@ def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str
         "window": rows.window and ink.json(rows.window),
         "details": panes.details(measured, longest, ink),
         "timeline": timeline(measured, rows.rows),
-        "perfetto": f"fiprof export {run.given} --to perfetto",
+        "perfetto": f"fiprof export {run.folder} --to perfetto",
     }
 
 
@@ -144,7 +144,7 @@ def _story(measured: Analyses, rows: Rows, data: dict[str, Any]) -> tuple[View, 
     """What ``fiprof story`` tells of a program but for what to change, which follows; its pictures go to the page."""
     if rows.top is None:
         return ()
-    found = story(measured.run, rows.top.program)
+    found = story(measured.run, rows.top.program, name=measured.run.folder)
     data["pictures"] = pictures(found, measured.run)
     first, *others = story_report.document(found, rows.top.program, planned=plans(measured.run)).shown[:-1]
     notes = (*first.notes, *(each for each in missing(measured.run) if each.kind != "no_trace"))
@@ -194,6 +194,6 @@ def _doubts(run: Run, told: bool) -> Iterator[str]:
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
-        yield f"{comm_report.summary(together)} fiprof comm {run.given} has every collective"
+        yield f"{comm_report.summary(together)} fiprof comm {run.folder} has every collective"
     if not told:
         yield from map(worded, missing(run))

@@ -543,7 +543,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
             blocks.append(said(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
         if made & {layout.NCU_PAGES["raw"], layout.NSYS_SQLITE} and not run.of_program and not manifest.imported:
             blocks.append(said("Without a GPU, from the raw files in this run's folder:"))
-            blocks.append(Code(f"fiprof collect --replay {run.given}\nfiprof report latest"))
+            blocks.append(Code(f"fiprof collect --replay {run.folder}\nfiprof report latest"))
         by_hand = []
         for action in manifest.actions:
             if action.argv and action.step in ("nsys", "nsys-export", "ncu", "ncu-raw"):
