@@ -105,7 +105,10 @@ def test_a_report_is_exported_by_nsys_here(tmp_path: Path, nsys_path: Path, monk
     report = tmp_path / "any.nsys-rep"
     program = (sys.executable, "-c", MARKED)
     argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, program, Settings(gpu_metrics_hz=0))
-    Supervisor().start(Command("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
+    for _ in range(3):  # now and then nsys ends by itself where another one has just ended
+        Supervisor().start(Command("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
+        if report.exists():
+            break
     monkeypatch.setenv("FIPROF_NSYS", str(nsys_path))
     run, manifest = importing(tmp_path, report)
     assert manifest.status == "complete"

@@ -312,7 +312,8 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
     while (tmp_path / f"cache/fiprof/sessions/{name}.capture").exists():
         assert serving.poll() is None
     for _ in range(2):
-        done = fiprof("capture", name, "--duration", "0.5", env=env)
+        while "is being worked on" in (done := fiprof("capture", name, "--duration", "0.5", env=env)).stderr:
+            assert serving.poll() is None  # the killed one's trace is being ended
         assert "the program started nothing on the GPU while it was traced" in done.stderr
     mistyped = fiprof("capture", f"{name}x", env=env)
     assert mistyped.returncode == 2 and f"running: {name}\n" in mistyped.stderr
