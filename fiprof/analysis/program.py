@@ -697,9 +697,10 @@ class _Gpu:
             words = "meanwhile rank {late_rank}: {doing}"
             because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
             if each.exposed_ns:
-                back = (of.exposed_ns for of in delays(self.run, each.rank, *part).get(0, []) if of.rank == rank)
-                turns = min(each.exposed_ns, next(back, 0.0)) >= IN_TURNS * self.window_ns
-                kind, name = "smaller_batches" if turns else None, f"rank {each.rank}"
+                kind, name, long_ns = None, f"rank {each.rank}", IN_TURNS * self.window_ns
+                if each.exposed_ns >= long_ns:  # seldom: what the other waits is looked for only then
+                    back = (of.exposed_ns for of in delays(self.run, each.rank, *part).get(0, []) if of.rank == rank)
+                    kind = "smaller_batches" if next(back, 0.0) >= long_ns else None
                 self.add(Waste.RANKS, each.exposed_ns, name, per_step=per_step, because=because, kind=kind)
         return sum(each.waited_ns for each in late), sum(each.transfer_ns for each in late)
 

@@ -690,8 +690,6 @@ def _functions(
         packages = [source in packaged for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
-        if any(each == "format_stack" and source.endswith("traceback.py") for each, source, _ in stack):
-            inner = ["format_stack (traceback.py)"]  # whatever called it
         found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
         found[frames]["recomputes"] = any(name in REPEATS and file in checkpoints for name, file, _ in stack)
     for looks in within.values():
@@ -707,6 +705,9 @@ def _functions(
             for frames in looks:
                 found[frames]["called"] = most
             depth += 1
+    for frames, stack in stacks.items():
+        if any(name == "format_stack" and file.endswith("traceback.py") for name, file, _ in stack):
+            found[frames]["called"] = "format_stack (traceback.py)"  # whatever called it
     return found
 
 

@@ -333,7 +333,7 @@ def _csv_value(value: Value) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, dict) or (isinstance(value, tuple) and any(isinstance(each, dict) for each in value)):
+    if isinstance(value, dict) or (isinstance(value, tuple | list) and any(isinstance(each, dict) for each in value)):
         value = json.dumps(_json_value(value))
     if isinstance(value, tuple | list):
         value = "; ".join(worded(each) for each in value if not isinstance(each, dict))

@@ -1,7 +1,7 @@
 """A report's values as the page's data: names as text, every number with its source, each source once."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -141,5 +141,10 @@ def significant(value: float) -> float | int | None:
         return None
     if -1e7 < value < 1e7 and value == (whole := int(value)):
         return whole
-    short = float(f"{value:.7g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    return shortened((value,))[0]
+
+
+def shortened(values: Sequence[float]) -> list[float | int]:
+    """Finite numbers with seven digits, whole ones without a point; all at once, for a page has thousands."""
+    written = (" %.7g" * len(values) % tuple(values)).split()
+    return [int(each) if each.is_integer() and abs(each) < 1e15 else each for each in map(float, written)]

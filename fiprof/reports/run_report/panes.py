@@ -29,7 +29,7 @@ from fiprof.model.spans import split
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import times
-from fiprof.reports.run_report.ink import Ink, said, significant
+from fiprof.reports.run_report.ink import Ink, said, shortened, significant
 from fiprof.reports.view import Column, View
 from fiprof.text import escape_control
 
@@ -201,10 +201,8 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, 
     whole = (np.abs(value) < 1e7) & (value == np.trunc(value))
     shown = np.where(whole, value, 0).astype(np.int64).astype(object)
     apart = np.flatnonzero(~whole & np.isfinite(value))
-    # As ``significant`` does it, all at once: there are thousands.
-    written = (" %.7g" * len(apart) % tuple(value[apart].tolist())).split()
-    for at, each in zip(apart.tolist(), map(float, written), strict=True):
-        shown[at] = int(each) if each.is_integer() and abs(each) < 1e15 else each
+    for at, each in zip(apart.tolist(), shortened(value[apart].tolist()), strict=True):
+        shown[at] = each
     for at in np.flatnonzero(~np.isfinite(value)).tolist():
         shown[at] = escape_control(texts[text[there[at]]][:200])
     of = split(numbers(table["launch"])[there])
