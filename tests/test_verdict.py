@@ -52,8 +52,8 @@ def recorded(name: str, model: str) -> list[dict[str, Any]]:
 )
 def test_what_the_instructions_and_bytes_of_a_thread_tell(kernel: str, first: tuple[str, str]) -> None:
     """Divisions of integers by variables took 70 % of the one's time, blocks of one short row 89 % of the other's."""
-    report = REPOSITORY / f"tests/data/ncu/{kernel}.ncu-rep.xz"
-    step = rows("verdict", imported(report, name=kernel).path)[0]["steps"][0]
+    pages = (REPOSITORY / f"tests/data/ncu/{kernel}.{page}.csv.xz" for page in ("raw", "source"))
+    step = rows("verdict", imported(*pages, name=kernel).path)[0]["steps"][0]
     assert (step["id"], step["ways"][0]) == first
 
 
