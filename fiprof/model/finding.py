@@ -152,6 +152,7 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
+SMALL = 0.01  # below it, decimals are as many as two figures take
 MOST_VALUES = 8  # values that a sentence names before it counts the rest
 
 
@@ -202,7 +203,8 @@ def worded(what: Finding | StrEnum | str) -> str:
 def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
     """A value as a template has it. facts: takes the traced numbers in it."""
     if type(value) in (str, int, float) and "|" not in spec:
-        return figure(value, spec)
+        # A step of 7.6 µs is 0.0076 ms, not 0.01.
+        return figure(value, ".2g" if spec.endswith(("2f", "3f")) and 0 < abs(value) < SMALL else spec)
     if isinstance(value, (Finding, StrEnum, Phrase)):
         value = worded(value)
     elif isinstance(value, (tuple, list)):
