@@ -20,8 +20,8 @@ from fiprof.model.finding import worded
 from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
 from fiprof.reports.run_report import sections
-from fiprof.reports.run_report.ink import Code
 from fiprof.reports.run_report.sections import reproduce, shell
+from fiprof.reports.view import Code
 from tests import reports_fixture
 from tests.conftest import Fiprof, ran
 from tests.raw_figures import RawRun

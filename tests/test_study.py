@@ -41,9 +41,8 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.study import entries, mixed, run_study
 from fiprof.orchestrator.study import load as load_definition
-from fiprof.reports.markdown_html import document_html, grid, plain_markdown, slug
+from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
-from fiprof.reports.writers import Markdown, escape_markdown
 from tests.conftest import REPOSITORY, Env, Fiprof, python_path, ran
 from tests.recorded_runs import STUDY, invoke, refusal
 from tests.test_workloads import INSTALLED

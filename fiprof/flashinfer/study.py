@@ -31,9 +31,8 @@ from fiprof.model.finding import worded
 from fiprof.model.manifest import fact
 from fiprof.model.packs import Value
 from fiprof.model.results import RESULTS, CaseResult, read
-from fiprof.reports.markdown_html import bullets, code_block, code_span, fill, grid, paragraphs
+from fiprof.reports.markdown_html import Markdown, bullets, code_block, code_span, fill, grid, paragraphs
 from fiprof.reports.study import StudySection
-from fiprof.reports.writers import Markdown
 from fiprof.text import count, duration, join_words, spread
 
 NEAR_BEST = 0.90  # Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice.

@@ -324,7 +324,7 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
 def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[str]) -> str:
     """What the bundle holds and how to open it, then the reproduction guides. folder: a run's in it. raw: the tools'
     reports in it. private: those that were left out."""
-    from fiprof.reports.writers import templates
+    from fiprof.reports.markdown_html import templates
 
     sections = [section for section in made.parts if section.anchor == "reproduce"]
     files = {"raw": sorted(map(escape_control, raw)), "private": sorted(map(escape_control, private))}

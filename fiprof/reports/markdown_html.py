@@ -6,9 +6,12 @@ chart is a fenced block ``vega-lite``: :func:`document_html` draws it, :func:`pl
 
 from __future__ import annotations
 
+import html
+import importlib.resources
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +19,12 @@ from fiprof import files
 from fiprof.analysis.frames import Column
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, numbers_of, worded
-from fiprof.reports.view import Document, Sayable, Value, shown_columns
-from fiprof.reports.writers import Markdown, escape_markdown, markdown_table, templates
-from fiprof.text import escape_control, escape_lines, join_words
+from fiprof.reports.view import Code, Document, Sayable, Value, View, is_number, shown_columns, word
+from fiprof.text import cell_width, escape_control, escape_lines, join_words, shorten
 
 if TYPE_CHECKING:
     import jinja2
+    from jinja2.nodes import EvalContext
     from markdown_it.token import Token
     from markupsafe import Markup
 
@@ -36,7 +39,24 @@ FOLD = f"[]({FOLD_TARGET})"  # in a heading whose section is folded on the page;
 OPEN_FOLDS = 2
 SOURCE = "source:"  # target of a link that is no link but a number, whose title says where it comes from
 LONG_TABLE = 25  # rows from which a table scrolls in a box of its own
+LONGEST_TEXT, LONGEST_PROSE = 80, 400  # cells of a name, and of prose, in the Markdown of a report
+WIDEST_CELL = 40  # cells to which a column of a table is padded
 AROUND_PX = 60  # height of a chart's axis and legend, about
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
+
+
+def escape_markdown(value: object) -> Markdown:
+    """A value as text on one line: nothing in it is obeyed as markup; Markdown as it is."""
+    if isinstance(value, Markdown):
+        return value
+    text = html.escape(escape_control(str(value)), quote=False)
+    text = re.sub(r"([\\`*\[\]|~])|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+    # What would begin a heading or a list.
+    text = re.sub(r"^(#|[-+=](?=\s|$|[-=]))", r"\\\1", text)
+    return Markdown(re.sub(r"^(\d+)(?=[.)]\s)", r"\1\\", text))
 
 
 def code_span(value: object) -> Markdown:
@@ -59,14 +79,6 @@ def link(text: object, href: str) -> Markdown:
     return Markdown(f"[{escape_markdown(text)}]({href})")
 
 
-def heading(text: object, level: int) -> Markdown:
-    return Markdown(f"{'#' * level} {escape_markdown(text)}")
-
-
-def bold(text: object) -> Markdown:
-    return Markdown(f"**{escape_markdown(text)}**")
-
-
 def fill(template: str, /, **values: object) -> Markdown:
     """A sentence of this package with values in it, each escaped; numbers by their format."""
     shown = {key: each if isinstance(each, int | float) else escape_markdown(each) for key, each in values.items()}
@@ -87,6 +99,28 @@ def slug(heading: str) -> str:
     return re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading.lower()))
 
 
+def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[Value]], *, whole: bool = True) -> Markdown:
+    """A table; without rows, a dash. Units stand with the headings, numbers to the right. whole: shorten no text."""
+    rows = list(rows)
+    if not rows:
+        return Markdown("–")
+    cells: list[list[str]] = []
+    for index, column in enumerate(columns):
+        values = [row[index] for row in rows]
+        texts = [each if isinstance(each, Markdown) else word(each, column.spec) for each in values]
+        if not whole:
+            texts = [shorten(each, LONGEST_PROSE if column.wrap else LONGEST_TEXT) for each in texts]
+        shown = [re.sub(r"(?<!\\)\|", r"\|", escape_markdown(each)) for each in texts]
+        head = escape_markdown(" ".join(filter(None, (column.title, column.unit and f"({column.unit})"))))
+        width = min(max(map(cell_width, (head, *shown, "---:"))), WIDEST_CELL)
+        right = is_number(column, values)
+        rule = "-" * (width - 1) + (":" if right else "-")
+        padded = ((" " * (width - cell_width(each)), each) for each in (head, *shown))
+        filled = [space + each if right else each + space for space, each in padded]
+        cells.append([filled[0], rule, *filled[1:]])
+    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in zip(*cells, strict=True)))
+
+
 def grid(heads: str, rows: Iterable[Sequence[Value]]) -> Markdown:
     """A table of any rows. heads: separated by ``;``, each with the format of its numbers after ``|``."""
     parts = (head.partition("|") for head in heads.split(";"))
@@ -105,32 +139,78 @@ def plain_markdown(markdown: str, page: str) -> str:
     return CHARTS.sub(lambda found: f"*Chart, drawn in {page}: {escape_markdown(found[1])}*", markdown)
 
 
+# Reports
+
+
+def document_markdown(document: Document) -> str:
+    """A report as ``--format md`` prints it."""
+    parts = _warnings(document.warnings)
+    for view in document.shown:
+        if not view.folded:
+            parts.append(view_markdown(view))
+            continue
+        if view.title:
+            parts += [f"<details>\n<summary>{html.escape(escape_control(view.title))}</summary>", "</details>"]
+        parts[-1:] = [view_markdown(replace(view, title="")), "</details>"]
+    return "\n\n".join(filter(None, parts + _said(document.notes)))
+
+
+def view_markdown(view: View | Code) -> Markdown:
+    """A table with its title and sentences; a command as a block."""
+    if isinstance(view, Code):
+        return code_block(view.text, view.language)
+    title = [f"### {escape_markdown(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
+    table = []
+    if view.rows and (shown := shown_columns(view, bars=False)):
+        rows = zip(*(values for _, values in shown), strict=True)
+        table.append(markdown_table([column for column, _ in shown], rows, whole=False))
+    return Markdown("\n\n".join([*title, *_warnings(view.warnings), *_said(view.summary), *table, *_said(view.notes)]))
+
+
+def _said(texts: Iterable[Sayable]) -> list[str]:
+    return [escape_markdown(worded(text)) for text in texts]
+
+
+def _warnings(texts: Iterable[Sayable]) -> list[str]:
+    return [f"> **Warning:** {text}" for text in _said(texts)]
+
+
+# Templates
+
+
 @cache
-def environment() -> jinja2.Environment:
-    """The templates of documents; whatever they print is escaped."""
+def templates() -> jinja2.Environment:
+    """The templates: what those of Markdown print is escaped unless it is Markdown, and in those of HTML it is text."""
     import jinja2
+    from markupsafe import Markup
+
+    @cache
+    def file(*names: str) -> Markup:
+        folder = importlib.resources.files("fiprof.reports").joinpath("templates")
+        return Markup("".join(folder.joinpath(name).read_text("utf-8") for name in names))
+
+    @jinja2.pass_eval_context
+    def printed(context: EvalContext, value: object) -> object:
+        if context.autoescape:
+            return value if isinstance(value, Markup) else escape_control(str(value))
+        return escape_markdown(value)
 
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("fiprof.reports"),
-        finalize=escape_markdown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        extensions=["jinja2.ext.do"],
-    )
+        loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True, finalize=printed,
+        undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
+    )  # fmt: skip
     made.filters.update(
         code=code_span,
         words=lambda items: Markdown(join_words([escape_markdown(item) for item in items])),
         verbatim=lambda text: Markdown(escape_control(str(text))),
     )
-    made.globals.update(bold=bold, link=link, block=code_block)
+    made.globals.update(file=file, code_block=code_block, blocks=lambda all_: paragraphs(*map(view_markdown, all_)))
     return made
 
 
 def render(template: str, **context: Any) -> str:
     """A document; never more than one empty line in a row."""
-    text = environment().get_template(template).render(**context)
+    text = templates().get_template(template).render(**context)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

@@ -24,13 +24,13 @@ from fiprof.model.run import Run
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show, top, verdict_tables
 from fiprof.reports import story as story_report
+from fiprof.reports.markdown_html import templates
 from fiprof.reports.run_report import panes, sections
 from fiprof.reports.run_report.ink import Ink, Section
 from fiprof.reports.run_report.pictures import pictures
 from fiprof.reports.run_report.rows import Rows, headline, rows_of
 from fiprof.reports.run_report.timeline_bins import timeline
 from fiprof.reports.view import View
-from fiprof.reports.writers import templates
 from fiprof.text import escape_control, join_words, short_kernel, shorten
 
 MOST_NAMED = 3  # workloads or kernels that a title names

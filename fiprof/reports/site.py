@@ -20,10 +20,9 @@ from fiprof.model.finding import say
 from fiprof.model.keeping import read_annotations
 from fiprof.model.run import Run
 from fiprof.reports import measured_table, trend
-from fiprof.reports.markdown_html import SUFFIX, link, report_html, vega_js
+from fiprof.reports.markdown_html import SUFFIX, Markdown, escape_markdown, link, report_html, vega_js
 from fiprof.reports.report import report
 from fiprof.reports.view import Column, Document, View
-from fiprof.reports.writers import Markdown, escape_markdown
 from fiprof.text import escape_control
 
 FILE_NAME = "site.json"

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 import math
 import shlex
 from collections import Counter
@@ -28,8 +27,8 @@ from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports import colours, markdown_html
 from fiprof.reports.charts import scaling_chart
 from fiprof.reports.environment import environment_words
+from fiprof.reports.markdown_html import Markdown, escape_markdown, markdown_table
 from fiprof.reports.view import Value
-from fiprof.reports.writers import Markdown, markdown_table
 from fiprof.text import byte_words, count, csv_cell, duration, join_words, spread
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
@@ -185,8 +184,8 @@ class StudyTables:
     def sections(self, document: str, place: str, level: int) -> Markdown:
         """What packs add to a document at one place, under headings of a level."""
         wanted = [each for each in self._sections if (each.document, each.place, each.absent) == (document, place, "")]
-        parts = ((markdown_html.heading(each.title, level), each.body) for each in wanted)
-        return markdown_html.paragraphs(*itertools.chain.from_iterable(parts))
+        titled = (Markdown(f"{'#' * level} {escape_markdown(each.title)}\n\n{each.body}") for each in wanted)
+        return markdown_html.paragraphs(*titled)
 
     # Kernels
 

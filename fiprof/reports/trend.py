@@ -12,10 +12,9 @@ from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import say
 from fiprof.model.selection import Labels
 from fiprof.reports import charts, colours
-from fiprof.reports.markdown_html import code_span, report_html
+from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
 from fiprof.reports.runs import NOTHING, RESULT_KEYS, metric_column, when
 from fiprof.reports.view import Chart, Column, Document, Narrow, View, left_out, view_of
-from fiprof.reports.writers import Markdown, escape_markdown
 from fiprof.text import short_kernel
 
 SPARK_CELLS = 32

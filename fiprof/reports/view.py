@@ -60,6 +60,14 @@ class View:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Something to copy and run."""
+
+    text: str
+    language: str = "sh"
+
+
+@dataclass(frozen=True)
 class Document:
     """A report of several tables for people, and one for programs."""
 

@@ -5,26 +5,20 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
-import html
-import importlib.resources
 import io
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import fiprof
 from fiprof.model.finding import Finding, TracedNumber, plain, worded
+from fiprof.reports.markdown_html import document_markdown
 from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
-
-if TYPE_CHECKING:
-    import jinja2
 
 NARROWEST = 20  # columns of a terminal that are used at least
 NARROWEST_CELL, LONGEST_WORD = 18, 40
@@ -71,7 +65,7 @@ def render(
         writer.writerows([_csv_value(value) for value in row] for row in document.data.rows)
         return out.getvalue().removesuffix("\n")
     if format == "md":
-        return _markdown(document)
+        return document_markdown(document)
     pen = _Pen(max(width, NARROWEST), colour)
     blocks = [pen.said(document.warnings, "yellow", "! ")]
     for view in document.shown:
@@ -219,100 +213,6 @@ def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str],
         return pen.style(part, "cyan") if each.column.bar else part
 
     return [(" " * _GAP).join(map(shown, columns, line)).rstrip() for line in zip_longest(*cells)]
-
-
-# Markdown
-
-LONGEST_TEXT, LONGEST_PROSE = 80, 400  # cells of a name, and of prose, in the Markdown of a report
-WIDEST_CELL = 40  # cells to which a column of a table is padded
-
-
-class Markdown(str):
-    """Text that is Markdown already."""
-
-
-def escape_markdown(value: object) -> Markdown:
-    """A value as text on one line: nothing in it is obeyed as markup; Markdown as it is."""
-    if isinstance(value, Markdown):
-        return value
-    text = html.escape(escape_control(str(value)), quote=False)
-    text = re.sub(r"([\\`*\[\]|~])|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
-    # What would begin a heading or a list.
-    text = re.sub(r"^(#|[-+=](?=\s|$|[-=]))", r"\\\1", text)
-    return Markdown(re.sub(r"^(\d+)(?=[.)]\s)", r"\1\\", text))
-
-
-def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[Value]], *, whole: bool = True) -> Markdown:
-    """A table; without rows, a dash. Units stand with the headings, numbers to the right. whole: shorten no text."""
-    rows = list(rows)
-    if not rows:
-        return Markdown("–")
-    cells: list[list[str]] = []
-    for index, column in enumerate(columns):
-        values = [row[index] for row in rows]
-        texts = [each if isinstance(each, Markdown) else word(each, column.spec) for each in values]
-        if not whole:
-            texts = [shorten(each, LONGEST_PROSE if column.wrap else LONGEST_TEXT) for each in texts]
-        shown = [re.sub(r"(?<!\\)\|", r"\|", escape_markdown(each)) for each in texts]
-        head = escape_markdown(" ".join(filter(None, (column.title, column.unit and f"({column.unit})"))))
-        width = min(max(map(cell_width, (head, *shown, "---:"))), WIDEST_CELL)
-        right = is_number(column, values)
-        rule = "-" * (width - 1) + (":" if right else "-")
-        padded = ((" " * (width - cell_width(each)), each) for each in (head, *shown))
-        filled = [space + each if right else each + space for space, each in padded]
-        cells.append([filled[0], rule, *filled[1:]])
-    return Markdown("\n".join(f"| {' | '.join(line)} |" for line in zip(*cells, strict=True)))
-
-
-def _markdown(document: Document) -> str:
-    blocks = _warnings(document.warnings)
-    for view in document.shown:
-        if not view.folded:
-            blocks += view_blocks(view)
-            continue
-        if view.title:
-            blocks += [f"<details>\n<summary>{html.escape(escape_control(view.title))}</summary>", "</details>"]
-        blocks[-1:] = [*view_blocks(replace(view, title="")), "</details>"]
-    return "\n\n".join(blocks + _said(document.notes))
-
-
-def _said(texts: Iterable[Sayable]) -> list[str]:
-    return [escape_markdown(worded(text)) for text in texts]
-
-
-def _warnings(texts: Iterable[Sayable]) -> list[str]:
-    return [f"> **Warning:** {text}" for text in _said(texts)]
-
-
-def view_blocks(view: View) -> list[str]:
-    """A table with its title and sentences, as paragraphs."""
-    blocks = [f"### {escape_markdown(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
-    blocks += _warnings(view.warnings) + _said(view.summary)
-    shown = shown_columns(view, bars=False)
-    if view.rows and shown:
-        rows = zip(*(values for _, values in shown), strict=True)
-        blocks.append(markdown_table([column for column, _ in shown], rows, whole=False))
-    return blocks + _said(view.notes)
-
-
-@functools.cache
-def templates() -> jinja2.Environment:
-    """The templates of pages and of reports as Markdown."""
-    import jinja2
-    from markupsafe import Markup
-
-    @functools.cache
-    def file(*names: str) -> Markup:
-        folder = importlib.resources.files("fiprof.reports").joinpath("templates")
-        return Markup("".join(folder.joinpath(name).read_text("utf-8") for name in names))
-
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
-    )  # fmt: skip
-    made.filters.update(md=escape_markdown, view=lambda view: "\n\n".join(view_blocks(view)))
-    made.globals.update(file=file, escape_control=escape_control)
-    return made
 
 
 # For programs

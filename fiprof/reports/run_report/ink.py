@@ -7,16 +7,8 @@ from enum import Enum
 from typing import Any
 
 from fiprof.model.finding import Finding, TracedNumber, TracedText, numbers_of, worded
-from fiprof.reports.view import Column, Sayable, View, is_number, word
+from fiprof.reports.view import Code, Column, Sayable, View, is_number, word
 from fiprof.text import escape_control, escape_lines
-
-
-@dataclass(frozen=True)
-class Code:
-    """Something to copy and run."""
-
-    text: str
-    language: str = "sh"
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from fiprof.reports import show as show_report
 from fiprof.reports import top as top_report
 from fiprof.reports.columns import change_words
 from fiprof.reports.environment import environment_words
-from fiprof.reports.run_report.ink import Code, Section, Shaded, caution, said
+from fiprof.reports.run_report.ink import Section, Shaded, caution, said
 from fiprof.reports.run_report.rows import Row, Rows, short
-from fiprof.reports.view import Column, Value, View
+from fiprof.reports.view import Code, Column, Value, View
 from fiprof.text import escape_control, shorten
 
 LONGEST_VALUE = 160  # cells
