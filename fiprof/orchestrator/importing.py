@@ -8,8 +8,6 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -142,23 +140,10 @@ class _Importing(RunSession):
     """An import under way: what goes wrong with one file is noted, and the others are read all the same."""
 
     def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
-        loading = self._pool.submit(parse.load_libraries)
-        copied: list[tuple[Action, Path]] = []
-
-        def record() -> None:
-            for action, copy in copied:
-                self.folder.add(replace(action, files=[] if link else [file_entry(self.path, copy)]))
-
         with self.collecting():
-            try:
-                for each in incoming:
-                    with self.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
-                        copied.append((self._bring(each, loading, link=link), self.path / each.path))
-            finally:
-                # Checksums of what was copied are made while tables are.
-                recorded = self._pool.submit(record)
-            if link or any(each.kind != "nsys-sqlite" for each in incoming):
-                recorded.result()
+            for each in incoming:
+                with self.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
+                    self.folder.add(self._bring(each, link=link))
             commands = Commands(self.path, tools, EXPORT_S)
             for each in incoming:
                 report = each.source.absolute() if link else self.path / each.path
@@ -187,8 +172,6 @@ class _Importing(RunSession):
                     gpu = profiled_gpu(self.tables)
                     if gpu and "gpu" not in self.folder.manifest.environment:
                         self.folder.note(environment={"gpu": gpu})
-            with self.collecting():
-                recorded.result()
             self.declare_cases()
             written = {each.tool_name: each.tool for each in self.folder.manifest.imported if each.tool}
             self.folder.note(environment={"tools": written})
@@ -210,30 +193,28 @@ class _Importing(RunSession):
         if sum(file.bytes for file in self.folder.manifest.files.values()) <= PACKED_BYTES:
             super().pack()
 
-    def _bring(self, each: Incoming, loading: Future[None], *, link: bool) -> Action:
+    def _bring(self, each: Incoming, *, link: bool) -> Action:
         """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
 
-        loading: of the libraries that this needs. Two threads that import one at the same time can fail.
         Raises Interrupted.
         """
-        begin, started = time.monotonic(), clock.now_text()
+        begin, started, copy = time.monotonic(), clock.now_text(), self.path / each.path
         with contextlib.ExitStack() as held:
             try:
                 source = held.enter_context(open(each.source, "rb", buffering=0))
             except OSError as error:
                 raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
-            with files.file_errors(self.path / each.path):
+            with files.file_errors(copy):
                 out = None if link else held.enter_context(files.replacing(self.path, each.path))
                 size, digest = self._copy(source, out)
-        loading.result()
         if not link:
-            self.scrub(self.path / each.path)
+            self.scrub(copy)
         tool = tool_version(each.source, each.kind)
         imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
         self.folder.note(imported=[imported])
-        self.folder.save()
         argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
-        return Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None)
+        made, duration_s = [] if link else [file_entry(self.path, copy)], round(time.monotonic() - begin, 3)
+        return Action("import", argv, {}, started, duration_s, 0, "ok", None, files=made)
 
     def _copy(self, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
         """Read a file, and copy it where it is to be: its bytes and checksum. Raises OSError, Interrupted."""
