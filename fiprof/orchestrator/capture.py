@@ -21,7 +21,7 @@ from fiprof.orchestrator.environment import program_facts
 from fiprof.orchestrator.locks import folder_lock
 from fiprof.orchestrator.process import INPUT, Command, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
-from fiprof.orchestrator.run_session import Bench, Executor, Result, RunSession
+from fiprof.orchestrator.run_session import Bench, Result, RunSession
 from fiprof.orchestrator.tools import visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # the name of a session: what nsys takes, and a file's name
@@ -40,7 +40,7 @@ class Served(TypedDict):
 def serve(
     request: ProfileRequest,
     name: str,
-    executor: Executor,
+    executor: Supervisor,
     pass_on: PassOn,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> int:

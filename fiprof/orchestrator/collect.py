@@ -20,9 +20,9 @@ from fiprof.model.settings import ToolName, from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.environment import collect_facts, run_environment
-from fiprof.orchestrator.process import Supervisor
+from fiprof.orchestrator.process import Process, Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
-from fiprof.orchestrator.run_session import Bench, Replay, Result, RunSession, Started, gated, read_log, require_success
+from fiprof.orchestrator.run_session import Bench, Replay, Result, RunSession, gated, read_log, require_success
 from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, visible_gpu
 from fiprof.parsers.nsys import NsysSummary
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
@@ -59,7 +59,7 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
 
     label: what the folder's name ends in, if not in the workloads' names. Raises as :func:`case_entries`.
     """
-    cases, facts = case_entries(request), collect_facts(request.cases, request.argv, commit=False)
+    cases, facts = case_entries(request), collect_facts(request.cases, request.argv)
     known = {"cases": cases, "settings": recorded(request), "environment": run_environment(tools, facts, gpu)}
     known |= {"argv": list(request.argv)} if request.argv else {}
     folder = bench.archive.create(label or request.label, **known)
@@ -112,8 +112,6 @@ class Collection(RunSession):
     def __init__(self, request: CollectRequest, folder: RunFolder, bench: Bench, tools: dict[str, Tool]) -> None:
         super().__init__(folder, bench)
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
-        # The commit is found while the plain run goes on.
-        self._facts = self._pool.submit(collect_facts, request.cases, request.argv) if request.cases else None
         self._traced: Future[int] | None = None  # kernels that one iteration of every case launched
         self._started = False
         self._profiled = False
@@ -180,9 +178,6 @@ class Collection(RunSession):
             for record in read_jsonl(results):
                 if record.get("kind") == "environment":
                     self.folder.note(environment={key: record.get(key, {}) for key in ("packages", "gpu")})
-            if self._facts is not None:
-                facts = self._facts.result()
-                self.folder.note(environment={"program": facts, "git": facts["git"]})
 
     def _trace(self, let_through: Callable[[], None]) -> None:
         """nsys; once more without the GPU metrics where they are refused. Then ncu is let through."""
@@ -212,7 +207,7 @@ class Collection(RunSession):
         tools, packages = (environment.get(kind, {}) for kind in ("tools", "packages"))
         return check_trace(self.tables, summary, str(tools.get("nsys", "")), str(packages.get("nvtx", "")))
 
-    def _profile(self, profiling: Started) -> None:
+    def _profile(self, profiling: Process) -> None:
         """Wait for ncu, telling how many of the launches that nsys counted are through, and the time that is left."""
         begin: float | None = None
 

@@ -28,7 +28,7 @@ from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.nsys import last_line
-from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, Supervisor, end_orphans
+from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, Process, Supervisor, end_orphans
 from fiprof.orchestrator.run_folder import Archive, RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
@@ -65,31 +65,13 @@ class Silent(Progress):
     def say(self, *_: str) -> None: ...
 
 
-class Started(Protocol):
-    """A command under way."""
-
-    command: Command
-
-    def wait(self, on_output: Callable[[str], object] | None = None) -> Finished: ...
-
-
-class Executor(Protocol):
-    """Starts the commands of a run."""
-
-    def start(self, command: Command) -> Started: ...
-
-    @property
-    def stopping(self) -> threading.Event:
-        """Set by somebody who asks for the run to end."""
-
-
 @dataclass(frozen=True)
 class Bench:
     """What runs are measured with."""
 
     archive: Archive  # that they go to
     progress: Progress = field(default_factory=Silent)  # is told what is going on
-    executor: Executor = field(default_factory=Supervisor)  # runs the commands
+    executor: Supervisor = field(default_factory=Supervisor)  # runs the commands
     wait: bool = True  # while another fiprof has the GPU, instead of failing
 
     @contextlib.contextmanager
@@ -113,16 +95,16 @@ class Bench:
             yield gpu
 
 
-class Replay:
+class Replay(Supervisor):
     """Stands in for the machine: a command makes what the same step of an archived run made."""
 
     def __init__(self, source: Path, target: Path, stopping: threading.Event) -> None:
-        self.stopping = stopping
+        super().__init__(stopping=stopping)
         self.source = source
         self.target = target
         self.manifest = read_manifest(source)
 
-    def start(self, command: Command) -> Started:
+    def start(self, command: Command) -> Process:
         """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
         if self.stopping.is_set():
             raise Interrupted
@@ -157,10 +139,11 @@ class Replay:
         return _Replayed(dataclasses.replace(command, argv=tuple(action.argv), env=dict(action.env)), finished)
 
 
-@dataclass
-class _Replayed:
-    command: Command
-    finished: Finished
+class _Replayed(Process):
+    """A command that ended long ago."""
+
+    def __init__(self, command: Command, finished: Finished) -> None:
+        self.command, self.finished = command, finished
 
     def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:  # noqa: ARG002
         return self.finished
@@ -253,7 +236,7 @@ class RunSession:
             yield ended
 
     @contextlib.contextmanager
-    def ended(self, started: Started, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
+    def ended(self, started: Process, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
         """As :meth:`run`, for a command that was started before."""
         finished, command = started.wait(watch), started.command
         log = command.log.relative_to(self.path)
@@ -306,10 +289,9 @@ class RunSession:
                 with open(file, errors="replace") as page:
                     printed = page.read(2000)
             errors = re.findall(r"==ERROR== (.*)", log + printed)
-            if finished.outcome != "ok" or errors:
-                raise FiprofError(f"{file.name} was not exported: {errors[-1] if errors else last_line(log)}")
-            if not file.exists() or not file.stat().st_size:
-                raise FiprofError(f"{file.name} was not exported: {last_line(log)}", "is the disk full?")
+            if finished.outcome != "ok" or errors or not file.exists() or not file.stat().st_size:
+                why, remedy = (errors[-1], "") if errors else (last_line(log), "is the disk full?")
+                raise FiprofError(f"{file.name} was not exported: {why}", remedy)
             if self.scrub(file):
                 self.folder.keep_private(command.argv)
 
