@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.model.catalogue import queries, store
-from fiprof.model.catalogue.store import Entry, Row
-from fiprof.orchestrator.index import BATCH, Index, opened
+from fiprof.model.catalogue.store import BATCH, Catalogue, Entry, Row
+from fiprof.orchestrator.index import opened
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.run_folder import Archive
 
@@ -127,7 +127,7 @@ def recorded(folder: Path) -> list[Entry]:
     return found
 
 
-def fill(index: Index, templates: list[Entry], count: int) -> float:
+def fill(catalogue: Catalogue, templates: list[Entry], count: int) -> float:
     """Put in so many runs. Returns seconds."""
     begin, taken = time.perf_counter(), 0.0
     some: list[Entry] = []
@@ -135,26 +135,26 @@ def fill(index: Index, templates: list[Entry], count: int) -> float:
         some.append(each)
         if len(some) == BATCH:
             begin = time.perf_counter()
-            index.catalogue.add(index.archive, some)
+            catalogue.add(some)
             taken += time.perf_counter() - begin
             some = []
-    index.catalogue.add(index.archive, some)
+    catalogue.add(some)
     return taken
 
 
-def ask(index: Index, words: dict[str, Any]) -> int:
-    with index.catalogue.reading():
-        answer = queries.ask(index.catalogue, index.archive, queries.question(**words))
+def ask(catalogue: Catalogue, words: dict[str, Any]) -> int:
+    with catalogue.reading():
+        answer = queries.ask(catalogue, queries.question(**words))
         return len(answer.rows)
 
 
-def add_ms(index: Index, templates: list[Entry]) -> float:
+def add_ms(catalogue: Catalogue, templates: list[Entry]) -> float:
     """One more run."""
     some = iter(entries(templates, 100, seed=1))
 
     def add() -> None:
         one = next(some)
-        index.catalogue.add(index.archive, [one._replace(run={**one.run, "stamp": "new"})])
+        catalogue.add([one._replace(run={**one.run, "stamp": "new"})])
 
     return _median_ms(add, 21)
 
@@ -168,17 +168,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (archive := Path(folder) / "archive").mkdir()
         templates = recorded(Path(folder) / "recorded")
-        index = opened(Archive(archive), options.url)
-        index.catalogue.remove(index.archive)
-        fill(index, templates, 100)
-        small = add_ms(index, templates)
-        seconds = fill(index, templates, options.runs)
+        catalogue = opened(Archive(archive), options.url)
+        catalogue.remove()
+        fill(catalogue, templates, 100)
+        small = add_ms(catalogue, templates)
+        seconds = fill(catalogue, templates, options.runs)
         print(f"{options.runs:,} runs: rows in at {options.runs / seconds:,.0f} runs/s")
-        large = add_ms(index, templates)
+        large = add_ms(catalogue, templates)
         print(f"one more run: {small:.1f} ms at 100, {large:.1f} ms at {options.runs:,}: {large / small:.2f}x")
         for words in QUESTIONS:
-            taken = _times_ms(partial(ask, index, words))
-            print(f"{statistics.median(taken):7.1f} ms (best {taken[0]:.1f})  {ask(index, words):5} rows  {words}")
+            taken = _times_ms(partial(ask, catalogue, words))
+            print(f"{statistics.median(taken):7.1f} ms (best {taken[0]:.1f})  {ask(catalogue, words):5} rows  {words}")
         rebuild(Path(folder), options)
 
 
@@ -194,14 +194,14 @@ def rebuild(folder: Path, options: argparse.Namespace) -> None:
             if path.exists():
                 (run / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
                 os.link(path, run / path.relative_to(source))
-    index = opened(archive, options.url)
+    catalogue = opened(archive, options.url)
     for _ in range(2):
         begin, before = time.perf_counter(), time.process_time()
-        index.refresh(rebuild=True)
+        catalogue.refresh(rebuild=True)
         seconds, own = time.perf_counter() - begin, time.process_time() - before
     rates = f"{options.folders / seconds:,.0f} runs/s, {options.folders / own:,.0f} a second of processor time"
     print(f"rebuild of {options.folders:,} folders: {rates}")
-    unchanged = _median_ms(index.refresh)
+    unchanged = _median_ms(catalogue.refresh)
     print(f"nothing new in {options.folders:,} folders: {unchanged:.1f} ms")
     argv = [sys.executable, "-m", "fiprof", "runs", "--artifacts", str(archive.root), "--kernel", "decode"]
     argv += ["--catalog", options.url] if options.url else []

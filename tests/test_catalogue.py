@@ -189,7 +189,7 @@ def test_eight_at_once(archive: Path) -> None:
     found = index.opened(Archive(archive))
     assert found.refresh().values["read"] == 0
     tables = ("runs", "measured", "archives", "environments")
-    counts = [found.catalogue.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables]
+    counts = [found.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables]
     assert counts == [44, 11 + 21 + 13 + 41 * 3, 1, 2]
 
 

@@ -8,66 +8,25 @@ import os
 import platform
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof import files
-from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     from fiprof.model.catalogue.queries import Answer, Question
     from fiprof.model.catalogue.store import Catalogue
-    from fiprof.model.finding import Finding
     from fiprof.orchestrator.run_folder import Archive
 
 VARIABLE = "FIPROF_CATALOG"
 FILE_NAME = "catalogue.sqlite"
 SUFFIXES = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps
 IDENTITY = "archive.id"  # what tells an archive from others in a database that several share, wherever it is mounted
-BATCH = 1000  # runs that are written at once: a killed index loses no more than it read of these
 SHARED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "gpfs", "ceph", "beegfs", "afs", "glusterfs"}
 """File systems of several machines: SQLite's WAL works on one only (sqlite.org/wal.html)."""
 
 
-@dataclass(frozen=True)
-class Index:
-    """An archive in a catalogue."""
-
-    root: Path
-    catalogue: Catalogue
-    archive: int  # its id there
-
-    def refresh(self, *, rebuild: bool = False) -> Finding:
-        """Read what is new or changed, forget what is gone; how many of each, and how many runs there are.
-
-        rebuild: read everything.
-
-        Raises FiprofError where the database refuses.
-        """
-        from fiprof.model.catalogue.store import read_entry, stamp
-        from fiprof.model.finding import finding
-
-        if rebuild:
-            self.catalogue.remove(self.archive)
-        there: dict[str, tuple[str, str]] = {}
-        """Name of each run as the catalogue has it -> its folder's name and stamp."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
-            for each in entries:
-                if each.name[0] != "." and (stamped := stamp(each.path)):
-                    there[escape_control(each.name)] = (each.name, stamped)
-        known = self.catalogue.stamps(self.archive)
-        if gone := [name for name in known if name not in there]:
-            self.catalogue.remove(self.archive, gone)
-        new = [each for name, each in there.items() if known.get(name) != each[1]]
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
-            self.catalogue.add(self.archive, [read_entry(self.root / name, stamped) for name, stamped in batch])
-        words = "{read} read, {removed} removed, {runs} runs in all"
-        return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(there))
-
-
-def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> Index:
+def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> Catalogue:
     """The catalogue of an archive, with this fiprof's tables; not yet brought up to date.
 
     url: of the database; else FIPROF_CATALOG, else an SQLite file beside the runs, or in the user's cache folder where
@@ -76,11 +35,8 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
     from fiprof.model.catalogue.store import Catalogue, Damaged
 
     root = archive.root.resolve()
-    shown = escape_control(str(root))
-
     if named := url or os.environ.get(VARIABLE):
-        catalogue = Catalogue(named, archive.tell).migrate()
-        return Index(archive.root, catalogue, catalogue.archive(_identity(root), shown, alone=False))
+        return Catalogue(named, archive.tell).migrate().of(archive.root, _identity(root), alone=False)
     file, found = _file(root) if root.is_dir() else None, None
     with contextlib.suppress(*([Damaged] if file else [])):
         found = None if anew and file else Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell).migrate()
@@ -88,8 +44,7 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> I
         Path(f"{file}{suffix}").unlink(missing_ok=True)
     catalogue = found or Catalogue(f"sqlite:///{file}", archive.tell).migrate()
     # A copy of an archive brings a catalogue of other folders along.
-    key = f"inode {root.stat().st_ino}" if file else "none"
-    return Index(archive.root, catalogue, catalogue.archive(key, shown, alone=True))
+    return catalogue.of(archive.root, f"inode {root.stat().st_ino}" if file else "none", alone=True)
 
 
 def exists(archive: Archive, url: str | None = None) -> bool:
@@ -111,8 +66,8 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
             raise
         found = opened(archive, "sqlite://")
         found.refresh()
-    with found.catalogue.reading():
-        return queries.ask(found.catalogue, found.archive, question)
+    with found.reading():
+        return queries.ask(found, question)
 
 
 def share(folder: Path, tell: Callable[[str], None]) -> None:
@@ -125,9 +80,9 @@ def share(folder: Path, tell: Callable[[str], None]) -> None:
         from fiprof.model.catalogue.store import read_entry, stamp
         from fiprof.orchestrator.run_folder import Archive
 
-        index = opened(Archive(folder.parent, tell))
+        catalogue = opened(Archive(folder.parent, tell))
         if stamped := stamp(folder):
-            index.catalogue.add(index.archive, [read_entry(folder, stamped)])
+            catalogue.add([read_entry(folder, stamped)])
 
 
 def _file(root: Path) -> Path:

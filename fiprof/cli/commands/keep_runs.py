@@ -107,7 +107,7 @@ def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
     with working("index"):
         found = index.opened(archive, catalog, anew=rebuild)
         changes = found.refresh(rebuild=rebuild)
-    output.data(f"{found.catalogue.name}: {worded(changes)}")
+    output.data(f"{found.name}: {worded(changes)}")
 
 
 @click.command("verify", cls=options.Command, epilog="Example: fiprof verify latest --format json")

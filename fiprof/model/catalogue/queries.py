@@ -130,22 +130,18 @@ class Answer(NamedTuple):
     more: bool = False  # whether there are rows beyond the question's limit
 
 
-def ask(catalogue: Catalogue, archive: int, question: Question) -> Answer:
-    """The answer, within a transaction. archive: whose runs are meant.
-
-    Raises FiprofError for a name that no run has.
-    """
-    finder = _Finder(catalogue, archive, question)
+def ask(catalogue: Catalogue, question: Question) -> Answer:
+    """The answer, within a transaction. Raises FiprofError for a name that no run has."""
+    finder = _Finder(catalogue, question)
     return finder.results() if question.metrics else finder.runs()
 
 
 class _Finder:
     """A question on its way to a statement."""
 
-    def __init__(self, catalogue: Catalogue, archive: int, question: Question) -> None:
+    def __init__(self, catalogue: Catalogue, question: Question) -> None:
         self.catalogue = catalogue
         self.question = question
-        self.archive = archive
         self.values: dict[str, Any] = {}
         """Parameters of statements, by their names."""
         self.environments = {
@@ -234,7 +230,7 @@ class _Finder:
     def _shared(self, table: str) -> list[str]:
         """Conditions on what both ``runs`` and ``measured`` have."""
         asked, part = self.question, self.question.gpu.lower()
-        found = [] if asked.everywhere else [f"{table}.archive = {self.archive}"]
+        found = [] if asked.everywhere else [f"{table}.archive = {self.catalogue.archive}"]
         if asked.since:
             found.append(f"{table}.started_us >= {(asked.since - EPOCH) // timedelta(microseconds=1)}")
         if part:

@@ -31,6 +31,7 @@ from fiprof.files import Unwritable, walk
 from fiprof.model import layout
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import VALUES, Result
+from fiprof.model.finding import Finding, finding
 from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
 from fiprof.model.manifest import Manifest, fact, read_manifest
@@ -47,6 +48,7 @@ BUSY_S = 60  # longest wait for another writer of an SQLite file
 TELL_S = 0.5  # after which it is said
 UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 MOST_IDS = 5000  # numbers in a statement
+BATCH = 1000  # runs that are written at once: a killed index loses no more than it read of these
 LONGEST_TEXT = 4000  # characters of a command or a reason
 OWN = "fiprof index --rebuild makes an archive's own again"
 ANOTHER = "--catalog or FIPROF_CATALOG names another"
@@ -236,7 +238,10 @@ class Damaged(FiprofError):
 
 
 class Catalogue:
-    """A database of runs. Every method raises FiprofError where the database refuses."""
+    """A database of runs, those of one archive after :meth:`of`. Every method raises FiprofError where it refuses."""
+
+    root: Path  # the archive's
+    archive: int  # its id here
 
     def __init__(self, url: str, tell: Callable[[str], None] = lambda _: None) -> None:
         """url: ``sqlite:///FILE``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/NAME``.
@@ -372,37 +377,55 @@ class Catalogue:
         there = {column[0] for column in self.execute("SELECT * FROM measured LIMIT 0").description}
         return [key for key in VALUES if key not in there]
 
-    def archive(self, key: str, path: str, *, alone: bool) -> int:
-        """The id of an archive. alone: the only one; what the catalogue has of others is no longer true.
+    def of(self, root: Path, key: str, *, alone: bool) -> Self:
+        """Have the other methods, and questions, mean an archive. root: where it lies. key: what tells it from others.
 
-        key: what tells it from other archives. path: where it lies.
+        alone: the only one; what the catalogue has of others is no longer true.
         """
-        number = row_id(key)
+        self.root, self.archive, path = root, row_id(key), escape_control(str(root.resolve()))
         with self.reading():
             there = dict(self.execute("SELECT id, path FROM archives").fetchall())
-        if there.get(number) != path or (alone and len(there) > 1):
+        if there.get(self.archive) != path or (alone and len(there) > 1):
             with self.writing():
                 if alone:
-                    self._delete([f"SELECT id FROM runs WHERE archive != {number}"])
-                self.execute("DELETE FROM archives" + ("" if alone else f" WHERE id = {number}"))
-                self.execute("INSERT INTO archives VALUES (:id, :path)", {"id": number, "path": path})
-        return number
+                    self._delete([f"SELECT id FROM runs WHERE archive != {self.archive}"])
+                self.execute("DELETE FROM archives" + ("" if alone else f" WHERE id = {self.archive}"))
+                self.execute("INSERT INTO archives VALUES (:id, :path)", {"id": self.archive, "path": path})
+        return self
 
-    def stamps(self, archive: int) -> dict[str, str]:
-        """Name -> stamp of an archive's runs."""
+    def refresh(self, *, rebuild: bool = False) -> Finding:
+        """Read what is new or changed, forget what is gone; how many of each, and how many runs there are.
+
+        rebuild: read everything.
+        """
+        if rebuild:
+            self.remove()
+        there: dict[str, tuple[str, str]] = {}
+        """Name of each run as the catalogue has it -> its folder's name and stamp."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            for each in entries:
+                if each.name[0] != "." and (stamped := stamp(each.path)):
+                    there[escape_control(each.name)] = (each.name, stamped)
         with self.reading():
-            return dict(self.execute(f"SELECT name, stamp FROM runs WHERE archive = {archive}").fetchall())
+            known = dict(self.execute(f"SELECT name, stamp FROM runs WHERE archive = {self.archive}").fetchall())
+        if gone := [name for name in known if name not in there]:
+            self.remove(gone)
+        new = [each for name, each in there.items() if known.get(name) != each[1]]
+        for start in range(0, len(new), BATCH):
+            self.add([read_entry(self.root / name, stamped) for name, stamped in new[start : start + BATCH]])
+        words = "{read} read, {removed} removed, {runs} runs in all"
+        return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(there))
 
-    def remove(self, archive: int, names: Iterable[str] | None = None) -> None:
-        """Remove runs of an archive; all of them without names."""
-        every = [f"SELECT id FROM runs WHERE archive = {archive}"]
+    def remove(self, names: Iterable[str] | None = None) -> None:
+        """Remove runs; all of them without names."""
+        every = [f"SELECT id FROM runs WHERE archive = {self.archive}"]
         with self.writing():
-            self._delete(every if names is None else listed([row_id(archive, name) for name in names]))
+            self._delete(every if names is None else listed([row_id(self.archive, name) for name in names]))
 
-    def add(self, archive: int, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[Entry]) -> None:
         """Write runs in place of those of the same names, except where they are there already."""
         with self.writing():
-            by_id = {row_id(archive, entry.run["name"]): entry for entry in entries}
+            by_id = {row_id(self.archive, entry.run["name"]): entry for entry in entries}
             for some in listed([*by_id]):
                 for run, stamped in self.execute(f"SELECT id, stamp FROM runs WHERE id IN ({some})").fetchall():
                     if by_id[run].run["stamp"] == stamped:
@@ -410,7 +433,7 @@ class Catalogue:
             self._delete(listed([*by_id]))
             rows: Rows = defaultdict(dict)
             for run, entry in by_id.items():
-                _add_rows(rows, archive, run, entry)
+                _add_rows(rows, self.archive, run, entry)
             for (table, *names), found in rows.items():
                 cells = ", ".join(["?" if self.is_sqlite else "%s"] * len(names))
                 columns = ", ".join(f'"{name}"' for name in names)
