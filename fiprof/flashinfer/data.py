@@ -1,7 +1,5 @@
 """``kernels.toml``, ``guide.toml`` and ``guide.md``: what is known of FlashInfer's kernels; and the results files of
 this pack: what compiling costs, and where the kernels' code lives.
-
-Standard library only: the workloads' interpreter reads it too.
 """
 
 from __future__ import annotations
@@ -116,7 +114,7 @@ class SourcePlace:
 
 @dataclass(frozen=True)
 class SourceResults:
-    """``sources.json``, as ``fiprof/flashinfer/source_map.py`` prints it."""
+    """``sources.json``, as :func:`fiprof.flashinfer.source_map.find_sources` makes it."""
 
     version: str  # of the package; empty where it has none
     places: list[SourcePlace]

@@ -1,31 +1,22 @@
 """Where FlashInfer's kernels, and what calls and dispatches them, are defined in an installed package.
 
 kernels.toml and guide.toml name file and symbol; one search gives the line. :func:`find_sources` asks the workload's
-interpreter, which starts this file by path: it needs no fiprof there, and imports nothing of FlashInfer.
+interpreter where the package lies; nothing of FlashInfer is imported.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import importlib.util
-import json
 import re
-import runpy
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if not __package__:
-    # Makes this file's package importable; the runner's main function is not run under this name.
-    runpy.run_path(str(Path(__file__).parents[1] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
-
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SOURCES, SourcePlace, SourceResults, data, kernels
+from fiprof.model import json_file
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.study import PackRequest
@@ -35,6 +26,15 @@ JIT = "just-in-time compilation"  # the topic of how a module is built: of no ke
 FOLDERS = {".cuh": "data/include/flashinfer", ".cu": "data/csrc", ".py": ""}
 """Ending -> where in the package the tables' paths begin."""
 TIMEOUT_S = 120
+ASK = f"""
+import sys
+from importlib import metadata, util
+if not (spec := util.find_spec("{MODULE}")):
+    sys.exit(f"{MODULE} is not installed for {{sys.executable}}")
+print(spec.submodule_search_locations[0])
+print(next((each.version for each in metadata.distributions(name="{PACKAGE}")), ""))
+"""
+"""What an interpreter is asked: the package's folder, and its version, if it has one."""
 LONGEST_SNIPPET = 200
 TOPICS = {topic: workload for workload, table in kernels().items() for topic in table.get("sources", ())}
 
@@ -136,46 +136,22 @@ def find_sources(python: str, names: Sequence[str] = ()) -> SourceResults:
     names: kernels as profiled; none for FlashInfer's usual ones.
     Raises FiprofError where the interpreter does not run or has no FlashInfer.
     """
-    import msgspec
-
     remedy = "--python PATH names the interpreter that has flashinfer"
     asked = f"{python} cannot tell where FlashInfer's sources are"
     try:
-        command = (python, str(Path(__file__)), *names)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-            raise FiprofError(f"{asked}: {last.removeprefix('fiprof: error: ')}", remedy)
-        return msgspec.json.decode(done.stdout, type=SourceResults)
+        done = subprocess.run((python, "-c", ASK), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FiprofError(f"{asked}: {error}", remedy) from error
-    except msgspec.MsgspecError as error:
-        raise FiprofError(f"{asked}: it printed something else: {error}", remedy) from error
+    root, version = ["", "", *done.stdout.splitlines()][-2:]
+    if done.returncode != 0 or not root:
+        raise FiprofError(f"{asked}: {(done.stderr.strip().splitlines() or ['it printed nothing'])[-1]}", remedy)
+    return dataclasses.replace(source_map(Path(root), names or KERNELS), version=version)
 
 
 def after_measuring(request: PackRequest) -> None:
     """Write the map of a study's kernels; says why where there is none."""
-    from fiprof.model import json_file
-
     if request.kernels:
         try:
             json_file.write(request.results / SOURCES, find_sources(request.python, request.kernels))
         except FiprofError as error:
             request.bench.progress.say(f"the kernels' source code was not looked up: {error.message}")
-
-
-def main() -> int:
-    """Print the map of the kernels that the arguments name, all without any. Exit status: 0 done, 1 no FlashInfer."""
-    spec = importlib.util.find_spec(MODULE)
-    if spec is None or not spec.submodule_search_locations:
-        sys.stderr.write(f"fiprof: error: {MODULE} is not installed for {sys.executable}\n")
-        return 1
-    found = source_map(Path(next(iter(spec.submodule_search_locations))), sys.argv[1:] or KERNELS)
-    with contextlib.suppress(PackageNotFoundError):
-        found = dataclasses.replace(found, version=version(PACKAGE))
-    sys.stdout.write(json.dumps(dataclasses.asdict(found), indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
