@@ -1,10 +1,9 @@
 """Charts of a page as Vega-Lite specifications: what accounts for a change, intervals, stall mixes, lines over sizes.
 
-Text and lines take the colour of the page's text (``currentColor``), so that a chart follows the colour scheme. Data
-stand beside the layers, which name them; a row's ``tip`` stands beside the mouse, its ``title`` as the heading.
+Text and lines take the colour of the page's text (``currentColor``), so that a chart follows the colour scheme. A row's
+``tip`` stands beside the mouse, its ``title`` as the heading.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,8 @@ from fiprof.text import escape_control, shorten
 
 Spec = dict[str, Any]
 Rows = list[dict[str, Any]]
+Layer = tuple[str, Rows, Spec]
+"""Marks of some rows, which have a name: those of one name are in the page once."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 INK = "currentColor"
 FONT_PX = 12
@@ -70,21 +71,20 @@ def axis(title: str | None, **more: Any) -> Spec:
     return {"title": title, "format": ",.10~g", **more}
 
 
-def layer(data: str, mark: Spec, encoding: Spec, **more: Any) -> Spec:
-    """Marks of the rows that ``figure`` has under a name."""
-    return {"data": {"name": data}, "mark": mark, "encoding": encoding, **more}
+def layer(name: str, rows: Rows, mark: Spec, encoding: Spec, **more: Any) -> Layer:
+    return name, rows, {"data": {"name": name}, "mark": mark, "encoding": encoding, **more}
 
 
-def figure(layers: Sequence[Spec], height: float, datasets: Mapping[str, Rows]) -> Spec:
-    """The layers that have data over each other, as wide as their place. height: px of the plot."""
+def figure(layers: Sequence[Layer], height: float) -> Spec:
+    """The layers that have rows over each other, as wide as their place. height: px of the plot."""
     return {
         "$schema": SCHEMA,
         "config": _CONFIG,
         "width": "container",
         "height": height,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "datasets": datasets,
-        "layer": [each for each in layers if datasets[each["data"]["name"]]],
+        "datasets": {name: rows for name, rows, _ in layers},
+        "layer": [spec for _, rows, spec in layers if rows],
     }
 
 
@@ -113,10 +113,9 @@ def _down(field: str, height: float) -> Spec:
     return quantity(field, axis=None, scale={"domain": [0, height], "range": [0, height], "nice": False})
 
 
-def _bars(
-    named: Sequence[tuple[str, str]], x: Spec, layers: Sequence[tuple[str, Spec, Spec]], datasets: Mapping[str, Rows]
-) -> Spec:
-    """named: name and words of each row. layers: data, mark and channels beside x and y, which goes from c to d."""
+def _bars(named: Sequence[tuple[str, str]], x: Spec, layers: Sequence[tuple[str, Rows, Spec, Spec]]) -> Spec:
+    """named: name and words of each row. layers: name, rows, mark and channels beside x and y, which goes from c to
+    d."""
     height = _top(len(named)) - NAME_PX
     names: Rows = [
         {"name": text(name), "words": words, "y": _top(place) - 5, "room": len(words) * CHAR_PX + 8}
@@ -126,17 +125,23 @@ def _bars(
     left = {"type": "text", "align": "left", "baseline": "alphabetic"}
     left["limit"] = {"expr": "max(40, width - datum.room)"}  # type: ignore[assignment]
     right = {"type": "text", "align": "right", "baseline": "alphabetic"}
-    drawn = [layer(data, mark, {"x": x, "y": _down("c", height), **channels}) for data, mark, channels in layers]
-    drawn += [
-        layer("names", left, {"x": {"value": 0}, "y": above, "text": {"field": "name"}}),
-        layer("names", right, {"x": {"value": {"expr": "width"}}, "y": above, "text": {"field": "words"}}),
+    marks = [layer(name, rows, mark, {"x": x, "y": _down("c", height), **more}) for name, rows, mark, more in layers]
+    texts = [
+        layer("names", names, left, {"x": {"value": 0}, "y": above, "text": {"field": "name"}}),
+        layer("names", names, right, {"x": {"value": {"expr": "width"}}, "y": above, "text": {"field": "words"}}),
     ]
-    return figure(drawn, height, {**datasets, "names": names})
+    return figure([*marks, *texts], height)
 
 
 def _around_zero(unit: str, low: float, high: float) -> Spec:
     ruler = axis(unit, tickCount={"expr": "max(3, width / 90)"})
     return quantity("a", scale={"domain": [min(0.0, low), max(0.0, high)], "nice": True}, axis=ruler)
+
+
+def _zero(rows: int) -> tuple[str, Rows, Spec, Spec]:
+    """The line at 0 through so many rows."""
+    line: Rows = [{"a": 0, "c": 0, "d": _top(rows) - NAME_PX}]
+    return "zero", line, {"type": "rule", "strokeWidth": 1, "color": INK}, STROKE
 
 
 AREA = {"x2": {"field": "b"}, "y2": {"field": "d"}}
@@ -157,13 +162,8 @@ def contributions(items: Sequence[tuple[str, float, Mapping[str, str]]], unit: s
         rows.append({**ends, "key": "longer" if change > 0 else "shorter", "tip": beside})
     palette = {"longer": LONGER, "shorter": SHORTER}
     changes = [change for _, change, _ in items]
-    layers: list[tuple[str, Spec, Spec]] = [
-        ("bars", {"type": "rect", **TIP}, {**AREA, "fill": keyed(palette, _legend(list(palette)))}),
-        ("zero", {"type": "rule", "strokeWidth": 1, "color": INK}, STROKE),
-    ]
-    zero: Rows = [{"a": 0, "c": 0, "d": _top(len(items)) - NAME_PX}]
-    x = _around_zero(unit, min(changes), max(changes))
-    return _bars(named, x, layers, {"bars": rows, "zero": zero})
+    bars = ("bars", rows, {"type": "rect", **TIP}, {**AREA, "fill": keyed(palette, _legend(list(palette)))})
+    return _bars(named, _around_zero(unit, min(changes), max(changes)), [bars, _zero(len(items))])
 
 
 def intervals(cases: Sequence[tuple[str, ComparedCase]], same: float) -> Spec:
@@ -184,23 +184,17 @@ def intervals(cases: Sequence[tuple[str, ComparedCase]], same: float) -> Spec:
             for us in times:
                 pct = 100 * (us / mean_a_us - 1)
                 dots.append({"a": pct, "c": top + BAR_PX * at, "key": side, "tip": tip(side, [("", f"{pct:+.2f}%")])})
-    height = _top(len(cases)) - NAME_PX
     ends = [-same, same, *(row[end] for row in rows for end in ("a", "b")), *(dot["a"] for dot in dots)]
-    layers: list[tuple[str, Spec, Spec]] = [
-        ("band", {"type": "rect", "color": INK, "opacity": 0.07}, AREA),
-        ("bars", {"type": "rect", "color": INK, "opacity": 0.28, **TIP}, AREA),
-        ("strokes", {"type": "rule", "strokeWidth": 2, "color": INK}, STROKE),
-        ("dots", {"type": "circle", "size": 26, "opacity": 0.9, **TIP}, {"fill": keyed(SIDES, _legend(list(SIDES)))}),
-        ("zero", {"type": "rule", "strokeWidth": 1, "color": INK}, STROKE),
+    band: Rows = [{"a": -same, "b": same, "c": 0, "d": _top(len(cases)) - NAME_PX}]
+    dot = {"type": "circle", "size": 26, "opacity": 0.9, **TIP}
+    layers = [
+        ("band", band, {"type": "rect", "color": INK, "opacity": 0.07}, AREA),
+        ("bars", rows, {"type": "rect", "color": INK, "opacity": 0.28, **TIP}, AREA),
+        ("strokes", strokes, {"type": "rule", "strokeWidth": 2, "color": INK}, STROKE),
+        ("dots", dots, dot, {"fill": keyed(SIDES, _legend(list(SIDES)))}),
+        _zero(len(cases)),
     ]
-    datasets: dict[str, Rows] = {
-        "band": [{"a": -same, "b": same, "c": 0, "d": height}],
-        "bars": rows,
-        "strokes": strokes,
-        "dots": dots,
-        "zero": [{"a": 0, "c": 0, "d": height}],
-    }
-    return _bars(named, _around_zero("%", min(ends), max(ends)), layers, datasets)
+    return _bars(named, _around_zero("%", min(ends), max(ends)), layers)
 
 
 def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
@@ -218,12 +212,11 @@ def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
             if share:
                 beside = tip(reason, [(name, f"{other.get(reason, 0.0):.1%}") for name, other in shown.items()])
                 ends = {"a": start, "b": start + 100 * share, "c": top, "d": top + BAR_PX}
-                rows.append({**ends, "key": reason, "tip": beside})
+                rows.append({**ends, "key": reason, "colour": colours.stall(reason), "tip": beside})
             start += 100 * share
-    palette = {row["key"]: colours.stall(row["key"]) for row in rows}
+    palette = {row["key"]: row["colour"] for row in rows}
     ruler = axis("share of the warps' time", labelExpr="datum.label + '%'", tickCount={"expr": "max(3, width / 90)"})
     x = quantity("a", scale={"domain": [0, 100], "nice": False}, axis=ruler)
-    white = [key for key, colour in palette.items() if colours.ink(colour) == "#ffffff"]
     inside: Spec = {
         "type": "text",
         "align": "left",
@@ -231,14 +224,15 @@ def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
         "dx": 4,
         "dy": BAR_PX / 2,
         "text": {"expr": f"(datum.b - datum.a) / 100 * width > {CHAR_PX} * length(datum.key) + 6 ? datum.key : ''"},
-        "color": {"expr": f"indexof({json.dumps(white)}, datum.key) < 0 ? '#000000' : '#ffffff'"},
+        # Whichever can be read: one of them has a contrast of 4.5 to any colour.
+        "color": {"expr": "luminance(datum.colour) > 0.179 ? '#000000' : '#ffffff'"},
     }
     fill = keyed(palette, _legend(list(palette)) if len(palette) > 1 else None)
-    layers: list[tuple[str, Spec, Spec]] = [
-        ("bars", {"type": "rect", "x2Offset": -1, **TIP}, {**AREA, "fill": fill}),
-        ("bars", inside, {}),
+    layers = [
+        ("bars", rows, {"type": "rect", "x2Offset": -1, **TIP}, {**AREA, "fill": fill}),
+        ("bars", rows, inside, {}),
     ]
-    return _bars([(side, "") for side in shown], x, layers, {"bars": rows})
+    return _bars([(side, "") for side in shown], x, layers)
 
 
 # Lines over a size, both axes logarithmic
@@ -320,16 +314,16 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
     beside = {"type": "text", "align": "left", "baseline": "middle", "dx": 4, **words}
     place, place_ink = {"x": right_of, "y": above}, {"x": right_of, "y": above, "color": ink}
     spread = {**place_ink, "y": quantity("low"), "y2": {"field": "high"}}
-    layers = [
-        layer("roofs", {**rule, "strokeWidth": 1.5, "strokeDash": [5, 4]}, {**place, "x2": {"field": "x2"}}),
-        layer("points", line, place_ink, transform=[{"filter": "datum.drawn != 'points'"}]),
-        layer("points", {"type": "rule", "strokeWidth": 1}, spread),
-        layer("points", dot, {**place_ink, "shape": shape}, transform=[{"filter": "datum.drawn != 'line'"}]),
-        layer("labels", {**rule, "strokeWidth": 0.8}, {**place, "x2": column, "y2": height}),
-        layer("labels", beside, {"x": column, "y": height}),
-    ]
     dashes: Rows = [{"x": left, "x2": right, "y": value} for _, value in across]
-    return figure(layers, HEIGHT, {"roofs": dashes, "points": drawn, "labels": labels})
+    layers = [
+        layer("roofs", dashes, {**rule, "strokeWidth": 1.5, "strokeDash": [5, 4]}, {**place, "x2": {"field": "x2"}}),
+        layer("points", drawn, line, place_ink, transform=[{"filter": "datum.drawn != 'points'"}]),
+        layer("points", drawn, {"type": "rule", "strokeWidth": 1}, spread),
+        layer("points", drawn, dot, {**place_ink, "shape": shape}, transform=[{"filter": "datum.drawn != 'line'"}]),
+        layer("labels", labels, {**rule, "strokeWidth": 0.8}, {**place, "x2": column, "y2": height}),
+        layer("labels", labels, beside, {"x": column, "y": height}),
+    ]
+    return figure(layers, HEIGHT)
 
 
 def _logarithmic(title: str, low: float, high: float, values: Sequence[float] = (), **scale: Any) -> Spec:

@@ -63,12 +63,3 @@ def series(names: Sequence[str]) -> dict[str, str]:
     left = [colour for colour in COLOURS if colour not in found.values()]
     others = [name for name in dict.fromkeys(names) if name not in found]
     return {**found, **dict.fromkeys(others, GREY), **dict(zip(others, left, strict=False))}
-
-
-def ink(colour: str) -> str:
-    """Black or white, whichever can be read on a colour like ``#2994ff``: one of them has a contrast of 4.5 to any."""
-    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-    # Relative luminance as WCAG 2 has it.
-    luminance = sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return "#000000" if luminance > 0.179 else "#ffffff"

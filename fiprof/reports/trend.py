@@ -171,12 +171,12 @@ def _figure(line: Line, value: Column) -> charts.Spec:
     dashed = {"type": "rule", "strokeDash": [4, 3], "color": colours.GREY, **charts.TIP}
     label = {"type": "text", "align": "left", "baseline": "top", "dx": 4, "color": charts.INK}
     layers = [
-        charts.layer("levels", rule, {**place, "x2": {"field": "x2"}}),
-        charts.layer("points", dot, place),
-        charts.layer("changes", dashed, {"x": x}),
-        charts.layer("changes", label, {"x": x, "y": {"value": 0}, "text": {"field": "words"}}),
+        charts.layer("levels", levels, rule, {**place, "x2": {"field": "x2"}}),
+        charts.layer("points", points, dot, place),
+        charts.layer("changes", changes, dashed, {"x": x}),
+        charts.layer("changes", changes, label, {"x": x, "y": {"value": 0}, "text": {"field": "words"}}),
     ]
-    return charts.figure(layers, CHART_PX, {"levels": levels, "points": points, "changes": changes})
+    return charts.figure(layers, CHART_PX)
 
 
 def _time(started: str | None) -> str | None:
