@@ -168,7 +168,8 @@ def test_the_probe_times_calls_and_refuses_a_cache_elsewhere(tmp_path: Path) -> 
     probe, out, case = REPOSITORY / "fiprof/flashinfer/jit/probe.py", tmp_path / "out.jsonl", "site/mine.py:mine"
     for cache, status in ((tmp_path / "cache", 0), (Path("/users/own"), 1)):
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "CACHE": str(cache)}
-        done = ran(sys.executable, str(probe), case, f"--cache={tmp_path}", f"--out={out}", cwd=tmp_path, env=env)
+        env["FLASHINFER_WORKSPACE_BASE"] = str(tmp_path)
+        done = ran(sys.executable, str(probe), case, str(out), cwd=tmp_path, env=env)
         assert done.returncode == status
         *facts, last = map(json.loads, out.read_text().splitlines())
         if status:

@@ -40,12 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
         if options.action == "env":
             print(json.dumps(describe()))
         elif options.action == "rounds":
-            with open(options.orders, encoding="utf-8") as orders, _results(options.out) as emit:
-                follow(_request(options), orders, emit, _say, imports_from=options.imports_from)
+            with open(options.orders, encoding="utf-8") as orders, results(options.out) as emit:
+                follow(_request(options), orders, emit, say, imports_from=options.imports_from)
         else:
             request = _request(options)
-            with _results(options.out) as emit:
-                run_cases(request, emit, _say)
+            with results(options.out) as emit:
+                run_cases(request, emit, say)
     except FiprofError as error:
         print(f"fiprof: error: {error}", file=sys.stderr)
         return error.exit_code
@@ -60,7 +60,7 @@ def _request(options: argparse.Namespace) -> RunnerRequest:
 
 
 @contextlib.contextmanager
-def _results(path: str | None) -> Iterator[Callable[[Record], None]]:
+def results(path: str | None) -> Iterator[Callable[[Record], None]]:
     """What writes a record as a line of a file, or of stdout without one."""
     with open(path, "w", encoding="utf-8") if path else contextlib.nullcontext(sys.stdout) as out:
 
@@ -71,7 +71,7 @@ def _results(path: str | None) -> Iterator[Callable[[Record], None]]:
         yield emit
 
 
-def _say(step: str) -> None:
+def say(step: str) -> None:
     print(f"fiprof: {step}", file=sys.stderr, flush=True)
 
 

@@ -120,7 +120,7 @@ def commands(request: JitRequest, scratch: Path) -> list[Command]:
             name = f"{number:02}-{state.replace(' ', '-')}"
             out, log = (scratch / "logs" / f"{name}.{kind}" for kind in ("jsonl", "log"))
             probe = str(Path(__file__).with_name("probe.py"))
-            argv = (request.python, probe, case.argument, f"--cache={base}", f"--out={out}")
+            argv = (request.python, probe, case.argument, str(out))
             made.append(Command(name, argv, log, env, request.timeout_s, makes=(out,)))
     return made
 

@@ -1,16 +1,13 @@
 """Times one case's first call and those after it, as JSON lines: environment, then call or failure.
 
-``python …/probe.py 'rmsnorm' --cache DIR --out FILE`` by an interpreter that has torch and flashinfer; it needs no
-fiprof. DIR is the folder that FLASHINFER_WORKSPACE_BASE names: a FlashInfer that caches elsewhere is refused before it
-compiles or loads anything.
+``python …/probe.py 'rmsnorm' FILE`` by an interpreter that has torch and flashinfer; it needs no fiprof. A FlashInfer
+that caches elsewhere than FLASHINFER_WORKSPACE_BASE says is refused before it compiles or loads anything.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
-import json
 import os
 import re
 import runpy
@@ -21,63 +18,45 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 if not __package__:
     # Makes this file's package importable; the runner's main function is not run under this name.
     runpy.run_path(str(Path(__file__).parents[2] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
 
 from fiprof.errors import FiprofError
-
-Record = dict[str, Any]
-"""One JSON line. A failure without an environment before it is one of the machine, not of the case."""
+from fiprof.workloads.__main__ import results, say
+from fiprof.workloads.case import parse_case
+from fiprof.workloads.environment import gpu_facts, package_versions
+from fiprof.workloads.runner import Record, import_modules, one_line
 
 REPEATS = 5  # calls after the first
 VERSION_TIMEOUT_S = 30
 
 
-def main() -> int:
-    """Exit status: 0 done, 1 failed, 2 wrong use. ninja's output and the steps go to stdout and stderr."""
-    parser = argparse.ArgumentParser(description="Time a case's first call; fiprof jit starts this.")
-    parser.add_argument("case", help="name or name[key=value,…]")
-    parser.add_argument("--cache", type=Path, required=True, help="the folder that FLASHINFER_WORKSPACE_BASE names")
-    parser.add_argument("--out", required=True, help="file for the results, JSON lines")
-    options = parser.parse_args()
-    with open(options.out, "w", encoding="utf-8") as out:
-
-        def emit(kind: str, **values: Any) -> None:
-            out.write(json.dumps({"kind": kind, **values}) + "\n")
-            out.flush()
-
+def main(text: str, out: str) -> None:
+    """Emit what is found, or why there is nothing: without an environment before it, the machine's fault, not the
+    case's. ninja's output and the steps go to stdout and stderr."""
+    with results(out) as emit:
         try:
-            probe(options.case, options.cache, emit)
-        except FiprofError as error:
-            emit("failure", message=error.message, remedy=error.remedy)
-            _say(f"error: {error}")
-            return error.exit_code
+            probe(text, Path(os.environ["FLASHINFER_WORKSPACE_BASE"]), emit)
         except Exception as error:
-            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            emit("failure", message=f"{type(error).__name__}: {first}", remedy="")
+            emit({"kind": "failure", "message": one_line(error), "remedy": getattr(error, "remedy", "")})
             raise
-    return 0
 
 
-def probe(text: str, cache: Path, emit: Callable[..., None]) -> None:
+def probe(text: str, cache: Path, emit: Callable[[Record], None]) -> None:
     """Time the first call of a case in this process, then REPEATS more: plan, launch, wait for the GPU.
 
     Raises FiprofError where something that a call needs is missing, or FlashInfer caches outside of ``cache``.
     """
-    from fiprof.workloads.case import parse_case
-    from fiprof.workloads.runner import import_modules
-
     case = parse_case(text)
-    _say("import")
+    say("import")
     import_modules([case])
     used = Path(importlib.import_module("flashinfer.jit.env").FLASHINFER_WORKSPACE_DIR)
     if not used.resolve().is_relative_to(cache.resolve()):
         what = f"this FlashInfer caches in {used} though FLASHINFER_WORKSPACE_BASE is {cache}"
         raise FiprofError(what, "fiprof jit leaves that cache alone: it needs FlashInfer 0.5.3 or later")
-    emit("environment", **_environment())
+    emit({"kind": "environment", **_environment()})
     import torch
 
     seconds: list[float] = []
@@ -87,19 +66,17 @@ def probe(text: str, cache: Path, emit: Callable[..., None]) -> None:
         _ = getattr(workload, "inputs", None)
         torch.cuda.synchronize()
         if not seconds:
-            _say("first call")
+            say("first call")
         begin = time.perf_counter()
         workload.setup()()
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
-    emit("call", case=case.id, first_s=seconds[0], again_s=seconds[1:])
+    emit({"kind": "call", "case": case.id, "first_s": seconds[0], "again_s": seconds[1:]})
 
 
 def _environment() -> Record:
     """What the times depend on. Raises FiprofError naming what a first call needs and is not there."""
     import torch
-
-    from fiprof.workloads.environment import gpu_facts, package_versions
 
     if not torch.cuda.is_available():
         what = "torch sees no CUDA device: a first call launches its kernel"
@@ -141,10 +118,5 @@ def _nvcc() -> tuple[str, str | None]:
     return nvcc, found.group(1) if found else None
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"fiprof: {text}\n")
-    sys.stderr.flush()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])
