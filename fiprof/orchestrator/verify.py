@@ -49,7 +49,7 @@ def verify(folder: Path) -> Verified:
 
 
 def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None = None) -> tuple[Finding, ...]:
-    """Compare an archive's catalogue, brought up to date as every command does, with all its runs.
+    """The runs of which an archive's catalogue, brought up to date as every command does, says something else.
 
     Nothing is found of an archive that has none.
     """
@@ -58,17 +58,10 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
     if not index.exists(archive, url):
         return ()
     told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).rows}
-    there = {escape_control(name) for name in archive.names()}
-    gone = sorted(told.keys() - there)
-    found = [finding("gone", "{run}: the catalogue lists it, and it is not there", run=name) for name in gone]
-    for run in runs:
-        name = escape_control(run.name)
-        if name not in told and name in there:
-            found.append(finding("unlisted", "{run}: the catalogue does not know it", run=name))
-        # What is wrong with a run may have been done to it behind the catalogue's back.
-        elif name in told and run.intact and told[name] != (run.status, run.bytes):
-            found.append(finding("stale", "{run}: the catalogue says something else of it", run=name))
-    return tuple(found)
+    # What is wrong with a run may have been done to it behind the catalogue's back.
+    there = ((run.name, (run.status, run.bytes)) for run in runs if run.intact)
+    differing = [name for name, found in there if told.get(escape_control(name), found) != found]
+    return tuple(finding("stale", "{run}: the catalogue says something else of it", run=name) for name in differing)
 
 
 def _said(folder: Path, state: FileState, file: str, **values: Any) -> Finding:
