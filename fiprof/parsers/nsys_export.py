@@ -90,7 +90,10 @@ class Export:
         self._columns: dict[str, dict[str, bool]] = {}
         self._ways: dict[str, int] = {}
         with self._readable():
-            self._check_size()
+            # SQLite would not notice.
+            size, expected = path.stat().st_size, database_bytes(path) or 0
+            if size < expected and not unwritten(path):
+                raise FiprofError(f"{path} is cut short: {size:,} of {expected:,} bytes", self._remedy)
             self._connection = connect(path)
             masked = masking()
             self._connection.text_factory = lambda raw: masked(printable(raw.decode(errors="replace")))
@@ -362,20 +365,6 @@ class Export:
     def _query(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._readable():
             return self._connection.execute(query, values).fetchall()
-
-    def _check_size(self) -> None:
-        """Raise FiprofError for what SQLite would not notice, or not say clearly."""
-        if self.path.is_dir():
-            raise FiprofError(f"{self.path} is a folder, not an nsys export")
-        with open(self.path, "rb") as file:
-            header = file.read(100)
-        if not header:
-            raise FiprofError(f"{self.path} is empty", self._remedy)
-        if not header.startswith(b"SQLite format 3\0"):
-            raise FiprofError(f"{self.path} is not an SQLite file", self._remedy)
-        size, expected = self.path.stat().st_size, database_bytes(self.path) or 100
-        if size < expected and not unwritten(self.path):
-            raise FiprofError(f"{self.path} is cut short: {size:,} of {expected:,} bytes", self._remedy)
 
     def damaged(self, error: Exception) -> FiprofError:
         """The error to raise for what a library said about the file."""
