@@ -269,16 +269,13 @@ def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
 
     None without a cost model, and where ncu saw several iterations or did not count.
     """
-    launches = run.launches_of(case.id)
-    if not launches or not case.flops or len({launch.iteration for launch in launches}) > 1:
+    (counted, tensor), launches = counted_ops(run, case), run.launches_of(case.id)
+    if counted is None or not case.flops or len({launch.iteration for launch in launches}) > 1:
         return None
-    counted = TENSOR_OPS if any(TENSOR_OPS.value(launch) for launch in launches) else FLOAT_OPS_WITHOUT_CONVERSIONS
-    values = [value for launch in launches if (value := counted.value(launch)) is not None]
-    if len(values) < len(launches):
-        return None
-    parts = [Provenance("ncu", launch.written(counted), launch=launch.launch) for launch in launches]
+    ops = TENSOR_OPS if tensor else FLOAT_OPS_WITHOUT_CONVERSIONS
+    parts = [Provenance("ncu", launch.written(ops), launch=launch.launch) for launch in launches]
     source = Provenance("facts", RATIO, parts=(*parts, Provenance("run.json", "flops", case=case.id)))
-    return TracedNumber(sum(values) / case.flops, source)
+    return TracedNumber(counted / case.flops, source)
 
 
 def counted_ops(run: Run, case: CaseEntry) -> tuple[float | None, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 import threading
 import time
@@ -17,7 +18,7 @@ from fiprof.model.manifest import CaseEntry, case_errors, read_jsonl
 from fiprof.model.redaction import mask
 from fiprof.model.run import Run
 from fiprof.model.settings import ToolName, from_manifest, recorded
-from fiprof.orchestrator import ncu, nsys, parse
+from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.environment import collect_facts, run_environment
 from fiprof.orchestrator.process import Process, Supervisor
@@ -122,8 +123,8 @@ class Collection(RunSession):
         ncu's workload imports while nsys measures; nsys's report is exported and its tables are made while ncu does.
         """
         tools = self._commands.request.tools
-        # Nobody waits for it: an interrupted run ends at once.
-        threading.Thread(target=parse.load_libraries, daemon=True).start()
+        # What tables are made with takes half a second. Nobody waits for it: an interrupted run ends at once.
+        threading.Thread(target=importlib.import_module, args=("pandas",), daemon=True).start()
         gate = self.path / "logs" / ".gate"
         with self.ending_in_order(), self.collecting(), gated(gate) as let_through:
             self._plain()
@@ -224,10 +225,7 @@ class Collection(RunSession):
             left = f", {(time.monotonic() - begin) / done * (total - done):.0f} s left" if done else ""
             return f"kernel {number} of {total} {kernel} {percent} %{left}"
 
-        def watch(tail: str) -> None:
-            self.progress.detail("ncu", text(tail))
-
-        with self.progress.step("ncu"), self.ended(profiling, watch) as (finished, log):
+        with self.progress.step("ncu"), self.ended(profiling, self._watch("ncu", text)) as (finished, log):
             ncu.check_log(log, self.path / layout.NCU_REPORT, exit_status=finished.exit_status)
 
     def _leave_out(self, results: str) -> None:
@@ -239,8 +237,8 @@ class Collection(RunSession):
             left = tuple(case for case in request.cases if case.id not in errors)
             self._commands = dataclasses.replace(self._commands, request=dataclasses.replace(request, cases=left))
 
-    def _watch(self, step: str) -> Callable[[str], None]:
-        return lambda tail: self.progress.detail(step, watch_workload(tail))
+    def _watch(self, step: str, text: Callable[[str], str] | None = None) -> Callable[[str], None]:
+        return lambda tail: self.progress.detail(step, (text or watch_workload)(tail))
 
 
 def watch_workload(tail: str) -> str:

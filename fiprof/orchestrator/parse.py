@@ -56,13 +56,6 @@ def numbers(folder: Path, name: str) -> list[int]:
     return list(found)
 
 
-def load_libraries() -> None:
-    """Import what tables are made with, which takes half a second: while something else is waited for."""
-    import pyarrow.compute as pc
-
-    pc.sum([0])  # loads pandas
-
-
 def declared_ranges(folder: Path) -> list[str]:
     """NVTX ranges that the run's manifest declares to be cases; none where it cannot be read."""
     with contextlib.suppress(FiprofError):
@@ -195,19 +188,23 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         raise FiprofError(what, "its run.json says how far the run came")
     missing = list(_changed(folder, manifest)) if manifest else []
     problems: list[FiprofError] = []
+
+    @contextlib.contextmanager
+    def noting() -> Iterator[None]:
+        try:
+            yield
+        except FiprofError as error:
+            problems.append(error)
+
     there = folder / layout.TABLES
     with contextlib.ExitStack() as held:
         with file_errors(there):
             out = held.enter_context(scratch(at or folder)) / layout.TABLES
             out.mkdir()
-        try:
+        with noting():
             missing += parse_nsys(folder, out).missing if packing.exists(folder, layout.NSYS_SQLITE) else ()
-        except FiprofError as error:
-            problems.append(error)
-        try:
+        with noting():
             missing += parse_ncu(folder, out) if profiles(folder) else ()
-        except FiprofError as error:
-            problems.append(error)
         made = [path.stem for path in out.glob("*.parquet")]
         # The cases of an imported run are those that its user declared.
         missing += _of_another_run(folder, manifest, out) if manifest and not manifest.imported else ()
@@ -215,11 +212,9 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
             for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
                 if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
                     shutil.copy2(entry.path, out)
-        try:
+        with noting():
             parse_checks(folder, out)
             made.append("checks")
-        except FiprofError as error:
-            problems.append(error)
         with file_errors((at or folder) / layout.TABLES):
             there = files.make_folder(at or folder, layout.TABLES)
             with contextlib.suppress(FileNotFoundError):
