@@ -22,15 +22,12 @@ def open(run: str) -> OpenedRun:  # noqa: A001
 
     run: a path, a name, the beginning of one, or ``latest``. Its tables are made if it has none yet.
     """
-    import os
-    from pathlib import Path
-
-    from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+    from fiprof.files import archive_folder
     from fiprof.orchestrator.parse import with_tables
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.notebook import OpenedRun
 
-    folder = Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run)
+    folder = Archive(archive_folder()).find(run)
     at, problems = with_tables(folder)
     for problem in problems:
         raise problem
@@ -57,10 +54,7 @@ def runs(
     ``fiprof.runs("decode", where="batch=128", since="30d", metric="dram_share")``: each argument is what the option of
     its name takes in ``fiprof runs``, several as a list. Raises FiprofError.
     """
-    import os
-    from pathlib import Path
-
-    from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+    from fiprof.files import archive_folder
     from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.orchestrator.run_folder import Archive
@@ -81,8 +75,7 @@ def runs(
         limit=limit,
         everywhere=everywhere,
     )
-    archive = Archive(Path(artifacts or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER))
-    return document(index.answer(archive, asked, catalog), asked).data.frame()
+    return document(index.answer(Archive(archive_folder(artifacts)), asked, catalog), asked).data.frame()
 
 
 def scan(where: str) -> Traces:

@@ -88,6 +88,11 @@ def exchange(new: Path, old: Path) -> None:
         os.rename(new, old)
 
 
+def archive_folder(named: str | None = None) -> Path:
+    """The archive: the one that is named, else that of the environment, else the one here."""
+    return Path(named or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)
+
+
 def cache_folder() -> Path:
     """Where temporaries lie that have no better place. Raises Unwritable for a user without a home."""
     with contextlib.suppress(RuntimeError):

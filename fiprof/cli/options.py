@@ -15,7 +15,7 @@ import click
 
 from fiprof.cli import output
 from fiprof.errors import FiprofError
-from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, clear, write_whole
+from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, archive_folder, clear, write_whole
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -122,14 +122,10 @@ def question_options(function: F) -> F:
     return functools.reduce(lambda made, option: option(made), reversed(options), function)
 
 
-def archive_folder(ctx: click.Context) -> str:
-    """The archive that a command line means while it is being typed."""
-    return ctx.params.get("artifacts") or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER
-
-
 def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The runs that a shell offers: ``latest``, and those of the archive."""
-    names = sorted(path.name for path in Path(archive_folder(ctx)).glob("[!.]*") if (path / "run.json").exists())
+    found = archive_folder(ctx.params.get("artifacts")).glob("[!.]*")
+    names = sorted(path.name for path in found if (path / "run.json").exists())
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 

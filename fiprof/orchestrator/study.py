@@ -83,7 +83,7 @@ class Definition:
         out: the folder. python: the interpreter that has torch and flashinfer. Raises FiprofError.
         """
         python = python or os.environ.get("FIPROF_PYTHON") or sys.executable
-        path = Path(out) if out else self.folder(Path(os.environ.get(files.ARCHIVE_VARIABLE) or files.ARCHIVE_FOLDER))
+        path = Path(out) if out else self.folder(files.archive_folder())
         run_study(self, Bench(Archive(path)), python=python, gpu=None, only=only, on=on)
         return load_results(path)
 

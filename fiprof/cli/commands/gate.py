@@ -15,7 +15,7 @@ from fiprof.cli.commands.compare import print_processes, settings_and_cases
 from fiprof.cli.options import Command, FiniteRange, archive_option, format_option, run_names, supervision_options
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, write_whole
+from fiprof.files import archive_folder, file_errors, write_whole
 from fiprof.model import baselines
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"  # file of Markdown that GitHub shows o
 
 def baseline_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The baselines that a shell offers."""
-    return [name for name in baselines.names(Path(options.archive_folder(ctx))) if name.startswith(incomplete)]
+    found = baselines.names(archive_folder(ctx.params.get("artifacts")))
+    return [name for name in found if name.startswith(incomplete)]
 
 
 @click.command(
