@@ -298,6 +298,11 @@ class Command(click.Command):
                     formatter.write_dl(records)
 
 
+def command(example: str, kind: type[click.Command] = Command, **more: Any) -> Callable[[F], click.Command]:
+    """A command whose help ends with an example of it: ``fiprof NAME …``. more: as its kind takes it."""
+    return click.command(example.split()[1], cls=kind, epilog=f"Example: {example}", **more)
+
+
 class SettingsCommand(Command):
     """A command with options of settings, which are declared when they are asked for.
 
@@ -305,8 +310,10 @@ class SettingsCommand(Command):
     under the name. headings: tool of a setting -> the heading that its option stands under.
     """
 
+    otherwise = "Options"  # the heading of the others
+
     def __init__(
-        self, *args: Any, settings: Sequence[str] | str = (), headings: Mapping[str, str] | None = None, **kwargs: Any
+        self, *args: Any, settings: Sequence[str] | str, headings: Mapping[str, str] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self._settings = settings
@@ -322,10 +329,8 @@ class SettingsCommand(Command):
         return every if named == self._settings else {name: every[name] for name in self._settings}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        otherwise = self._headings.get("", "Options")
-        declared = self.declared.values()
-        options = [setting_option(each, self._headings.get(str(each.tool), otherwise)) for each in declared]
-        return [*options, *super().get_params(ctx)]
+        headings = ((each, self._headings.get(str(each.tool), self.otherwise)) for each in self.declared.values())
+        return [*(setting_option(each, heading) for each, heading in headings), *super().get_params(ctx)]
 
 
 def supervision_options(function: F) -> F:

@@ -159,17 +159,13 @@ def _copy_parquet(reader: tables.Reader, out: IO[bytes]) -> None:
 def _write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
     """A table as CSV; texts are such that a spreadsheet shows them and computes nothing."""
 
-    def texts(found: pa.Array) -> pa.Array:
-        return pa.array([None if text is None else csv_cell(text) for text in found.to_pylist()], pa.string())
-
     def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """CSV has no dictionaries."""
-        if pt.is_dictionary(column.type):
-            chunks = [texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
-        elif pt.is_string(column.type):
-            chunks = list(map(texts, column.chunks))
-        else:
+        if not (pt.is_dictionary(column.type) or pt.is_string(column.type)):
             return column
+        chunks = []
+        for chunk in column.dictionary_encode().chunks:
+            texts = [None if text is None else csv_cell(text) for text in chunk.dictionary.to_pylist()]
+            chunks.append(pa.array(texts, pa.string()).take(chunk.indices))
         return pa.chunked_array(chunks, pa.string())
 
     writer = None

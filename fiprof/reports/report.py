@@ -87,24 +87,29 @@ def report(runs: Sequence[Run]) -> Report:
     what = what or _named(list(dict.fromkeys(row.name for rows in found for row in rows.rows if row.kernel)))
     what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
     said = f"{what} on {' and '.join(gpus)}" if gpus else what
-    title = f"{len(runs)} runs of {said}" if len(runs) > 1 else said
+    title = f"{len(runs)} runs of {said}" if several else said
     data: dict[str, Any] = {"title": title, "headline": ink.json(head)}
     data["runs"] = [
         _run_data(each, rows, ink, f"{number}." if several else "")
         for number, (each, rows) in enumerate(zip(measured, found, strict=True), 1)
     ]
     told = () if several else _story(measured[0], found[0], data)
-    parts = (
+    planned = () if several or told else plans(runs[0])
+    details = top.document(found[0].top, most=20).shown if found[0].top and not several else ()
+    every = (
         Section("story", "What happened", told),
-        *([sections.compared(measured, found)] if several else [sections.parameters(measured[0])]),
+        sections.compared(measured, found) if several else sections.parameters(measured[0]),
         sections.times(runs),
-        *([] if several or told else [sections.planned(runs[0])]),
-        *([] if several else [sections.ranges(found[0])]),
-        *(make(runs) for make in (sections.ranks, sections.sure, sections.asked, sections.environment)),
+        Section("planned", "Planning", (show.planning(planned),) if planned else ()),
+        Section("ranges", "Copies and ranges", tuple(view for view in details if view.title in top.DETAILS)),
+        sections.ranks(runs),
+        sections.sure(runs),
+        sections.asked(runs),
+        sections.environment(runs),
         sections.actions(runs),
         sections.reproduction(runs),
     )
-    parts = tuple(section for section in parts if section.blocks)
+    parts = tuple(section for section in every if section.blocks)
     data["sections"] = ink.json(parts)
     data["sources"] = ink.sources
     names = [escape_control(run.manifest.name) for run in runs]

@@ -33,6 +33,8 @@ workload_option = click.option(
 class CollectCommand(options.SettingsCommand):
     """The parameters of the workloads are options too, those of ``--workload FILE`` as well."""
 
+    otherwise = "Measurement"
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORKLOAD_FLAG] = [
             arg.removeprefix(f"{WORKLOAD_FLAG}=") if arg != WORKLOAD_FLAG else following
@@ -63,11 +65,8 @@ class CollectCommand(options.SettingsCommand):
         return own
 
 
-@click.command(
-    cls=CollectCommand,
-    settings="CollectSettings",
-    headings={"": "Measurement"},
-    epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run",
+@options.command(
+    "fiprof collect --kernel decode --batch 1,32,128 --dry-run", CollectCommand, settings="CollectSettings"
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
 @workload_option
@@ -158,7 +157,7 @@ def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, p
     output.message("complete; next: " + "; ".join(f"{command} {result.path}" for command in next_))
 
 
-@click.command("capture", cls=options.Command, epilog="Example: fiprof capture server --duration 5")
+@options.command("fiprof capture server --duration 5")
 @click.argument("name", metavar="NAME")
 @options.seconds("--duration", 5.0, "Seconds that are traced.")
 @options.quiet_option
@@ -175,7 +174,7 @@ def capture_command(archive: Archive, name: str, duration_s: float, quiet: bool)
     conclude(result, ("fiprof top",))
 
 
-@click.command("import", cls=options.Command, epilog="Example: fiprof import trace.sqlite raw.csv --range decode")
+@options.command("fiprof import trace.sqlite raw.csv --range decode")
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--range",

@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from fiprof.workloads.case import Case
 
 
-@click.command(
-    cls=CollectCommand,
-    settings="CompareSettings",
-    headings={"": "Measurement"},
-    epilog="Example: fiprof compare latest:tensor_cores=false latest:tensor_cores=true",
+@options.command(
+    "fiprof compare latest:tensor_cores=false latest:tensor_cores=true", CollectCommand, settings="CompareSettings"
 )
 @click.argument("a", metavar="[RUN_A", required=False, shell_complete=run_names)
 @click.argument("b", metavar="RUN_B]", required=False, shell_complete=run_names)

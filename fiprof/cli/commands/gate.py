@@ -36,13 +36,7 @@ def baseline_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
     return [name for name in found if name.startswith(incomplete)]
 
 
-@click.command(
-    "gate",
-    cls=CollectCommand,
-    settings="CompareSettings",
-    headings={"": "Measurement"},
-    epilog="Example: fiprof gate --against main --max-slowdown 3% --dry-run",
-)
+@options.command("fiprof gate --against main --max-slowdown 3% --dry-run", CollectCommand, settings="CompareSettings")
 @click.option(
     "--against",
     metavar="NAME",

@@ -17,7 +17,7 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.reports.view import Format
 
 
-@click.command("tag", cls=options.Command, epilog="Example: fiprof tag latest release")
+@options.command("fiprof tag latest release")
 @options.any_folder_argument
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take them away.")
@@ -35,7 +35,7 @@ def tag_command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")
 
 
-@click.command("note", cls=options.Command, epilog='Example: fiprof note latest "after the split-kv change"')
+@options.command('fiprof note latest "after the split-kv change"')
 @options.any_folder_argument
 @click.argument("text")
 def note_command(folder: Path, text: str) -> None:
@@ -54,7 +54,7 @@ def note_command(folder: Path, text: str) -> None:
     output.data(f"{folder.name}: {noted.text}")
 
 
-@click.command("pack", cls=options.Command, epilog="Example: fiprof pack latest")
+@options.command("fiprof pack latest")
 @click.option("--undo", is_flag=True, help="Give plain files back, for ncu-ui and nsys-ui.")
 @options.folder_argument
 def pack_command(folder: Path, undo: bool) -> None:
@@ -72,7 +72,7 @@ def pack_command(folder: Path, undo: bool) -> None:
         output.message(f"{folder} is {'plain' if undo else 'packed'} already")
 
 
-@click.command("parse", cls=options.Command, epilog="Example: fiprof parse latest")
+@options.command("fiprof parse latest")
 @options.folder_argument
 def parse_command(folder: Path) -> None:
     """Make a run's tables again from its raw files.
@@ -93,7 +93,7 @@ def parse_command(folder: Path) -> None:
         raise FiprofError(parsed.problems[0].message, parsed.problems[0].remedy)
 
 
-@click.command("index", cls=options.Command, epilog="Example: fiprof index")
+@options.command("fiprof index")
 @click.option("--rebuild", is_flag=True, help="Read every run again.")
 @options.catalogue_option
 def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
@@ -110,7 +110,7 @@ def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
     output.data(f"{found.name}: {worded(changes)}")
 
 
-@click.command("verify", cls=options.Command, epilog="Example: fiprof verify latest --format json")
+@options.command("fiprof verify latest --format json")
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=options.run_names)
 @options.format_option
 @options.catalogue_option
@@ -147,7 +147,7 @@ def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     return found
 
 
-@click.command("prune", cls=options.Command, epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run")
+@options.command("fiprof prune --older-than 90d --keep-baselines --dry-run")
 @click.option(
     "--older-than", metavar="AGE", required=True, callback=age, help="Of runs that began before: 90d, 12h, 8w."
 )
@@ -178,11 +178,7 @@ def prune_command(archive: Archive, dry_run: bool, format_: Format, **which: Any
     options.show(pruned(found, dry_run=dry_run), format_)
 
 
-@click.command(
-    "runs",
-    cls=options.Command,
-    epilog="Example: fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share",
-)
+@options.command("fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share")
 @options.question_options
 @click.option(
     "--metric",
@@ -223,9 +219,7 @@ def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Fo
         output.message(f"note: {path} is still being collected")
 
 
-@click.command(
-    "trend", cls=options.Command, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration"
-)
+@options.command("fiprof trend --kernel decode --where batch=32 --metric duration")
 @options.question_options
 @click.option(
     "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."

@@ -2,12 +2,12 @@
 
 import click
 
-from fiprof.cli.options import Command, SettingsCommand, format_option, show
+from fiprof.cli import options
 from fiprof.reports.view import Format
 
 
-@click.command("env", cls=SettingsCommand, settings=("python",), epilog="Example: fiprof env")
-@format_option
+@options.command("fiprof env", options.SettingsCommand, settings=("python",))
+@options.format_option
 def env_command(python: str, format_: Format) -> None:
     """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to fix the rest.
 
@@ -18,14 +18,14 @@ def env_command(python: str, format_: Format) -> None:
 
     found = diagnose(python)
     remedies = tuple(f"{need['what']}: {need['remedy']}" for need in found if need["remedy"])
-    show(view_of(COLUMNS, found, notes=remedies), format_)
+    options.show(view_of(COLUMNS, found, notes=remedies), format_)
     if any(need["state"] == MISSING for need in found):
         click.get_current_context().exit(1)
 
 
-@click.command("kernels", cls=Command, epilog="Example: fiprof kernels --workload my_kernels.py:mine")
+@options.command("fiprof kernels --workload my_kernels.py:mine")
 @click.option("--workload", "files", multiple=True, metavar="FILE[:NAME]", help="Also this one, from a file of yours.")
-@format_option
+@options.format_option
 def kernels_command(files: tuple[str, ...], format_: Format) -> None:
     """List the workloads with their parameters, defaults and valid ranges."""
     from fiprof.reports.view import Column, Document, view_of
@@ -48,4 +48,4 @@ def kernels_command(files: tuple[str, ...], format_: Format) -> None:
         shown.append(view_of(columns, own, title=f"{name}: {workload.summary}"))
         nothing: dict[str, str | None] = {column.key: None for column in columns}
         rows += [{"workload": name, "summary": workload.summary, **row} for row in (own or [nothing])]
-    show(Document(view_of((Column("workload"), Column("summary"), *columns), rows), tuple(shown)), format_)
+    options.show(Document(view_of((Column("workload"), Column("summary"), *columns), rows), tuple(shown)), format_)

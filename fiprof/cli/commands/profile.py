@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fiprof.cli import options
 from fiprof.cli.commands.collect import conclude, print_commands, tools_for_show
-from fiprof.cli.options import SettingsCommand, archive_option, supervision_options
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 SESSION_BEGINS_S = 2.0  # after the program's start, where no --delay was given: nsys has its session by then
 
 
-@click.command(
-    cls=SettingsCommand,
+@options.command(
+    "fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3",
+    options.SettingsCommand,
     settings="ProfileSettings",
     headings={"nsys": "Trace (nsys)", "ncu": "Launches (ncu)"},
     # What follows the program's name is the program's.
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3",
 )
 @click.argument("program", nargs=-1, metavar="-- COMMAND…", type=click.UNPROCESSED)
 @click.option("--session", metavar="NAME", help="Run it, and trace it only when fiprof capture NAME asks.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
-@supervision_options
-@archive_option
+@options.supervision_options
+@options.archive_option
 def command(
     archive: Archive,
     program: tuple[str, ...],

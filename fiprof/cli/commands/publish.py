@@ -28,7 +28,7 @@ PAGES_OF_A_PROCESS = 8  # new pages for which another process is worth its start
 MOST_PROCESSES = 8  # each takes some 300 MB
 
 
-@click.command(cls=options.Command, epilog="Example: fiprof publish site")
+@options.command("fiprof publish site")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--only-new/--all", default=True, help="Make reports of new and changed runs only (default), or of all.")
 @options.catalogue_option

@@ -26,7 +26,7 @@ OVER = "Which as JSON and CSV; with --over which at all: kernels, idle, steps, r
 MOST_NAMED = 5  # runs that are left out, by name
 
 
-@click.command("verdict", cls=options.Command, epilog="Example: fiprof verdict latest")
+@options.command("fiprof verdict latest")
 @options.reading_options
 def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
     """What takes a program's time; what limits each launch, how sure that is, and what to try next."""
@@ -42,7 +42,7 @@ def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
     options.show(made, format_, run=run)
 
 
-@click.command("show", cls=options.Command, epilog="Example: fiprof show latest --kernel decode --occupancy")
+@options.command("fiprof show latest --kernel decode --occupancy")
 @click.option("--times", is_flag=True, help="Time by ncu and nsys, spread, grid, block; the least work and bytes.")
 @click.option("--compute", is_flag=True, help="Operations a second, share of the roof, tensor cores, threads.")
 @click.option("--memory", is_flag=True, help="SM, L1, L2, DRAM; hit rates; sectors a request, bank conflicts, spills.")
@@ -66,7 +66,7 @@ def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: 
     options.show(made, format_, run=run)
 
 
-@click.command("stalls", cls=options.Command, epilog="Example: fiprof stalls latest --kernel decode --reasons 5")
+@options.command("fiprof stalls latest --kernel decode --reasons 5")
 @options.count("--reasons", None, "Only the N largest reasons of each launch.")
 @options.reading_options
 def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format_: Format) -> None:
@@ -78,9 +78,7 @@ def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format
     options.show(document(found, reasons=reasons, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
 
 
-@click.command(
-    "hotspots", cls=options.Command, epilog="Example: fiprof hotspots latest --kernel decode --instructions 3"
-)
+@options.command("fiprof hotspots latest --kernel decode --instructions 3")
 @options.count("--instructions", 5, "The N hottest of each launch.")
 @options.count("--context", 2, "N instructions before and after each.", least=0)
 @options.reading_options
@@ -93,7 +91,7 @@ def hotspots_command(run: Run, chosen: options.Chosen, instructions: int, contex
     options.show(document(found, most=chosen.most(MOST_LAUNCHES)), format_, run=run)
 
 
-@click.command("roofline", cls=options.Command, epilog="Example: fiprof roofline latest")
+@options.command("fiprof roofline latest")
 @options.reading_options
 def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that limits it."""
@@ -106,7 +104,7 @@ def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
         output.data(f"\n{drawn}")
 
 
-@click.command("top", cls=options.Command, epilog="Example: fiprof top latest --table idle --format csv")
+@options.command("fiprof top latest --table idle --format csv")
 @click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
 @click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")
@@ -154,7 +152,7 @@ def top_command(
         options.show(reports.document(found, table=table, most=rows), format_, run=run)
 
 
-@click.command("story", cls=options.Command, epilog="Example: fiprof story latest --format md")
+@options.command("fiprof story latest --format md")
 @click.option("--step", type=click.IntRange(0), metavar="N", help="Only this step and its neighbours, each by itself.")
 @click.option("--request", metavar="ID", help="Only this request, and the steps from its arrival to its end.")
 @click.option("--around", type=float, metavar="MS", help="Only the steps around this time of the trace, in ms.")
@@ -182,7 +180,7 @@ def story_command(run: Run, every: bool, table: str, format_: Format, **only: An
     options.show(made, format_, run=run)
 
 
-@click.command("timeline", cls=options.Command, epilog="Example: fiprof timeline latest --perfetto trace.json.gz")
+@options.command("fiprof timeline latest --perfetto trace.json.gz")
 @click.option(
     "--phase",
     type=click.Choice(("measure", "setup", "warmup", "all")),
@@ -206,7 +204,7 @@ def timeline_command(
     options.show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)
 
 
-@click.command("comm", cls=options.Command, epilog="Example: fiprof comm latest --top 20")
+@options.command("fiprof comm latest --top 20")
 @options.count("--top", None, "Only the N collectives with the longest waits.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every collective, every cause.")
 @options.choice("--by", ("collective", "rank", "cause"), "Of what JSON and CSV have a row.")
@@ -222,7 +220,7 @@ def comm_command(run: Run, top: int | None, every: bool, by: By, format_: Format
     options.show(document(found, by=by, most=most), format_, run=run)
 
 
-@click.command("expected", cls=options.Command, epilog="Example: fiprof expected latest --kernel prefill")
+@options.command("fiprof expected latest --kernel prefill")
 @click.option(
     "--expectations",
     type=click.Path(path_type=Path),
@@ -243,7 +241,7 @@ def expected_command(run: Run, chosen: options.Chosen, expectations: Path | None
     options.show(document(report, most=chosen.most(MOST_CASES)), format_, run=run)
 
 
-@click.command("export", cls=options.Command, epilog="Example: fiprof export latest --to sqlite")
+@options.command("fiprof export latest --to sqlite")
 @click.option(
     "--to",
     "target",
@@ -277,7 +275,7 @@ def export_command(run: Run, target: str, out: Path | None, **how: bool) -> None
     output.data(str(made))
 
 
-@click.command("report", cls=options.Command, epilog="Example: fiprof report latest")
+@options.command("fiprof report latest")
 @click.argument("runs", metavar="RUN [RUN …]", nargs=-1, required=True)
 @click.option(
     "--format",

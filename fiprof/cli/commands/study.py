@@ -2,18 +2,15 @@
 
 import click
 
-from fiprof.cli import output
-from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
+from fiprof.cli import options, output
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import layout
 from fiprof.orchestrator.run_folder import Archive
 
 
-@click.command(
-    cls=SettingsCommand,
-    settings=("gpu", "python"),
-    epilog="Example: fiprof study flashinfer --quick --only decode --dry-run",
+@options.command(
+    "fiprof study flashinfer --quick --only decode --dry-run", options.SettingsCommand, settings=("gpu", "python")
 )
 @click.argument("name", metavar="NAME")
 @click.option(
@@ -28,8 +25,8 @@ from fiprof.orchestrator.run_folder import Archive
 @click.option("--results-only", is_flag=True, help="Measure nothing: write the results again from the study's runs.")
 @click.option("--documents/--no-documents", default=True, show_default=True, help="Write reports/ from the results.")
 @click.option("--dry-run", is_flag=True, help="List batches, cases and what does not fit, and start nothing.")
-@supervision_options
-@archive_option
+@options.supervision_options
+@options.archive_option
 def command(
     archive: Archive,
     name: str,
@@ -63,7 +60,7 @@ def command(
         raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
     if dry_run:
         done = study.open_folder(folder, found).done() if (folder / layout.STUDY_FILE).exists() else {}
-        asked = found.only(split(only))
+        asked = found.only(options.split(only))
         left = [case for case in asked if case.id not in done]
         most, costs = found.settings.batch_cases, study.entries(found)
         skipped = batches.too_large((costs[case.id] for case in left), gpu_state(visible_gpu(gpu)))
@@ -87,7 +84,7 @@ def command(
     else:
         try:
             with measuring(Archive(folder), quiet=quiet, wait=wait) as bench:
-                study.run_study(found, bench, python=python, gpu=gpu, only=split(only), on=on)
+                study.run_study(found, bench, python=python, gpu=gpu, only=options.split(only), on=on)
         except Interrupted as error:
             remedy = f"the same command goes on where it was: {folder}"
             raise FiprofError("interrupted", remedy, exit_code=error.exit_code) from error

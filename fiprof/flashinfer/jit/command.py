@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli import output
+from fiprof.cli import options, output
 from fiprof.cli.commands.collect import print_commands
-from fiprof.cli.options import SettingsCommand, file, format_option, seconds, show, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=SettingsCommand,
+@options.command(
+    "fiprof jit --kernel decode,rmsnorm --dry-run",
+    options.SettingsCommand,
     settings=("gpu", "python"),
     short_help="What just-in-time compilation costs.",
-    epilog="Example: fiprof jit --kernel decode,rmsnorm --dry-run",
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure [default: one case of each module].")
 @click.option("--case", "cases", multiple=True, metavar="CASE", help="A case, e.g. 'decode[dtype=bf16]'; repeatable.")
-@file("--out", "FILE", "Also write the results as JSON.")
+@options.file("--out", "FILE", "Also write the results as JSON.")
 @click.option(
     "--read", "source", metavar="FILE", type=click.Path(dir_okay=False), help="Show results that --out wrote, and stop."
 )
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
     help="Where the folder of the cold caches is made [default: the temporary folder].",
 )
 @click.option("--keep", is_flag=True, help="Leave that folder, with the logs; it is removed otherwise.")
-@seconds("--timeout", 900.0, "Seconds that each process may take.")
+@options.seconds("--timeout", 900.0, "Seconds that each process may take.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
-@supervision_options
-@format_option
+@options.supervision_options
+@options.format_option
 def command(
     kernels: str | None,
     cases: tuple[str, ...],
@@ -66,7 +65,7 @@ def command(
     if source is not None:
         _show(results.read(Path(source), JitResults), format_)
         return
-    wanted = jit.choose_cases(split(kernels or ""), cases)
+    wanted = jit.choose_cases(options.split(kernels or ""), cases)
     request = jit.JitRequest(wanted, cache_dir=Path(cache_dir or tempfile.gettempdir()), **how)
     if dry_run:
         print_commands(jit.commands(request, request.cache_dir / "fiprof-jit-DATE"))
@@ -87,7 +86,7 @@ def command(
 def _show(found: JitResults, format_: Format) -> None:
     from fiprof.flashinfer.jit.measure import document
 
-    show(document(found), format_)
+    options.show(document(found), format_)
     if format_ in ("table", "md") and found.warm_up:
         # Not wrapped: it is there to be copied.
         fence = ("```sh\n", "\n```") if format_ == "md" else ("", "")

@@ -12,7 +12,6 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check
 from fiprof.analysis.comm import comm
 from fiprof.analysis.comparison.runs import conditions
-from fiprof.analysis.planning import plans
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.errors import FiprofError
 from fiprof.model import layout, packing, packs
@@ -25,7 +24,6 @@ from fiprof.model.selection import Labels, by_key
 from fiprof.model.settings import CollectSettings, ProfileSettings, option_words, settings_of
 from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
-from fiprof.reports import top as top_report
 from fiprof.reports.columns import change_words
 from fiprof.reports.environment import environment_words
 from fiprof.reports.run_report.ink import Section, Shaded, caution, said
@@ -268,17 +266,6 @@ def times(runs: Sequence[Run]) -> Section:
     if len(shown) < len(timed):
         blocks.append(said(f"The {len(shown)} of {len(timed)} cases with most time are shown."))
     return Section("times", "Time of an iteration", tuple(blocks))
-
-
-def planned(run: Run) -> Section:
-    return Section("planned", "Planning", (show_report.planning(rows),) if (rows := plans(run)) else ())
-
-
-def ranges(found: Rows) -> Section:
-    """A program's copies, and its NVTX ranges by the time of the kernels launched in them."""
-    shown = top_report.document(found.top, most=20).shown if found.top is not None else ()
-    views = tuple(view for view in shown if view.title in top_report.DETAILS)
-    return Section("ranges", "Copies and ranges", views)
 
 
 def ranks(runs: Sequence[Run]) -> Section:
