@@ -85,14 +85,13 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         starts = [summary.session_start_ns for summary in summaries]
         known = [start for start in starts if start is not None]
         # Sessions of two ranks may begin in the same nanosecond; one trace alone has the same kernels and calls.
-        content = [[parts / str(number) / f"{name}.parquet" for name in ("kernels", "api")] for number in found]
         marks = [
-            (start, [hashlib.sha256(each.read_bytes()).digest() for each in files])
-            for start, files in zip(starts, content, strict=True)
+            (start, *(packing.checksum(parts / str(number), f"{name}.parquet") for name in ("kernels", "api")))
+            for number, start in zip(found, starts, strict=True)
         ]
         if twice := next((mark for mark in marks if mark[0] is not None and marks.count(mark) > 1), None):
-            alike = (number for number, mark in zip(found, marks, strict=True) if mark == twice)
-            same = " and ".join(numbered(layout.NSYS_SQLITE, number) for number in alike)
+            names = [numbered(layout.NSYS_SQLITE, number) for number in found]
+            same = " and ".join(name for name, mark in zip(names, marks, strict=True) if mark == twice)
             raise FiprofError(f"{folder}: {same} are the same trace", "import it once")
         aligned = len(known) == len(starts)
         shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]
@@ -206,8 +205,6 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         with noting():
             missing += parse_ncu(folder, out) if profiles(folder) else ()
         made = [path.stem for path in out.glob("*.parquet")]
-        # The cases of an imported run are those that its user declared.
-        missing += _of_another_run(folder, manifest, out) if manifest and not manifest.imported else ()
         with file_errors(there):
             for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
                 if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
@@ -259,18 +256,6 @@ def _changed(folder: Path, manifest: Manifest) -> Iterator[str]:
             there = name.endswith(PARSED) and packing.exists(folder, name)
             if there and packing.checksum(folder, name) != entry.sha256:
                 yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
-
-
-def _of_another_run(folder: Path, manifest: Manifest, out: Path) -> Iterator[str]:
-    """A sentence for each tool that saw a case which is none of the run's."""
-    from fiprof.model import tables
-
-    known = {case.id for case in manifest.cases} | set(manifest.ranges) | {None}
-    for table, source in (("kernels", layout.NSYS_SQLITE), ("launches", layout.NCU_PAGES["raw"])):
-        if tables.table_path(out, table).exists():
-            foreign = set(tables.read(out, table, ["case"])["case"].unique().to_pylist()) - known
-            if foreign:
-                yield f"{folder / source} is of another run: {min(foreign)} is no case of this one"
 
 
 def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -> bool:
