@@ -112,7 +112,7 @@ def serve() -> None:
         importlib.import_module(name)
     for path in sorted((REPOSITORY / "fiprof").rglob("*.py")):
         module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
-        if not module.endswith(("__main__", "guard")) and "migrations" not in module:
+        if not module.endswith(("__main__", "guard")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
     assert all(cli.get_command(None, name) for name in OWN)  # type: ignore[arg-type]

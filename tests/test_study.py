@@ -39,7 +39,7 @@ from fiprof.orchestrator.batches import too_large
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Bench
-from fiprof.orchestrator.study import entries, mixed, run_study
+from fiprof.orchestrator.study import entries, run_study
 from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
@@ -131,12 +131,6 @@ def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
     assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5
     assert (info.status, info.missing["prefill"], info.missing["decode"]) == ("incomplete", 64, 108)
-
-
-def test_runs_that_differ_in_what_matters_are_named() -> None:
-    one = {"gpu": {"uuid": "A"}, "packages": {"torch": "2.11", "flashinfer-python": "0.6.13"}}
-    other = {**one, "packages": {"torch": "2.11", "flashinfer-python": "0.7.0"}}
-    assert (mixed([one, one]), mixed([one, other, {}])) == ({}, {"flashinfer-python": ["0.6.13", "0.7.0"]})
 
 
 def test_the_documentation(tmp_path: Path) -> None:
