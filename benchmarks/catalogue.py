@@ -32,7 +32,7 @@ from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.run_folder import Archive
 
 RECORDED = Path(__file__).parents[1] / "artifacts/recorded"
-TEMPLATES = ("*-all", "*-decode", "*-prefill-decode-rope", "*-llama")
+TEMPLATES = ("20261121-*-all", "20261121-*-decode", "20261121-*-rope", "20261122-*-llama")
 SINGLE = 0.7
 """Part of the runs that are of one case."""
 DAYS = 730
