@@ -46,7 +46,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises OSError, and FiprofError where a link, a device or a FIFO has the path.
     """
     require_replaceable(path)
-    with _temporary(path.parent) as partial:
+    clear(path.parent)
+    with _temporary(path.parent) as (partial, _):
         yield partial
         os.replace(partial, path)
 
@@ -54,7 +55,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
     """A new folder of this user alone inside a folder, removed after the block. Raises OSError."""
-    with _temporary(folder) as lock:
+    clear(folder)
+    with _temporary(folder) as (lock, _):
         inside = lock.with_name(lock.name + FOLDER_SUFFIX)
         inside.mkdir(mode=0o700)
         try:
@@ -148,19 +150,28 @@ def clear(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path) -> Iterator[Path]:
-    """A new file in a folder, held by this process for the length of a block and removed unless it was renamed."""
-    clear(folder)
-    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _temporary(folder: Path, mode: int = 0o666, dir_fd: int | None = None) -> Iterator[tuple[Path, int]]:
+    """A new file in a folder: its path and a descriptor, which holds it (flock) for the length of a block; removed
+    after it unless it was renamed. dir_fd: of the folder that a relative path begins at. Raises OSError.
+
+    The lock goes with the process, however that ends: what nobody holds, the next fiprof there may remove.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        path = folder / f"{TEMPORARY}{os.urandom(6).hex()}"
+        descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
+        # A file system without locks: then nobody can tell, and nobody removes it.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            break
+        # Another process found it before it was held.
+        os.close(descriptor)
     try:
-        name, descriptor = create_temporary(inside)
-    finally:
-        os.close(inside)
-    try:
-        yield folder / name
+        yield path, descriptor
     finally:
         with contextlib.suppress(OSError):
-            (folder / name).unlink()
+            os.unlink(path, dir_fd=dir_fd)
         os.close(descriptor)
 
 
@@ -290,39 +301,20 @@ def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
     """
     with _parent(folder, name, make=True) as (descriptor, last):
         require_replaceable(folder / name, last, descriptor)
-        partial, held = create_temporary(descriptor, mode)
-        try:
-            with io.FileIO(held, "r+") as raw, io.BufferedRandom(raw) as file:
-                yield file
-                file.flush()
-                os.replace(partial, last, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(partial, dir_fd=descriptor)
+        with (
+            _temporary(Path(), mode, descriptor) as (partial, held),
+            io.FileIO(held, "r+", closefd=False) as raw,
+            io.BufferedRandom(raw) as file,
+        ):
+            yield file
+            file.flush()
+            os.replace(partial, last, src_dir_fd=descriptor, dst_dir_fd=descriptor)
 
 
 def remove(folder: Path, name: str) -> None:
     """Remove a file; a link goes, not what it leads to. Raises FileNotFoundError, FiprofError as :func:`path`."""
     with _parent(folder, name) as (descriptor, last):
         os.unlink(last, dir_fd=descriptor)
-
-
-def create_temporary(folder: int, mode: int = 0o666) -> tuple[str, int]:
-    """A new file in a folder: its name and a descriptor, which holds it (flock) until it is closed. Raises OSError.
-
-    The lock goes with the process, however that ends: what nobody holds, the next fiprof there may remove.
-    """
-    while True:
-        name = f"{TEMPORARY}{os.urandom(6).hex()}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, mode, dir_fd=folder)
-        # A file system without locks: then nobody can tell, and nobody removes it.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return name, descriptor
-        # Another process found it before it was held.
-        os.close(descriptor)
 
 
 def require_replaceable(path: Path, name: str | None = None, folder: int | None = None) -> None:
