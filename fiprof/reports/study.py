@@ -86,7 +86,7 @@ def cases_csv(found: studies.Study) -> str:
 
 def pages(found: studies.Study) -> dict[str, str]:
     """Document -> its Markdown, with its charts."""
-    s = StudyTables(found)
+    s = StudyTables(found.folder, found.info, found.results)
     context = {
         "info": found.info,
         "documents": DOCUMENTS,
@@ -102,8 +102,8 @@ def pages(found: studies.Study) -> dict[str, str]:
     return {name: markdown_html.render(f"study/{name}.md.j2", document=name, **context) for name in DOCUMENTS}
 
 
-class StudyTables:
-    """What the templates print of a study: its tables, its charts, and the figures in its sentences."""
+class StudyTables(studies.Study):
+    """A study with what the templates print of it: its tables, its charts, and the figures in its sentences."""
 
     anchor = staticmethod(markdown_html.slug)
     bytes = staticmethod(byte_words)
@@ -112,21 +112,18 @@ class StudyTables:
     title = staticmethod(packs.title)
     worded = staticmethod(worded)
 
-    def __init__(self, study: studies.Study) -> None:
-        self.study = study
-
     # Cases
 
     def table(self, cases: Sequence[CaseResult], keys: str) -> Markdown:
         """Columns of the study's frame; those in which no case has a value are left out."""
-        rows = [self.study.rows[case.id] for case in cases]
+        rows = [self.rows[case.id] for case in cases]
         columns = [
             column
             for key in keys.split()
             for column in studies.COLUMNS
             if column.key == key and any(each[key] not in (None, "") for each in rows)
         ]
-        if "workload" not in keys.split() and cases and (axes := self.study.axes(cases[0].workload)):
+        if "workload" not in keys.split() and cases and (axes := self.axes(cases[0].workload)):
             sizes = " x ".join(map(studies.axis_name, axes))
             columns = [Column("case", sizes) if column.key == "case" else column for column in columns]
         return markdown_table(columns, [[each[column.key] for column in columns] for each in rows])
@@ -134,30 +131,30 @@ class StudyTables:
     @property
     def own(self) -> list[str]:
         """Workloads that are there for themselves, and not for another one to be compared with."""
-        return [name for name in self.study.by_workload if not getattr(packs.of_workload(name), "problem", "")]
+        return [name for name in self.by_workload if not getattr(packs.of_workload(name), "problem", "")]
 
     def shown(self, workload: str) -> list[CaseResult]:
         """The smallest unbeaten case, then the largest one of each combination of options."""
-        ordered = sorted(self.study.of(workload), key=studies.size)
-        least = [case for case in ordered if case.id not in self.study.alternatives][:1]
-        options = self.study.options(workload)
+        ordered = sorted(self.of(workload), key=studies.size)
+        least = [case for case in ordered if case.id not in self.alternatives][:1]
+        options = self.options(workload)
         largest = {tuple(case.params.get(name) for name in options): case for case in ordered}
         return [*least, *(case for case in largest.values() if case not in least)]
 
     def in_order(self, workload: str) -> list[CaseResult]:
         """A workload's measured cases by options, then by growing sizes."""
-        axes, options = self.study.axes(workload), self.study.options(workload)
+        axes, options = self.axes(workload), self.options(workload)
 
         def order(case: CaseResult) -> tuple[list[str], list[float]]:
             sizes = [float(case.params[name]) for name in axes if name in case.params]
             return [str(case.params.get(name)) for name in options], sizes
 
-        return sorted(self.study.of(workload), key=order)
+        return sorted(self.of(workload), key=order)
 
     def in_short(self, workload: str) -> str:
         """How near its roof it comes, what limits it there, and how many ways were measured."""
-        figures = next((self.study.rows[case.id] for case in self.best if case.workload == workload), None)
-        counted = f"{len(self.study.of(workload))} cases."
+        figures = next((self.rows[case.id] for case in self.best if case.workload == workload), None)
+        counted = f"{len(self.of(workload))} cases."
         if figures is None or figures["roof_pct"] is None:
             return counted
         limit = f", {worded(figures['bound'])}" if figures["bound"] else ""
@@ -169,7 +166,7 @@ class StudyTables:
 
     @cached_property
     def _sections(self) -> list[StudySection]:
-        return packs.joined("study_sections", self.study)
+        return packs.joined("study_sections", self)
 
     @property
     def absent(self) -> list[StudySection]:
@@ -192,15 +189,15 @@ class StudyTables:
     @property
     def best(self) -> list[CaseResult]:
         """Of each workload the model shape nearest to its roof, at its largest size, solved the fastest way."""
-        by_share = sorted(self.study.largest, key=lambda case: -(self.study.rows[case.id]["roof_pct"] or 0.0))
+        by_share = sorted(self.largest, key=lambda case: -(self.rows[case.id]["roof_pct"] or 0.0))
         found = {case.workload: case for case in reversed(by_share)}
-        return [found[name] for name in dict.fromkeys(case.workload for case in self.study.largest)]
+        return [found[name] for name in dict.fromkeys(case.workload for case in self.largest)]
 
     def fastest_map(self, workload: str) -> Markdown:
         """A problem over its last size, a row for each model shape and value of its other sizes: the fastest way, and
         its share of the roof. Empty where no size was varied."""
         found = []
-        for case in self.study.fastest:
+        for case in self.fastest:
             name, defining = alternatives.problem(case.workload, case.params)
             if name == workload:
                 names = {each for each, _, _ in defining}
@@ -222,7 +219,7 @@ class StudyTables:
             model = studies.parameter_words(of_model, case.params)
             kernel, known = studies.main_kernel(case), packs.of_workload(case.workload)
             share = kernel.roof_share if kernel and kernel.roof else case.gb_per_s_roof_share
-            solving = [name for name in self.study.options(case.workload) if name in case.params and name not in params]
+            solving = [name for name in self.options(case.workload) if name in case.params and name not in params]
             options = {name: case.params[name] for name in solving if known and name in known.options}
             way = [case.workload if case.workload != workload else "", studies.parameter_words(options, case.params)]
             words = [", ".join(filter(None, way)), "" if share is None else f"{share:.0%}"]
@@ -240,9 +237,9 @@ class StudyTables:
     def growth(self, workload: str) -> list[dict[str, Any]]:
         """Of each axis: its name, where the other axes stand (in their middle), the fits there as rows, and a chart."""
         made = []
-        for axis in self.study.axes(workload):
-            shown, fixed = self.study.fits(workload, axis), {}
-            for name in self.study.axes(workload) if shown else ():
+        for axis in self.axes(workload):
+            shown, fixed = self.fits(workload, axis), {}
+            for name in self.axes(workload) if shown else ():
                 values = sorted({of.cases[0].params[name] for of in shown if name in of.cases[0].params}, key=float)
                 if name != axis and values:
                     fixed[name] = values[len(values) // 2]
@@ -257,9 +254,9 @@ class StudyTables:
 
     def _fit(self, item: studies.Fit) -> Row:
         line = item.line
-        grown = self.study.ratio(item.cases[-1], item.cases[0])
+        grown = self.ratio(item.cases[-1], item.cases[0])
         return (
-            self.study.short(item.cases[0], without=self.study.axes(item.workload)),
+            self.short(item.cases[0], without=self.axes(item.workload)),
             f"{item.xs[0]:,.0f} to {item.xs[-1]:,.0f}",
             grown.value if grown else None,
             line.slope_us.words(item.unit[1]) if line and line.holds else "–",
@@ -268,7 +265,7 @@ class StudyTables:
 
     def slope(self, workload: str, axis: str) -> str:
         """The slopes of the lines along an axis that hold; a dash where none does."""
-        lines = self.study.fits(workload, axis)
+        lines = self.fits(workload, axis)
         holding = [(item, item.line) for item in lines if item.line is not None and item.line.holds]
         if not holding:
             return "–"
@@ -280,11 +277,11 @@ class StudyTables:
         """Time against an axis, a line for each way to solve it."""
         points = []
         for item in fits:
-            series = self.study.short(item.cases[0], without=self.study.axes(item.workload))
+            series = self.short(item.cases[0], without=self.axes(item.workload))
             for at, case in zip(item.xs, item.cases, strict=True):
                 if time := case.plain:
                     place = {"x": at, "y": time.median_us, "low": time.low_us, "high": time.high_us}
-                    about = {"name": self.study.label(case), "details": [("run", case.run)]}
+                    about = {"name": self.label(case), "details": [("run", case.run)]}
                     points.append({"series": series, **place, **about})
         unit = packs.of_parameter(axis).unit
         x = (studies.axis_name(axis), unit if unit == "tokens" else "")
@@ -293,14 +290,14 @@ class StudyTables:
     @property
     def roofline(self) -> Markdown:
         """Each model shape's largest case under the roofs that follow from its shares of them; empty without any."""
-        placed = [(case, self.study.rows[case.id]["intensity"], case.tflops) for case in self.study.largest]
+        placed = [(case, self.rows[case.id]["intensity"], case.tflops) for case in self.largest]
         points, bandwidths = list[dict[str, Any]](), list[float]()
         roofs: dict[str, list[float]] = {}
         for case, x, tflops in placed:
             if not x or not tflops:
                 continue
-            name = f"{case.workload} {self.study.short(case, without=self.study.axes(case.workload))}"
-            own = {"name": self.study.label(case), "colour": colours.kernel(case.workload)[1], "drawn": "points"}
+            name = f"{case.workload} {self.short(case, without=self.axes(case.workload))}"
+            own = {"name": self.label(case), "colour": colours.kernel(case.workload)[1], "drawn": "points"}
             points.append({"series": name, "x": x, "y": tflops, **own})
             kernel = studies.main_kernel(case)
             if kernel and kernel.roof and kernel.roof_kind == "compute" and case.tflops_roof_share:
@@ -324,10 +321,10 @@ class StudyTables:
     def parameters(self, workload: str) -> list[Row]:
         """Parameter, what it decides, its values here, and how the time grows with it."""
         about = packs.of_workload(workload)
-        meanings, varied = dict(about.parameters) if about else {}, self.study.varied(workload)
+        meanings, varied = dict(about.parameters) if about else {}, self.varied(workload)
         rows: list[Row] = []
         for name in dict.fromkeys([*meanings, *varied]):
-            there = dict.fromkeys(case.params[name] for case in self.study.of(workload) if name in case.params)
+            there = dict.fromkeys(case.params[name] for case in self.of(workload) if name in case.params)
             words = {True: "on", False: "off"}
             values = varied.get(name) or there
             tried = [words[each] if isinstance(each, bool) else _word(each) for each in values]
@@ -338,11 +335,11 @@ class StudyTables:
         """What each option's values did against its first one, all else the same: pairs, how many are faster and
         slower, time over time in the median, from and to, and where it is largest."""
         rows: list[Row] = []
-        for name in self.study.options(workload):
-            first, *others = self.study.varied(workload)[name]
+        for name in self.options(workload):
+            first, *others = self.varied(workload)[name]
             for value in others:
-                both = self.study.pairs(studies.Side(workload, {name: value}), studies.Side(workload, {name: first}))
-                found = [(pair, ratio) for pair in both if (ratio := self.study.ratio(*pair)) is not None]
+                both = self.pairs(studies.Side(workload, {name: value}), studies.Side(workload, {name: first}))
+                found = [(pair, ratio) for pair in both if (ratio := self.ratio(*pair)) is not None]
                 if found:
                     params = found[0][0][0].params
                     before, after = (studies.value_word(name, each, {**params, name: each}) for each in (first, value))
@@ -351,32 +348,30 @@ class StudyTables:
                     pair, _ = max(found, key=lambda item: item[1].factor)
                     faster, slower = counts[Direction.LESS], counts[Direction.MORE]
                     figures = (len(found), faster, slower, median(values), min(values), max(values))
-                    rows.append((f"{before} to {after}", *figures, self.study.short_pair(*pair)))
+                    rows.append((f"{before} to {after}", *figures, self.short_pair(*pair)))
         return rows
 
 
 def choices_found(s: StudyTables) -> dict[str, Any]:
     """What the packs' choices and the study's alternatives say."""
-    chosen, absent = claims.choices(s.study)
+    chosen, absent = claims.choices(s)
     rows: list[Row] = []
     for item in chosen:
         ends = item.group[-1], item.group[0]
-        least, most = (f"{ratio.value:.2f} at {s.study.short_pair(*pair)}" for pair, ratio in ends)
+        least, most = (f"{ratio.value:.2f} at {s.short_pair(*pair)}" for pair, ratio in ends)
         counts = map(item.counted, (Direction.MORE, Direction.LESS, Direction.SAME))
         rows.append((item.question, item.median, least, most, *counts))
 
     beaten: list[tuple[Any, ...]] = []
-    for case in s.study.measured:
-        if (found := s.study.alternatives.get(case.id)) is not None:
+    for case in s.measured:
+        if (found := s.alternatives.get(case.id)) is not None:
             instead = {each.name: each.instead for each in found.changes}
             workload = str(instead.pop(alternatives.WORKLOAD, ""))
             params = {**case.params, **instead}
             words = [workload, *(studies.value_word(name, value, params) for name, value in instead.items())]
             take, factor = ", ".join(filter(None, words)), found.factor
             by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
-            beaten.append(
-                (case.workload, s.study.rows[case.id]["case"], take, factor.value, factor.low, factor.high, by)
-            )
+            beaten.append((case.workload, s.rows[case.id]["case"], take, factor.value, factor.low, factor.high, by))
     return {
         "chosen": chosen,
         "choice_rows": rows,
@@ -387,7 +382,7 @@ def choices_found(s: StudyTables) -> dict[str, Any]:
 
 def claims_found(s: StudyTables) -> dict[str, Any]:
     """What became of what others say."""
-    results = claims.results(s.study)
+    results = claims.results(s)
     verdicts: dict[str, list[str]] = {}
     rows: list[Row] = []
     for item in results:
@@ -406,7 +401,7 @@ def claims_found(s: StudyTables) -> dict[str, Any]:
 def kernels_found(s: StudyTables) -> dict[str, Any]:
     """What to do in the kernels, by each model shape's largest case, and grids whose last wave is nearly empty."""
     alike: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for case in s.study.largest:
+    for case in s.largest:
         advice, reason, share = next_step(case)
         alike.setdefault((advice, reason), []).append((case.workload, share))
     steps = []
@@ -415,7 +410,7 @@ def kernels_found(s: StudyTables) -> dict[str, Any]:
         steps.append(advice.format(cases=cases, reason=reason, share=shares, helps=state(reason).helps))
 
     # Of cases that nothing solves faster: the slowest of each launch.
-    rows = [s.study.rows[case.id] for case in s.study.unbeaten if s.study.rows[case.id]["waves"]]
+    rows = [s.rows[case.id] for case in s.unbeaten if s.rows[case.id]["waves"]]
     used = [each["waves"] / math.ceil(each["waves"]) if each["waves"] > 1 else 1.0 for each in rows]
     late = [(each, part) for each, part in zip(rows, used, strict=True) if part < TAIL_EFFICIENCY]
     distinct = {(each["kernel"], each["grid"], each["block"]): (each, part) for each, part in reversed(late)}
@@ -437,17 +432,17 @@ def guide(s: StudyTables) -> dict[str, Any]:
     before_profiling: dict[str, None] = {}
     checks = []
     for workload in s.own:
-        about, of = packs.of_workload(workload), s.study.of(workload)
+        about, of = packs.of_workload(workload), s.of(workload)
         variants.setdefault(about.variant if about else (), []).append(workload)
         before_profiling |= dict.fromkeys(about.before_profiling if about else ())
-        kept = [case for case in of if case.id not in s.study.alternatives] or list(of)
+        kept = [case for case in of if case.id not in s.alternatives] or list(of)
         if not kept:
             continue
         case = max([case for case in kept if case.kernels] or kept, key=studies.size)
-        options: studies.Params = {name: case.params[name] for name in s.study.options(workload) if name in case.params}
+        options: studies.Params = {name: case.params[name] for name in s.options(workload) if name in case.params}
         least = min((each for each in of if studies.matches(each, options)), key=studies.size)
         flags = [f"--kernel {workload}"]
-        for name in s.study.varied(workload):
+        for name in s.varied(workload):
             if name in case.params:
                 value = case.params[name]
                 word = str(value).lower() if isinstance(value, bool) else str(value)
@@ -463,17 +458,17 @@ def guide(s: StudyTables) -> dict[str, Any]:
 def missing(s: StudyTables) -> dict[str, Any]:
     """Cases without a time: workload, how many, the first two and the reason; and the command that measures them."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for workload, cases in s.study.by_workload.items():
+    for workload, cases in s.by_workload.items():
         for case in cases:
             if case.plain is None:
                 why = case.skipped or "it has no plain time"
-                groups.setdefault((workload, why), []).append(s.study.label(case, workload=False))
+                groups.setdefault((workload, why), []).append(s.label(case, workload=False))
     rows = [
         (workload, len(names), join_words(names[:2]) + (" …" if len(names) > 2 else ""), why)
         for (workload, why), names in groups.items()
     ]
-    quick = " --quick" if s.study.info.settings.get("quick") else ""
-    return {"without_time": rows, "again": f"fiprof study {s.study.info.study}{quick}"}
+    quick = " --quick" if s.info.settings.get("quick") else ""
+    return {"without_time": rows, "again": f"fiprof study {s.info.study}{quick}"}
 
 
 def next_step(case: CaseResult) -> tuple[str, str, float]:
