@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Chart", "Column", "Document", "Narrow", "View", "view_of"]
 Format = Literal["table", "json", "csv", "md"]
-FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 Record = dict[str, Any]  # what has fields of its own: for programs only, in no table for people
 Value = str | int | float | bool | Finding | TracedNumber | Record | tuple[str | Finding | Record, ...] | None
 """A cell. None is what was not measured; an enum or a finding is shown in words."""

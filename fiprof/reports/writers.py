@@ -121,17 +121,14 @@ class _Cells:
         kept = max(min(max(map(cell_width, words), default=0), LONGEST_WORD, room // 2), min(NARROWEST_CELL, room // 4))
         return cls(column, cells, right, width, width if keeps else min(width, kept))
 
-    def lines(self, text: str, last: bool) -> list[str]:
-        """A cell's lines, padded but for the last column's; a bar in blocks."""
+    def lines(self, text: str) -> list[str]:
+        """A cell's lines, padded; a bar in blocks."""
         if self.column.bar:
             eighths = round(float(text or 0) * self.width * 8)
             text = "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
         found = [text] if cell_width(text) <= self.width else wrap(text, self.width, "") or [""]
-        empty = [" " * (self.width - cell_width(line)) for line in found]
-        return [
-            space + line if self.right else line if last else line + space
-            for space, line in zip(empty, found, strict=True)
-        ]
+        padded = ((" " * (self.width - cell_width(line)), line) for line in found)
+        return [space + line if self.right else line + space for space, line in padded]
 
 
 def _heads(column: Column) -> tuple[str, str]:
@@ -182,12 +179,11 @@ def _split(columns: list[_Cells], width: int) -> list[list[_Cells]]:
 
 
 def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_Cells], pen: _Pen) -> list[str]:
-    lasts = [False] * (len(columns) - 1) + [True]
     lines = [
         pen.style(line, style)
         for place, style in enumerate(("bold", "dim"))
         if any(heads := [_heads(each.column)[place] for each in columns])
-        for line in _row(columns, lasts, heads, pen)
+        for line in _row(columns, heads, pen)
     ]
     named = ""
     for place in range(len(columns[0].values) if columns else 0):
@@ -195,7 +191,7 @@ def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_
         if name != named:
             lines += wrap(name, pen.width)
         named = name
-        lines += _row(columns, lasts, [each.values[place] for each in columns], pen)
+        lines += _row(columns, [each.values[place] for each in columns], pen)
         for each in below:
             if each.values[place] not in ("", "–"):
                 text = f"{each.column.title}: {each.values[place]}"
@@ -203,9 +199,9 @@ def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_
     return lines
 
 
-def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str], pen: _Pen) -> list[str]:
+def _row(columns: Sequence[_Cells], texts: Sequence[str], pen: _Pen) -> list[str]:
     """The lines of a row, as many as its cells have."""
-    cells = [each.lines(text, last) for each, text, last in zip(columns, texts, lasts, strict=True)]
+    cells = [each.lines(text) for each, text in zip(columns, texts, strict=True)]
 
     def shown(each: _Cells, part: str | None) -> str:
         if part is None:

@@ -380,8 +380,9 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
             said = say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
             found[kernel].append(said)
     template = "{place}{count:run|runs} with grid {grid} in the whole trace: {time}, spread {spread}"
-    several = len({span["device"] for span, *_ in _spans(measured)}) > 1
-    for span, time, spread in _spans(measured) if not run.cases else ():
+    spans = [] if run.cases else list(_spans(measured))
+    several = len({span["device"] for span, *_ in spans}) > 1
+    for span, time, spread in spans:
         place = f"GPU {span['device']}: " if several else ""
         said = say(template, place=place, count=span["executions"], grid=span["grid"] or "–", time=time, spread=spread)
         found[span["kernel"]].append(said)
