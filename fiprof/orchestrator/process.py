@@ -83,13 +83,12 @@ class Process:
     """A started command. :meth:`wait` for it once."""
 
     def __init__(self, command: Command, supervisor: Supervisor) -> None:
+        """Raises FiprofError where no process can be started, as for a command line that is too long."""
         self.command = command
         self._supervisor = supervisor
         self._token = f"{_identity(os.getpid())}/{uuid.uuid4().hex}"
         self._begin = time.monotonic()
         self._started = clock.now_text()
-        self._error = ""
-        self._popen: subprocess.Popen[bytes] | None = None
         with contextlib.ExitStack() as files:
             with file_errors(command.stdout or command.log):
                 log = open(command.log, "ab", buffering=0)  # noqa: SIM115 - the relay closes it
@@ -114,17 +113,14 @@ class Process:
                     pass_fds=(its_control, its_report),
                 )
             except OSError as error:
-                self._error = _not_started(command, error.errno)
-            else:
-                self._relay = Relay(log, self._popen.stdout, self._popen.stderr, command.pass_on)
+                raise FiprofError(f"{command.step}: {_not_started(command, error.errno)}") from error
+            self._relay = Relay(log, self._popen.stdout, self._popen.stderr, command.pass_on)
 
     def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:
         """Wait for the end, the time limit or the supervisor's stop; every child is gone when this returns.
 
         on_output: called a few times a second with the log's last lines (at most 4 KB); returns True to have it ended.
         """
-        if self._popen is None:
-            return Finished("failed", None, self._started, 0.0, self._error)
         outcome: Outcome = "ok"
         # From now, not from the start: a process may have been started early and held back.
         deadline = time.monotonic() + self.command.timeout_s if self.command.timeout_s else float("inf")
@@ -155,7 +151,6 @@ class Process:
 
     def _end(self) -> dict[str, Any]:
         """Have everything ended that is still there. Returns what the guard said; nothing where it was killed."""
-        assert self._popen is not None
         os.close(self._control)
         try:
             self._popen.wait(GUARD_S)
