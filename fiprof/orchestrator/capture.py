@@ -101,7 +101,6 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
         folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served["facts"])
         session, report = RunSession(folder, bench), folder.path / layout.NSYS_REPORT
         commands = Commands(folder.path, {"nsys": tool}, STOP_S)
-        traced = False
         with session.ending_in_order():
             with session.collecting():
                 session_name = f"--session={name}"
@@ -118,12 +117,10 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
                         raise Interrupted
                 with session.run(stop) as (_, log):
                     nsys.check_report(report, log)
-                summary = session.trace_tables(commands.trace_export())
-                traced = True
-                if not summary.rows["kernels"]:
+                if not session.trace_tables(commands.trace_export()).rows["kernels"]:
                     raise no_kernels(folder.path, 0)
             session.note_gpu()
-            session.check(started=traced)
+            session.check()
         return session.finish()
 
 

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import get_args
 
@@ -35,9 +35,7 @@ def collect(request: CollectRequest, bench: Bench) -> Result:
     Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
     taken; what goes wrong later stands in the result and in the manifest.
     """
-    with ThreadPoolExecutor() as pool:
-        finding, gpu = pool.submit(require_tools, request), visible_gpu(request.gpu)
-    tools = finding.result()
+    tools, gpu = require_tools(request), visible_gpu(request.gpu)
     with bench.holding(gpu):
         collection = start(request, tools, gpu, bench)
         collection.measure()
@@ -114,7 +112,6 @@ class Collection(RunSession):
         super().__init__(folder, bench)
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
         self._traced: Future[int] | None = None  # kernels that one iteration of every case launched
-        self._started = False
         self._profiled = False
 
     def measure(self) -> None:
@@ -128,7 +125,6 @@ class Collection(RunSession):
         gate = self.path / "logs" / ".gate"
         with self.ending_in_order(), self.collecting(), gated(gate) as let_through:
             self._plain()
-            self._started = True
             self._leave_out(layout.BASELINE)
             profiling = self.executor.start(self._commands.profile(gate)) if "ncu" in tools else None
             if "nsys" in tools:
@@ -159,7 +155,7 @@ class Collection(RunSession):
             if self._traced is not None:
                 with self.collecting():
                     self._traced.result()
-            self.check(started=self._started)
+            self.check()
         return self.finish()
 
     def _plain(self) -> None:

@@ -86,17 +86,15 @@ class Profiling(RunSession):
 
     def measure(self) -> Result:
         """nsys, choose, ncu; then the run's checks, its manifest and name."""
-        traced = False
         with self.ending_in_order():
             with self.collecting():
                 program_s = self._trace()
-                traced = True
                 if "ncu" in self.commands.tools:
                     self._profile(program_s)
             if self.request.by_range:
                 self.declare_cases()
             self.note_gpu()
-            self.check(started=traced)
+            self.check()
         return self.finish()
 
     def _trace(self) -> float:

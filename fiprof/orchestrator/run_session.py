@@ -357,12 +357,12 @@ class RunSession:
         if before and manifest.replayed_from is None:
             self.folder.note(environment={"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
 
-    def check(self, *, started: bool) -> None:
-        """The run's checks on its own numbers, unless it was interrupted. started: whether it came as far as that."""
+    def check(self) -> None:
+        """The run's checks on its own numbers, unless it was interrupted or has none."""
         # Making tables starts no process that a Ctrl-C would have ended.
         if self.executor.stopping.is_set() and not self.interrupted:
             self._problems.append(Interrupted())
-        if not self.interrupted and started:
+        if not self.interrupted and ((self.path / layout.BASELINE).exists() or any(self.tables.iterdir())):
             with self.collecting(), self.progress.step("checks"):
                 self.folder.save()
                 parse.parse_checks(self.path, self.tables)
