@@ -113,7 +113,7 @@ def count(n: int, one: str, many: str = "") -> str:
 def figure(value: object, spec: str) -> str:
     """A number, or anything else, in a format; three digits of a thousand or more are all its digits."""
     thousands = spec.endswith(".3g") and abs(float(str(value))) >= 999.5
-    return format(value, ",.0f" if thousands else spec)
+    return format(value, ("+" if "+" in spec else "") + ",.0f" if thousands else spec)
 
 
 def join_words(words: Sequence[str]) -> str:

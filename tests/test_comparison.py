@@ -1,6 +1,7 @@
 """Two runs compared: pairs, what explains a change, what is refused; and comparisons measured on an H200."""
 
 import json
+import lzma
 import re
 import shutil
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ from fiprof.analysis.comparison.measured_result import ComparedCase, compared
 from fiprof.analysis.comparison.runs import pair_cases
 from fiprof.analysis.comparison.statistics import Outcome
 from tests.conftest import Fiprof
-from tests.nsys_exports import CUDA_GRAPHS, altered
+from tests.nsys_exports import CUDA_GRAPHS, KERNEL, altered, executed, query
 from tests.recorded_runs import RECORDED, RUNS, copied, invoke, parsed, profiled
 from tests.recorded_runs import rows as answers
 from tests.reports_fixture import RAW, case
@@ -65,6 +66,38 @@ def test_a_run_against_itself_has_the_same_numbers(name: str) -> None:
         assert [(row["item"], row["by"]) for row in about(rows, "outcome")] == [("same", "same_run")]
     else:
         assert invoke("compare", str(path), str(path))[1].startswith("The same numbers: ")
+
+
+@pytest.mark.fault("one process starts more slowly than the other", "`compare` tells what changed in the steps")
+def test_a_longer_start_is_no_change_of_the_steps(tmp_path: Path) -> None:
+    """A step's own changes are told whatever the start-up takes: a kernel that takes longer, and one renamed."""
+    a, b = (tmp_path / f"{side}.sqlite" for side in "ab")
+    a.write_bytes(lzma.decompress((RECORDED / "20261122-111810-llama/nsys/trace.sqlite.xz").read_bytes()))
+    shutil.copy(a, b)
+    named = "NVTX_EVENTS LEFT JOIN StringIds ON textId = id WHERE coalesce(text, value) = 'decode'"
+    ((begin,),) = query(a, f"SELECT min(start) FROM {named}")
+    columns = (
+        "sqlite_master AS t JOIN pragma_table_info(t.name) AS c WHERE t.type = 'table' AND c.name IN ('start', 'end')"
+    )
+    moments = query(a, f"SELECT t.name, c.name FROM {columns}")
+    longer, renamed = "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", "nvjet_sm90_tst_8x64_64x16_2x1_v_bz_TNN"
+    executed(
+        b,
+        *(f'UPDATE {name} SET "{at}" = "{at}" + 2000000000 WHERE "{at}" >= {begin}' for name, at in moments),
+        f'UPDATE {KERNEL} SET "end" = "end" + 3000 WHERE shortName = (SELECT id FROM StringIds WHERE value = {longer!r})',
+        f"UPDATE StringIds SET value = 'another_product' WHERE value = {renamed!r}",
+    )
+    rows = answered(a, b)
+    steps, window = next(about(rows, "work", item="steps")), next(about(rows, "window"))
+    assert (steps["a"], steps["b"]) == (24.0, 24.0)
+    assert window["accounts_us"] == pytest.approx(0.0, abs=1.0) and window["a"] == pytest.approx(4120, rel=0.05)
+    assert next(about(rows, "outside"))["change"] == pytest.approx(2e6, abs=1.0)
+    kernels = {row["kernel"]: row for row in about(rows, "kernel", item="total_us")}
+    assert kernels[longer]["accounts_us"] == pytest.approx(16 * 3.0) and kernels[longer]["match"] == "same"
+    assert kernels["another_product"]["match"] == "replaced"
+    assert kernels["another_product"]["accounts_us"] == pytest.approx(0.0, abs=1e-9)
+    whole = next(about(answered(a, b, "--whole"), "window"))
+    assert whole["accounts_us"] == pytest.approx(2e6, abs=1.0)
 
 
 @settings(max_examples=30)

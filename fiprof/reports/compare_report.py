@@ -257,9 +257,9 @@ def _count(value: float) -> float | str:
 
 def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]:
     """most: rows of each table; None for all."""
-    change = "change" if found.work == 1.0 else "at equal work"
+    change, spec = "change" if found.work == 1.0 else "at equal work", ",.3g" if found.steps else ",.0f"
     times = (Column("", "A", "ms", ",.3f"), Column("", "B", "ms", ",.3f"), Column("", change, "ms", "+,.3f"))
-    counts = (Column("", "x A", spec=",.0f"), Column("", "x B", spec=",.0f"))
+    counts = (Column("", "x A", spec=spec), Column("", "x B", spec=spec))
     yield _time(found, times)
     if len(found.ranks) > 1:
         yield _ranks(found, times)
@@ -311,7 +311,7 @@ def _time(found: ProgramComparison, times: Sequence[Column]) -> View:
     return View(
         (Column("", "what"), *times, Column("", "of the change", spec=".0%")),
         tuple(row for row in rows if row[1] or row[2]),
-        title="Where the GPUs' time went",
+        title="Where the GPUs' time went" + (", a step" if found.steps else ""),
         notes=() if found.work == 1.0 else (say(equal, work=found.work),),
         charts=(_contributions("Where the GPUs' time changed", drawn, "ms"),) if us and drawn else (),
     )

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.sass import parse
@@ -31,8 +31,8 @@ COLUMNS = (
     Column(
         "about",
         meaning="What the row is about: side, outcome (same or cannot_tell), case, outside_kernels, kernel, verdict, "
-        "factor, counter, stall or hot_code; of programs also work (executions of B over those of A), window, part, "
-        "idle and range.",
+        "factor, counter, stall or hot_code; of programs also work (executions of B over those of A; steps, of which "
+        "all times are then the mean), outside (the steady part), window, part, idle and range.",
     ),
     Column("case", meaning="Case id on side B; null of what is no case's."),
     Column("rank", meaning="Rank; null where there is one, and for all together."),
@@ -92,7 +92,8 @@ class Change:
 
 @dataclass(frozen=True)
 class SideKernel:
-    """A kernel of one side: of a case the mean of an iteration's executions, of a program all of the trace."""
+    """A kernel of one side: of a case the mean of an iteration's executions, of a program all of the part that is
+    compared, or the mean of its steps."""
 
     kernel: str
     kernel_full: str
@@ -105,6 +106,11 @@ class SideKernel:
     def total_us(self) -> float:
         """By nsys, else by ncu."""
         return self.ncu_us or 0.0 if self.nsys_us is None else self.nsys_us
+
+    def divided(self, steps: int) -> Self:
+        """Of a step, where nsys saw it."""
+        us = None if self.nsys_us is None else self.nsys_us / steps
+        return replace(self, count=self.count / steps, nsys_us=us)
 
     @property
     def mean_us(self) -> float | None:
@@ -121,11 +127,13 @@ def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
     return _joined(run.once(_of_iterations).get(case, {}), launches, profiled)
 
 
-def kernels_of_program(run: Run) -> list[SideKernel]:
-    """The kernels of the whole trace, all GPUs together, and those that ncu profiled."""
-    names = ("kernel", "kernel_full")
-    rows = _summed([sums(piece, names) for piece in run.pieces("kernels", (*names, "duration_ns"))], names)
-    return _joined({_names(row): (row["count"], row["ns"] / 1e3) for row in rows}, run.launches, 1)
+def kernels_of_program(run: Run, traced: Sequence[Row] = ()) -> list[SideKernel]:
+    """The kernels of a trace, all GPUs together, and those that ncu profiled. traced: rows of ``top.KERNELS``."""
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for row in traced:
+        count, us = found.get(_names(row), (0, 0.0))
+        found[_names(row)] = count + row["count"], us + row["total_ns"] / 1e3
+    return _joined(found, run.launches, 1)
 
 
 def _of_iterations(run: Run) -> dict[str, Traced]:
@@ -178,12 +186,19 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
     return list(found.values())
 
 
+SAME_COUNT, AS_LONG, MAIN = 1e-3, 1.05, 0.75
+"""Of a kernel in another's place: how far the executions may be apart, the ratio of the times of one that does the
+same, and its share of the time of all that have as many executions."""
+
+
 class Match(Worded):
     """How a kernel of one side was found on the other."""
 
     SAME = "same"  # by its name, the functor and the numbers among its template arguments
     RENAMED = "renamed", "other template arguments"  # by its name and functor
-    REPLACED = "replaced"  # each takes most of what has no counterpart, and at least half of its side's time
+    REPLACED = "replaced"
+    """What has no counterpart otherwise: as many executions, as long or not, and most of the time of those that have so
+    many; or at least half of its side's time."""
     NEW = "new"  # only side B has it
     GONE = "gone"  # only side A has it
 
@@ -212,11 +227,30 @@ def pair_kernels(
             else:
                 still_a.append(each)
         left_a, left_b = still_a, [each for each in left_b if any(each is other for other in rest_b[key(each)])]
+    for at_most in (AS_LONG, math.inf):
+        for each in tuple(left_a):
+            rivals, others = ([other for other in side if _like(each, other, at_most)] for side in (left_a, left_b))
+            if others and each is _main(rivals) and (other := _main(others)):
+                found.append((each, other, Match.REPLACED))
+                left_a = [one for one in left_a if one is not each]
+                left_b = [one for one in left_b if one is not other]
     halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
     if left_a and left_b and left_a[0].total_us >= halves[0] and left_b[0].total_us >= halves[1]:
         found.append((left_a.pop(0), left_b.pop(0), Match.REPLACED))
     found += [(each, None, Match.GONE) for each in left_a]
     return found + [(None, each, Match.NEW) for each in left_b]
+
+
+def _like(a: SideKernel, b: SideKernel, at_most: float) -> bool:
+    """Whether a has as many executions as b, which take as long up to this ratio."""
+    times = a.mean_us or 0.0, b.mean_us or 0.0
+    return math.isclose(a.count, b.count, rel_tol=SAME_COUNT) and 0 < max(times) <= at_most * min(times)
+
+
+def _main(of: Sequence[SideKernel]) -> SideKernel | None:
+    """The one that takes most of their time; None where none does."""
+    longest = max(of, key=lambda each: each.total_us)
+    return longest if longest.total_us >= MAIN * sum(each.total_us for each in of) else None
 
 
 @dataclass(frozen=True)
@@ -238,10 +272,15 @@ class KernelChange:
         return found
 
     @property
+    def shown_name(self) -> str:
+        """``Kernel``, ``Kernel (Mul)``."""
+        applies = kernel_detail(self.shown.kernel_full)
+        return short_kernel(self.shown.kernel) + (f" ({applies})" if applies else "")
+
+    @property
     def name(self) -> str:
         """``Kernel``, ``Kernel (Mul)``, ``Old → New``, ``Kernel (new)``."""
-        applies = kernel_detail(self.shown.kernel_full)
-        name = short_kernel(self.shown.kernel) + (f" ({applies})" if applies else "")
+        name = self.shown_name
         if self.match is Match.REPLACED and self.a:
             return f"{short_kernel(self.a.kernel)} → {name}"
         return name if self.match is Match.SAME else f"{name} ({self.match.words})"

@@ -1,8 +1,10 @@
 """Two traces of a program compared: where the GPUs' time went, by kernel, range, rank and idle cause.
 
-Captures seldom hold the same work: one of ten seconds of a server holds as many requests as came. So changes are at
-equal work: of the kernels that both have the executions are counted, and each side's times are taken to the geometric
-mean of the two, side A's times the root of the ratio, side B's divided by it.
+Start-up differs from process to process by more than most changes, so the steady parts are compared where both traces
+have one, and a step of theirs where their steps are the same. Others seldom hold the same work: a capture of ten
+seconds of a server holds as many requests as came. So their changes are at equal work: of the kernels that both have
+the executions are counted, and each side's times are taken to the geometric mean of the two, side A's times the root of
+the ratio, side B's divided by it.
 """
 
 import math
@@ -13,15 +15,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fiprof.analysis.comm import comm
+import numpy as np
+
+from fiprof.analysis.comm import delays
 from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
+from fiprof.analysis.idle import outside, parts
+from fiprof.analysis.program import LEAST_OUTSIDE_NS
+from fiprof.analysis.steady import By, steady, whole
+from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.finding import Worded, say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
-from fiprof.text import short_kernel
+from fiprof.model.spans import NOTHING
 
 MOST_EXPLAINED = 5  # kernels whose counters are compared: those that account for most of the change
 SAME_WORK = 1.005  # ratio of the executions up to which two traces hold the same work
@@ -29,6 +37,9 @@ ALIKE = 1.05  # ratio to the typical one up to which a kernel's executions chang
 MOSTLY = 0.5  # share of the time of the kernels of both sides whose executions have to have changed alike
 LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are others
 LEADS = 0.1  # share of a change, from which a part of it is worth a word
+AS_MUCH = 1.2  # ratio of the shares of the kernels' time in two steady parts, up to which these are the same
+MOST_REASONS = 4
+FEW_STEPS = 0.25  # part of the change of the mean step, below which half of the steps did not change
 
 
 class PartKind(Worded):
@@ -48,7 +59,12 @@ class ProgramComparison:
     """What changed of a program's trace. Changes of no device are of all ranks together."""
 
     work: float
-    """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike."""
+    """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike, and
+    for times of a step."""
+    steady: bool  # whether it is about the steady parts
+    steps: tuple[int, int] | None  # of each side, of which all times are the mean, all GPUs together; None for sums
+    median_us: tuple[float, float] | None  # the median step of each side
+    outside: Change | None  # time of the GPUs outside the steady parts; None for the whole traces
     common: float  # share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1
     time: tuple[Change, ...]
     """The GPUs' time from first work to last: a window of all and of each rank, and each one's parts, its sum."""
@@ -78,12 +94,21 @@ class ProgramComparison:
         return {each.item: each for each in found if each.item}
 
     @property
+    def held_up(self) -> bool:
+        """Whether the GPUs wait for the host, so that other processes of the same code differ by more."""
+        idle = self.parts[PartKind.IDLE]
+        return bool(max(idle.a, idle.b) > LEADS * max(self.window.a, self.window.b))
+
+    @property
     def share(self) -> float:
         """Change of the window at equal work, of side A's."""
         return self.window.us / (self.window.a * math.sqrt(self.work)) if self.window.a else 0.0
 
     def changes(self) -> Iterator[Change]:
         yield Change("work", "executions_ratio", 1.0, self.work)
+        if self.steps:
+            yield Change("work", "steps", float(self.steps[0]), float(self.steps[1]))
+        yield from filter(None, [self.outside])
         yield from self.time
         for kernel in self.kernels:
             yield from kernel.changes()
@@ -94,17 +119,34 @@ class ProgramComparison:
         yield from self.ranges
 
 
-def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
-    """counters: whether ncu's numbers can be compared. Raises FiprofError where a side has no kernels under nsys."""
-    tops = top(a), top(b)
-    both = kernels.kernel_changes(kernels.kernels_of_program(a), kernels.kernels_of_program(b))
+def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) -> ProgramComparison:
+    """counters: whether ncu's numbers can be compared. entire: the whole traces, also where they have steady parts.
+    Raises FiprofError where a side has no kernels under nsys."""
+    runs = a, b
+    within = not entire and _same_part(runs)
+    tops = [top(run, within_steady=within) for run in runs]
+    sides = [kernels.kernels_of_program(run, found.kernels) for run, found in zip(runs, tops, strict=True)]
+    both = kernels.kernel_changes(*sides)
     shares = []
     for name in ("a", "b"):
         times = [(side.total_us, bool(each.a and each.b)) for each in both if (side := getattr(each, name))]
         total = sum(us for us, _ in times)
         shares.append(sum(us for us, shared in times if shared) / total if total else 1.0)
     common = float(min(shares))
-    work = 1.0 if common < LITTLE_IN_COMMON else _work(both)
+    work = None if common < LITTLE_IN_COMMON else _work(both)
+    steps = _steps(runs, work) if within else None
+    if steps:
+        # All that follows is a step's, of each GPU, or the mean of the GPUs.
+        for found, count in zip(tops, steps, strict=True):
+            for row in found.parts:
+                row["total_ns"] /= count / len(found.activities)
+            for row in (*found.idle, *found.ranges):
+                row["total_ns"] /= count
+            for row in found.ranges:
+                row["count"] /= count
+        sides = [[each.divided(count) for each in side] for side, count in zip(sides, steps, strict=True)]
+        both, work = kernels.kernel_changes(*sides), 1.0
+    work = work if work and abs(math.log(work)) > math.log(SAME_WORK) else 1.0
     scale = math.sqrt(work)
 
     def change(about: str, a_us: float, b_us: float, **cells: Any) -> Change:
@@ -112,7 +154,11 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
 
     def together(times: Iterable[Change], about: str, **cells: Any) -> Change:
         found = list(times)
-        return change(about, sum(each.a for each in found), sum(each.b for each in found), **cells)
+        a_us, b_us = (
+            sum(getattr(each, side) for each in found) / (len(of.activities) if steps else 1)
+            for side, of in zip("ab", tops, strict=True)
+        )
+        return change(about, a_us, b_us, **cells)
 
     def largest(changes: Iterable[Change]) -> tuple[Change, ...]:
         return tuple(sorted(changes, key=lambda each: -abs(each.us)))
@@ -129,17 +175,15 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
     places: Iterable[tuple[Place, Place]] = ((each, each) for each in dict.fromkeys((*of_a, *of_b)))
     if len(of_a) == len(of_b):
         places = zip(sorted(of_a, key=str), sorted(of_b, key=str), strict=True)
-    # Rank -> how long it waited for others inside its collectives, µs.
-    waits: list[dict[int | None, float]] = [
-        {row["rank"]: row["wait_us"] for row in comm(run).ranks} if ranks_of(run).several else {} for run in (a, b)
-    ]
+    own = [count / len(of.activities) for of, count in zip(tops, steps, strict=True)] if steps else (1, 1)
+    waits = [_waits(run, within, count) for run, count in zip(runs, own, strict=True)]
     ranks: list[Change] = []
     for one, other in places:
         x, y = of_a.get(one, {}), of_b.get(other, {})
         rank, device = other if y else one
         place = {"rank": rank, "device": device}
-        parts = [change("part", x.get(kind, 0.0), y.get(kind, 0.0), item=kind, **place) for kind in PartKind]
-        ranks += [together(parts, "window", **place), *parts]
+        of = [change("part", x.get(kind, 0.0), y.get(kind, 0.0), item=kind, **place) for kind in PartKind]
+        ranks += [change("window", sum(each.a for each in of), sum(each.b for each in of), **place), *of]
         x_us, y_us = waits[0].get(one[0]) if x else None, waits[1].get(other[0]) if y else None
         if x_us is not None and y_us is not None:
             ranks.append(change("part", x_us, y_us, item=WAITING, **place))
@@ -148,8 +192,13 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
 
     idle = _totals(*([(row["range"], (row["cause"], row["call"]), row["total_ns"], 0) for row in x.idle] for x in tops))
     ranges = _totals(*([(row["range"], (), row["total_ns"], row["count"]) for row in of.ranges] for of in tops))
+    beyond = [sum(each.window_ns for each in outside(run).values()) / 1e3 for run in runs]
     return ProgramComparison(
         work=work,
+        steady=within,
+        steps=steps,
+        median_us=(_median_us(a), _median_us(b)) if steps else None,
+        outside=Change("outside", a=beyond[0], b=beyond[1], unit="µs", by="nsys") if within else None,
         common=common,
         time=(together((each for each in ranks if each.about == "window"), "window"), *of_kinds, *ranks),
         waits=together(waiting, "part", item=WAITING) if waiting else None,
@@ -159,8 +208,49 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
     )
 
 
-def _work(kernels: Sequence[KernelChange]) -> float:
-    """The typical ratio of the executions of kernels on both sides: their median, weighted by time."""
+def _same_part(runs: Sequence[Run]) -> bool:
+    """Whether both have a steady part on each GPU, with about the same share of the kernels' time."""
+    if any(each.by is By.WHOLE for run in runs for each in steady(run).values()):
+        return False
+    inside, all_ns = (
+        [sum(each.kernels_ns for each in parts(run, within_steady=within).values()) for run in runs]
+        for within in (True, False)
+    )
+    a, b = (max(part, 1) / max(of, 1) for part, of in zip(inside, all_ns, strict=True))
+    return max(a / b, b / a) <= AS_MUCH
+
+
+def _steps(runs: Sequence[Run], work: float | None) -> tuple[int, int] | None:
+    """The steps of both steady parts, of all GPUs; None where there are none, or they are not the same on both sides:
+    by their ranges' name, or by as many executions of the kernels that both have. work: the ratio of these."""
+    parts_of = [steady(run).values() for run in runs]
+    a, b = (sum(len(each.steps) for each in found) for found in parts_of)
+    if not a or not b:
+        return None
+    names = [{(each.by, each.name) for each in found} for found in parts_of]
+    same = names[0] == names[1]
+    marked = same and all(by is By.RANGES for by, _ in names[0])
+    alike = same if work is None else abs(math.log(b / a / work)) <= math.log(ALIKE)
+    return (a, b) if marked or alike else None
+
+
+def _median_us(run: Run) -> float:
+    return float(np.median([each.step_ns or 0.0 for each in steady(run).values()])) / 1e3
+
+
+def _waits(run: Run, within: bool, steps: float) -> dict[int | None, float]:
+    """Rank -> how long it waited for others inside its collectives, µs, over a number of steps; empty of one rank."""
+    found: dict[int | None, float] = {}
+    for rank in ranks_of(run).all if ranks_of(run).several else ():
+        at = steady(run)[NOTHING if rank.device is None else rank.device] if within else whole()
+        late = delays(run, rank.rank, at.begins, at.ends, np.zeros(len(at.begins), np.int64)).get(0, [])
+        found[rank.rank] = sum(each.waited_ns for each in late) / 1e3 / steps
+    return found
+
+
+def _work(kernels: Sequence[KernelChange]) -> float | None:
+    """The typical ratio of the executions of kernels on both sides: their median, weighted by time; None where they did
+    not change alike."""
     found = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels
@@ -171,8 +261,8 @@ def _work(kernels: Sequence[KernelChange]) -> float:
         below += weight
         if below >= total / 2:
             alike = sum(other for each, other in found if abs(math.log(each / ratio)) <= math.log(ALIKE))
-            return ratio if abs(math.log(ratio)) > math.log(SAME_WORK) and alike >= MOSTLY * total else 1.0
-    return 1.0
+            return ratio if alike >= MOSTLY * total else None
+    return None
 
 
 Place = tuple[int | None, int]  # rank and GPU
@@ -210,35 +300,61 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
     """How the time of the GPUs changed, and what accounts for it."""
     a_ms, b_ms, ms = (value / 1e3 for value in (of.window.a, of.window.b, of.window.us))
     values = {"a_ms": a_ms, "b_ms": b_ms, "ms": ms, "pct": 100 * of.share, "gpus": len(of.ranks)}
-    if of.work != 1.0:
-        words = "B's trace holds {work_pct:.0f}% {more} work in {b_ms:,.1f} ms than A's in {a_ms:,.1f} ms; at equal "
-        words += "work B takes {less_ms:,.1f} ms {longer} ({pct:+.1f}%)."
-        more, longer = ("more" if each else "less" for each in (of.work > 1, ms > 0))
-        yield say(words, work_pct=100 * abs(of.work - 1), more=more, less_ms=abs(ms), longer=longer, **values)
-    elif not ms and not any(each.us for each in of.kernels):
-        yield say("The same numbers: {a_ms:,.1f} ms on {gpus:GPU|GPUs}.", **values)
-    else:
-        times = "{a_ms:,.1f} → {b_ms:,.1f} ms ({ms:+,.1f} ms, {pct:+.1f}%)."
-        yield say("From the first work to the last on {gpus:GPU|GPUs}: " + times, **values)
-
-    # What accounts for most of the change, the most first: parts in its direction that are at least LEADS of it.
-    matched = {Match.NEW: "{kernel} is new, {ms:+,.1f} ms", Match.GONE: "{kernel} is gone, {ms:+,.1f} ms"}
-    parts: list[tuple[float, str, dict[str, Any]]] = [
-        (each.us, matched.get(each.match, "{kernel} {ms:+,.1f} ms"), {"kernel": short_kernel(each.shown.kernel)})
-        for each in of.kernels
-        # Waiting for other ranks is no kernel's own.
-        if not (of.waits and COLLECTIVE.search(each.shown.kernel))
-    ]
-    parts.append((of.parts[PartKind.COPIES].us, "copies alone {ms:+,.1f} ms", {}))
-    if of.waits:
-        parts.append((of.waits.us, "ranks wait for each other {ms:+,.1f} ms", {}))
     idle_us = of.parts[PartKind.IDLE].us
+    of_idle = of.held_up and abs(idle_us) >= MOSTLY * abs(of.window.us)
+    noise = (PROGRAMS_DRIFT if of_idle else PROCESSES_DRIFT) / 100
+    no_more = ", no more than processes of the same code have differed by" if abs(of.share) <= noise else ""
+    if not ms and not any(each.us for each in of.kernels):
+        yield say("The same numbers: {a_ms:,.1f} ms on {gpus:GPU|GPUs}.", **values)
+    elif of.steps and of.median_us:
+        words = "A step of the steady part: {a_ms:,.3f} → {b_ms:,.3f} ms ({ms:+,.3f} ms, {pct:+.1f}%)" + no_more
+        words += "; {a_steps:,d} and {b_steps:step|steps}."
+        medians = [each / 1e3 for each in of.median_us]
+        if not no_more and abs(medians[1] - medians[0]) < FEW_STEPS * abs(ms):
+            words += " The median step: {a_median:,.3f} → {b_median:,.3f} ms: few steps changed."
+        of_steps = {"a_steps": of.steps[0], "b_steps": of.steps[1], "a_median": medians[0], "b_median": medians[1]}
+        yield say(words, **values, **of_steps)
+    elif of.work != 1.0:
+        words = "B's {what} holds {work_pct:.0f}% {more} work in {b_ms:,.1f} ms than A's in {a_ms:,.1f} ms; at equal "
+        words += "work B takes {less_ms:,.1f} ms {longer} ({pct:+.1f}%)" + no_more + "."
+        more, longer = ("more" if each else "less" for each in (of.work > 1, ms > 0))
+        what = "steady part" if of.steady else "trace"
+        more_or_less = {"work_pct": 100 * abs(of.work - 1), "more": more, "less_ms": abs(ms), "longer": longer}
+        yield say(words, what=what, **more_or_less, **values)
+    else:
+        words = "The steady part on" if of.steady else "From the first work to the last on"
+        yield say(
+            words + " {gpus:GPU|GPUs}: {a_ms:,.1f} → {b_ms:,.1f} ms ({ms:+,.1f} ms, {pct:+.1f}%)" + no_more + ".",
+            **values,
+        )
+
+    # What accounts for most of the change, the most first: parts that are at least LEADS of it, and more than noise.
+    matched = {
+        Match.NEW: "{kernel} is new, {ms:+,.3g} ms",
+        Match.GONE: "{kernel} is gone, {ms:+,.3g} ms",
+        Match.REPLACED: "{kernel} in place of {before} {ms:+,.3g} ms",
+    }
+    found: list[tuple[float, str, dict[str, Any]]] = []
+    for each in of.kernels:
+        # Waiting for other ranks is no kernel's own.
+        if not (of.waits and COLLECTIVE.search(each.shown.kernel)):
+            names = {"kernel": each.shown_name, "before": each.a.kernel if each.a else ""}
+            found.append((each.us, matched.get(each.match, "{kernel} {ms:+,.3g} ms"), names))
+    found.append((of.parts[PartKind.COPIES].us, "copies alone {ms:+,.3g} ms", {}))
+    if of.waits:
+        found.append((of.waits.us, "ranks wait for each other {ms:+,.3g} ms", {}))
     if causes := sums_by_key((each.item, each.us) for each in of.idle):
         cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
-        words = "idle GPUs {ms:+,.1f} ms, of it {cause} {cause_ms:+,.1f} ms"
-        parts.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))
-    leading = [part for part in parts if part[0] * of.window.us > 0 and abs(part[0]) >= LEADS * abs(of.window.us)]
-    leading.sort(key=lambda part: -abs(part[0]))
-    if leading:
-        why = [say(words, ms=us / 1e3, **values) for us, words, values in leading]
-        yield say("Most of it: {reasons}.", reasons="; ".join(why))
+        words = "idle GPUs {ms:+,.3g} ms, of it {cause} {cause_ms:+,.3g} ms"
+        found.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))
+    least_us = max(LEADS * abs(of.window.us), PROCESSES_DRIFT / 100 * of.window.a)
+    found = sorted((each for each in found if abs(each[0]) >= least_us), key=lambda each: -abs(each[0]))
+    with_it, against = (
+        tuple(say(words, ms=us / 1e3, **values) for us, words, values in found if us * of.window.us * sign > 0)
+        for sign in (1, -1)
+    )
+    if with_it:
+        words = "Most of it: {reasons}" + ("; against it: {against}." if against else ".")
+        yield say(words, reasons="; ".join(with_it[:MOST_REASONS]), against="; ".join(against[:MOST_REASONS]))
+    if of.outside and max(of.outside.a, of.outside.b) * 1e3 >= LEAST_OUTSIDE_NS:
+        yield say("Outside the steady part: {a:,.1f} → {b:,.1f} ms.", a=of.outside.a / 1e3, b=of.outside.b / 1e3)

@@ -12,7 +12,7 @@ from fiprof.analysis.comparison.kernels import Change, FactorKind, KernelChange,
 from fiprof.analysis.comparison.programs import LEADS, ProgramComparison, compare_programs, program_summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
-from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
+from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, PROGRAMS_DRIFT, WORTH_CHANGING
 from fiprof.analysis.verdict.model import titled
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
@@ -212,6 +212,9 @@ class RunComparison:
         drift = "One run each: their own noise is not known; processes of the same code have differed by up to "
         drift += "{processes_pct:g}%"
         numbers = {"processes_pct": PROCESSES_DRIFT, "boards_pct": BOARDS_DIFFER}
+        if self.program and self.program.held_up:
+            drift += ", of programs that wait for the host by up to {programs_pct:g}%"
+            numbers["programs_pct"] = PROGRAMS_DRIFT
         if any(each.values["of"] == BOARD for each in self.conditions):
             words = f"{drift}, boards of a kind by about {{boards_pct:g}}%: these are two boards."
             return finding("one_process_two_boards", words, **numbers)
@@ -239,13 +242,14 @@ def compare(
     b: ArchivedSide,
     *,
     anyway: bool = False,
+    entire: bool = False,
     pairs: Sequence[tuple[str, str]] | None = None,
     has_commit: Callable[[str], bool] = lambda _: False,
 ) -> RunComparison:
     """What changed from side A to side B.
 
-    anyway: also where the numbers say nothing about each other. pairs: ids of the cases that are one, in this order,
-    where that is known. has_commit: whether a commit can be measured again here.
+    anyway: also where the numbers say nothing about each other. entire: of programs the whole traces. pairs: ids of the
+    cases that are one, in this order, where that is known. has_commit: whether a commit can be measured again here.
     Raises FiprofError where they do not, or where the sides have nothing in common.
     """
     names = a.run.manifest.name, b.run.manifest.name
@@ -277,7 +281,7 @@ def compare(
     program, launches = None, []
     if not (a.run.cases and b.run.cases):
         if a.run.has("kernels") and b.run.has("kernels"):
-            program = compare_programs(a.run, b.run, counters=counters)
+            program = compare_programs(a.run, b.run, counters=counters, entire=entire)
         elif counters and a.run.launches and b.run.launches:
             changes = kernels.kernel_changes(*(kernels.kernels_of_program(side.run) for side in (a, b)))
             launches = kernels.explained(changes, a.run, b.run, MOST_EXPLAINED)

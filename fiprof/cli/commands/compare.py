@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the processes to measure and start nothing.")
 @click.option("--range", "ranges", multiple=True, metavar="NAME", help="Of files: as fiprof import takes it.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every case and kernel.")
+@click.option("--whole", is_flag=True, help="Of programs: the whole traces, with start-up, not their steady parts.")
 @click.option("--anyway", is_flag=True, help="Compare what was measured under other conditions too.")
 @options.file("--out", "FILE.html", "Also write a page with charts: both sides beside each other, a delta a quantity.")
 @format_option
@@ -52,6 +53,7 @@ def command(
     dry_run: bool,
     ranges: tuple[str, ...],
     every: bool,
+    whole: bool,
     anyway: bool,
     out: Path | None,
     wait: bool,
@@ -118,7 +120,12 @@ def command(
 
         with contextlib.ExitStack() as until_shown:
             both = (_side(archive, text, ranges, until_shown) for text in (a, b))
-            found = compare(*both, anyway=anyway, has_commit=lambda commit: full_commit(Path(), commit) is not None)
+            found = compare(
+                *both,
+                anyway=anyway,
+                entire=whole,
+                has_commit=lambda commit: full_commit(Path(), commit) is not None,
+            )
             if out is not None:
                 _write_page(document(found, most=MOST_DETAILED_ON_PAGE), out)
             options.show(document(found, every=every), format_)
