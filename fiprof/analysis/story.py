@@ -124,7 +124,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     moments = Moments(run, device)
     of_group = {group: np.flatnonzero(moments.group == group) for group in np.unique(moments.group).tolist()}
     repeating = {group: rows for group, rows in of_group.items() if moments.names[group].repeats}
-    surprising, first_steps, laws = list[Finding](), list[Finding](), list[Finding]()
+    surprising, first_steps, leaks, laws = (list[Finding]() for _ in range(4))
 
     # Only steps that are explained, or whose kernels are compared, have their kernels read one by one.
     typical = {group: typical_steps(moments, rows).tolist() for group, rows in repeating.items()}
@@ -156,9 +156,10 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
             continue
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += surprises.paced(moments, rows, late, paces[group], kernels)
-        surprising += surprises.leak(moments, rows)
+        leaks += surprises.leak(moments, rows)
         if not (changes[group] or paces[group]):
             laws += surprises.growth(moments, rows)
+    surprising += sorted(leaks, key=lambda each: -each.values["more_mb"])[:1]  # what grows in one grows in the others
     # A warm-up and the steps have the same layers: those that come last are told.
     layered = {
         (said["count"], said["period"], None if said["load"] else said["kernels"]): layer

@@ -31,6 +31,7 @@ GARBAGE = "gc generation"  # beginning of the ranges in which Python collects ga
 EXPLAINS, MOST_OF = 0.4, 0.8
 """Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
 MEANWHILE = ", meanwhile {doing}"
+IN_TIME = 0.05  # share of the distance of slow steps by which it may vary, or by two steps, to be said
 LATE_SHARE, LEAST_GROWTH = 0.1, 0.02
 """Share of steps by which a rank is late in them, and of the first step by which they grow to the last, to be told."""
 Part = tuple[str, str]  # what a step's time is made of (kernel, call, host, host work, range), and which
@@ -192,7 +193,10 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
             continue
         times, of = [each.values["more_ms"] for each in several], several[0].values["of"]
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
-        words = "{count} x {of} ({steps}): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
+        apart = np.diff([each.values["number"] for each in several])
+        regular = len(apart) >= FEW_STEPS and np.ptp(apart) <= max(2, IN_TIME * np.median(apart))
+        words = "{count} x {of} ({steps}" + ("; every {every:,d}" if regular else "")
+        words += "): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
             words += "; {using:of them runs|of them run} kernels for the first time ("
             words += ("{new}, {longest} one of them" if len(first) > 1 else "{longest}") + "): "
@@ -200,6 +204,7 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         heads = (each.values["number"] if each.values["what"] == of else each.values["what"] for each in several)
         values = {"of": of, "steps": tuple(map(str, heads)), "count": len(several), "cause": several[0].values["cause"]}
         values |= {"from_ms": min(times), "to_ms": max(times), "first_use": first, "new": len(first)}
+        values |= {"every": int(np.median(apart))} if regular else {}
         using = sum(bool(each.values["first_use"]) for each in several)
         yield finding("slow_steps", words + ".", **values, using=using, longest=first[0] if first else "")
 
@@ -282,14 +287,21 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
     for what, memory in held if len(rows) >= 2 * FEW_STEPS else ():
         grown = np.diff(memory[rows]) if memory is not None else np.zeros(1)
         since = int(np.argmax(grown > 0))
-        last = grown[-max(len(grown) // 4, FEW_STEPS) :]
-        if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or (last > 0).mean() < 0.5 or not since:
+        # An allocator that takes much at a time grows seldom, a leak in every quarter all the same; what the first one
+        # took may be the program's.
+        quarters = np.array_split(grown[since:], 4)
+        if (grown < 0)[since:].any() or (grown > 0).sum() < FEW_STEPS or not all(each.any() for each in quarters):
             continue
+        if (grown[since:] > 0).mean() < LEAST_SHARE:
+            since += len(quarters[0])
+            grown = grown * (np.arange(len(grown)) >= since)
         place, count = int(rows[since + 1]), int((grown > 0).sum())
         owners = moments.torch.owners(int(moments.begins[place]), int(moments.edges[rows[-1] + 1]))
-        words = f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from here to the last step, in {{count:step|steps}}"
+        words = f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from here to the last step, in {{count:step|steps}}, "
+        words += "{each_mb:,.3g} MB a step on average"
         words += (": {owners}; " if owners else ", and ") + "none of it is given back."
-        values = {"more_mb": float(grown.sum()) / 1e6, "count": count} | ({"owners": owners} if owners else {})
+        values: dict[str, Any] = {"more_mb": (more_mb := float(grown.sum()) / 1e6), "count": count}
+        values |= {"each_mb": more_mb / (len(grown) - since)} | ({"owners": owners} if owners else {})
         yield finding("leak", words, **_where(moments, place), **values)
         return
 
@@ -304,11 +316,17 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     fits = [line([each], lengths[each]) for each in (kept, kept[:half], kept[half:])]
     ((first, slope), (_, error), _), *halves = (each for each in fits if each)
     grown = float(slope * (kept[-1] - kept[0]) / max(first, 1.0))
-    one_line = all(abs(each[1] - slope) < abs(slope) / 2 for each, _, _ in halves)
+    one_line = all(abs(each[1] - slope) < max(abs(slope) / 2, 2 * errors[1]) for each, errors, _ in halves)
     if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
         return
     words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: "
-    words += "{grown:+.0%} from the first to the last."
-    values = {"first_ms": float(first) / 1e6, "slope_us": float(slope) / 1e3, "error_us": float(2 * error) / 1e3}
+    words += "{grown:+.0%} from the first to the last"
+    ends = (kept[: len(kept) // 8], kept[-len(kept) // 8 :])[:: -1 if slope > 0 else 1]
+    longer, shorter = (int(rows[each[np.argsort(lengths[each], kind="stable")[len(each) // 2]]]) for each in ends)
+    kernels = moments.launched({longer, shorter})
+    reason = _cause(moments, (longer, shorter), kernels, float(moments.length[longer] - moments.length[shorter]))
+    words += "." if reason.kind == "unknown" else "; what {more} longer: {reason}."
+    values: dict[str, Any] = {"reason": reason, "more": "takes" if slope > 0 else "took"}
+    values |= {"first_ms": float(first) / 1e6, "slope_us": float(slope) / 1e3, "error_us": float(2 * error) / 1e3}
     what = moments.names[moments.group[rows[0]]].text
     yield finding("law", words, what=what, **values, count=len(kept), grown=grown)
