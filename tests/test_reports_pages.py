@@ -93,7 +93,7 @@ def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width:
 def test_the_charts_library_is_there_once_with_its_notice_where_charts_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is drawn does not end its script. What else a page is: test_browser.py."""
     chart = Chart("C", lambda: charts.figure([charts.layer("a", [{"x": "</script><img src=x>"}], {}, {})], 9), "")
-    document = Document(View((), ()), (View((), (), charts=(chart, chart)),))
+    document = Document(View(), (View(charts=(chart, chart)),))
     text = report_html(document, "p")
     assert text.count("window.vegaEmbed=") == text.count("BSD 3-Clause") == 1 and text.count("</script>") == 4
     assert "vegaEmbed=" not in document_html("# no charts\n\n## A\n", "no charts")

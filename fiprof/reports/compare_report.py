@@ -44,7 +44,7 @@ Contribution = tuple[str, float, Mapping[str, str]]
 
 def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
     """Tables and charts for people; for programs all numbers. every: all of it. most: cases shown in detail."""
-    shown = (View((), (), summary=(*summary(found), *_about(found))), *_views(found, every=every, most=most))
+    shown = (View(summary=(*summary(found), *_about(found))), *_views(found, every=every, most=most))
     return Document(programs=lambda: view_of(COLUMNS, found.changes()), shown=shown, warnings=_cautions(found))
 
 
@@ -70,7 +70,7 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
         if (each := [*reasons(case)])
     ]
     why.append("By one process a side under the profilers, after the measuring: their times are not what decided.")
-    answer, folded = View((), (), title=EXPLAINS, summary=tuple(why)), [replace(each, folded=True) for each in views]
+    answer, folded = View(title=EXPLAINS, summary=tuple(why)), [replace(each, folded=True) for each in views]
     return replace(table, shown=(*table.shown, answer, *folded), warnings=(*table.warnings, *_cautions(by)))
 
 
@@ -204,7 +204,7 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
         words = "Occupancy is limited by {a}" + (" → {b}." if limiters[0] != limiters[1] else ".")
         sentences.append(say(words, a=limiters[0], b=limiters[1]))
     title = say("{kernel}: {a:,.2f} → {b:,.2f} µs under ncu", kernel=of.name, a=times[0], b=times[1])
-    yield View((), (), title=title, summary=tuple(sentences))
+    yield View(title=title, summary=tuple(sentences))
     yield _factors(of, chart=chart)
     told = {each.item: each for each in of.because("counter") if each.a and each.b}
     counters = [(QUANTITIES[key].title, told[key]) for key in COUNTERS if key in told]
@@ -225,7 +225,7 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
                 mixes[side][each.item or ""] = share.value / 100
     if all(mixes.values()):
         chart_title = f"{of.name}: warp stalls of both sides"
-        yield View((), (), charts=(Chart(chart_title, lambda: charts.stall_mixes(mixes), MIXES),))
+        yield View(charts=(Chart(chart_title, lambda: charts.stall_mixes(mixes), MIXES),))
 
 
 def _factors(of: KernelChange, *, chart: bool) -> View:

@@ -284,7 +284,7 @@ def _memory(groups: Sequence[Group]) -> Iterator[View]:
     if all(LOCAL_REQUESTS.of(group.shown.row) == 0 for group in groups):
         notes.append("No launch uses local memory: no register was spilled.")
     if notes:
-        yield View((), (), summary=tuple(notes))
+        yield View(summary=tuple(notes))
 
 
 def _occupancy(groups: Sequence[Group]) -> Iterator[View]:

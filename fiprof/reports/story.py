@@ -50,18 +50,18 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
         yield view_of(kept, rows, title="Requests", summary=found["served"], notes=notes)
     slow = found["causes"] or ("No step takes much longer than its neighbours.",)
     once = [finding("first", "First, as expected: {step}", step=each) for each in found["first_steps"]]
-    yield View((), (), title="What surprised", summary=(*slow, *once))
+    yield View(title="What surprised", summary=(*slow, *once))
     each = []
     for names in (layer.values["kernels"] for layer in found["layers"][-1:]):
         words = "  each: {names}" + (" and {more} more" if (more := len(names) - MOST_KERNELS) > 0 else "")
         each.append(finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=more))
     if inside := (*found["layers"], *each, *found["laws"]):
-        yield View((), (), title="What repeats inside a step, and how steps grow", summary=inside)
+        yield View(title="What repeats inside a step, and how steps grow", summary=inside)
     if planned:
         yield planning(planned)
     for title, key in (("Memory", "peak"), ("To see it again", "again")):
         if found[key]:
-            yield View((), (), title=title, summary=found[key])
+            yield View(title=title, summary=found[key])
     first = ranking(program, FIRST)
     yield replace(first, title="What to change first", summary=(), notes=tuple(n for n in first.notes if n is ABOVE))
 

@@ -101,7 +101,7 @@ def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Mar
         chart = Chart(f"{metric} over time", partial(_figure, line, value), caption)
         texts = {"title": name, "summary": (", ".join(filter(None, facts)),), "charts": (chart,)}
         views.append(view_of(_change_columns(value), _changes(line), **texts))
-    views.append(View((), (), title="How changes are found", summary=_notes(found)))
+    views.append(View(title="How changes are found", summary=_notes(found)))
     meaning, asked = escape_markdown(value.meaning), Markdown(f"Command: {code_span(command)}")
     title, report = f"Trend of {metric}", Document(views[0], tuple(views))
     return report_html(report, title, lead=(*lead, meaning, asked), library=library)

@@ -85,17 +85,17 @@ def document(
         for item in stepped:
             label, step = title(item.label, item.kernel), words.step(item.steps[0])
             steps.append(say("launch {launch} ({label}): {step}", launch=item.launch, label=label, step=step))
-        shown.append(View((), (), title="First steps", summary=tuple(steps)))
+        shown.append(View(title="First steps", summary=tuple(steps)))
     # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
     untimed = {case.bound for case in found.cases} == {CaseBound.NO_PLAIN_TIME}
     if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS and not untimed]:
         told = [*map(words.case, waiting[:MOST_ROWS])]
         if rest := len(waiting[MOST_ROWS:]):
             told.append(say("{count:case|cases} more: --format json has them.", count=rest))
-        shown.append(View((), (), title="The GPU waits", summary=tuple(told)))
+        shown.append(View(title="The GPU waits", summary=tuple(told)))
     # Of a program its own verdict is the answer: that no launch has one is said after it.
     aside = tuple(each for each in found.warnings if program and each.kind == "no_launches")
-    shown += [View((), (), warnings=aside)] * bool(aside)
+    shown += [View(warnings=aside)] * bool(aside)
     notes = [HOW_TO_READ] if kept else []
     if kept and not detailed:
         more = f"--launch {kept[0].shown.launch} shows its evidence, all steps and ncu's rules"

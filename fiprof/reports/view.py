@@ -36,10 +36,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class View:
-    """A table with a heading, and the sentences and charts that belong to it."""
+    """A table with a heading, and the sentences and charts that belong to it; or these alone."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]  # each as long as columns
+    columns: tuple[Column, ...] = ()
+    rows: tuple[tuple[Value, ...], ...] = ()  # each as long as columns
     title: str = ""
     warnings: tuple[Sayable, ...] = ()  # what makes the numbers doubtful; before them
     summary: tuple[Sayable, ...] = ()  # what the numbers say in words; before them too

@@ -377,7 +377,7 @@ def document(results: JitResults) -> Document:
         shown.append(view_of(MODULE_COLUMNS, modules, title="Modules", notes=("From ninja's log of the cold calls.",)))
     files = sum(not path.endswith("/") for path in results.cache_layout)
     held = f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB in {files} files."
-    shown.append(View(columns=(), rows=(), title="The cache", summary=(held,)))
+    shown.append(View(title="The cache", summary=(held,)))
     note = f"Measured with {known or 'an unknown environment'}."
     return Document(programs, tuple(shown), tuple(results.warnings), (note,))
 

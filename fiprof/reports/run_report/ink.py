@@ -22,12 +22,12 @@ class Section:
 
 
 def said(*texts: Sayable) -> View:
-    return View((), (), summary=texts)
+    return View(summary=texts)
 
 
 def caution(text: Sayable) -> View:
     """What makes numbers doubtful, or is missing and why."""
-    return View((), (), warnings=(text,))
+    return View(warnings=(text,))
 
 
 class Shaded(str):

@@ -111,7 +111,7 @@ def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
     )
     if verdict.steps:
         steps = [say("{n}. {step}", n=n, step=words.step(step)) for n, step in enumerate(verdict.steps, 1)]
-        yield View((), (), title="What to do next", summary=tuple(steps))
+        yield View(title="What to do next", summary=tuple(steps))
     yield said(say("Confidence {confidence}", confidence=words.confidence(verdict)))
     evidence = [*verdict.evidence, *(shown for cause in verdict.causes for shown in cause.evidence)]
     used = [item.comparison for item in verdict.resources if item.comparison]
@@ -133,7 +133,7 @@ def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
     yield View(EVIDENCE, rows, title="Evidence", notes=tuple(notes))
     if verdict.rules:
         title = f"What ncu's rules say ({len(verdict.rules)})"
-        yield View((), (), title=title, notes=tuple(map(words.rule, verdict.rules)), folded=True)
+        yield View(title=title, notes=tuple(map(words.rule, verdict.rules)), folded=True)
 
 
 def _stalls(mix: LaunchStalls, medians: Mapping[str, float]) -> View:
