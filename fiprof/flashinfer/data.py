@@ -9,10 +9,10 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from fiprof.model.json_file import SCHEMA
-from fiprof.model.manifest import Gpu
+from fiprof.model.manifest import Environment
 
 JIT = "jit_analysis.json"
 SOURCES = "sources.json"
@@ -74,16 +74,6 @@ class JitCall:
     error: str = ""  # why it could not be measured
 
 
-class JitEnvironment(TypedDict, total=False):
-    """What the times depend on; what else stands there is not looked at."""
-
-    packages: dict[str, str | None] | None
-    gpu: Gpu | None
-    nvcc: str | None  # version of the CUDA compiler
-    cores: int | None
-    max_jobs: str | None
-
-
 @dataclass(frozen=True)
 class JitResults:
     study: str
@@ -92,7 +82,7 @@ class JitResults:
     cache_layout: list[str]  # relative paths of what lies in the cache, folders ending in /
     cache_bytes: int
     warm_up: list[str]  # commands that fill the cache before a server starts
-    environment: dict[str, Any] = field(metadata={SCHEMA: JitEnvironment})
+    environment: dict[str, Any] = field(metadata={SCHEMA: Environment})  # with nvcc, cores and max_jobs
     warnings: list[str] = field(default_factory=list)
     fiprof: str = ""
     schema_version: int = 1

@@ -11,7 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -285,10 +285,6 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
         info.external_attr = 0o600 << 16
         return info
 
-    def add(file: BinaryIO, name: str) -> None:
-        with bundle.open(entry(name, os.fstat(file.fileno()).st_mtime), "w", force_zip64=True) as out:
-            shutil.copyfileobj(file, out, COPY_BYTES)
-
     bundle.writestr(entry(layout.FILE_NAME, (run.path / layout.FILE_NAME).stat().st_mtime), run.manifest.to_json())
     if files.exists(run.path, layout.BASELINE):
         masked = redaction.mask_bytes(files.read_bytes(run.path, layout.BASELINE))
@@ -312,8 +308,9 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
                     private.append(report)
                     if not (readable and with_private):
                         continue
-                with plain.open("rb") as file:
-                    add(file, report)
+                made = entry(report, plain.stat().st_mtime)
+                with plain.open("rb") as file, bundle.open(made, "w", force_zip64=True) as out:
+                    shutil.copyfileobj(file, out, COPY_BYTES)
     return private
 
 
