@@ -21,7 +21,6 @@ from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
 from fiprof.reports.run_report import sections
 from fiprof.reports.run_report.sections import reproduce, shell
-from fiprof.reports.view import Code
 from tests import reports_fixture
 from tests.conftest import Fiprof, ran
 from tests.raw_figures import RawRun
@@ -249,7 +248,7 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
     argv = ["/opt/nsys", "profile", "--output=artifacts/.partial-run/nsys/trace.nsys-rep", "/opt/python", "-m", "fiprof.workloads",
             "run", "--case", "mine[rows=8]", "--seed=0", "--out=artifacts/.partial-run/logs/nsys.jsonl"]  # fmt: skip
     run = make_run(tmp_path / "run", actions=[ended("nsys", argv)])
-    script = [block.text for block in sections.reproduction([run]).blocks if isinstance(block, Code)][-1]
+    script = [view.code for view in sections.reproduction([run]).blocks if view.code][-1]
     done = ran("bash", "-c", script.replace("nsys profile", "printf '%s\\n' profile").replace("mkdir -p", ": mkdir"))
     assert done.stdout.splitlines() == [
         "profile", "--output=by-hand/nsys/trace.nsys-rep", *argv[3:-1], "--out=by-hand/logs/nsys.jsonl",

@@ -13,13 +13,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fiprof import files
 from fiprof.analysis.frames import Column
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, numbers_of, worded
-from fiprof.reports.view import Code, Document, Sayable, Value, View, is_number, shown_columns, word
+from fiprof.reports.view import Document, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import cell_width, escape_control, escape_lines, join_words, shorten
 
 if TYPE_CHECKING:
@@ -155,16 +156,16 @@ def document_markdown(document: Document) -> str:
     return "\n\n".join(filter(None, parts + _said(document.notes)))
 
 
-def view_markdown(view: View | Code) -> Markdown:
-    """A table with its title and sentences; a command as a block."""
-    if isinstance(view, Code):
-        return code_block(view.text, view.language)
+def view_markdown(view: View) -> Markdown:
+    """A table with its title and sentences, and commands."""
     title = [f"### {escape_markdown(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
     table = []
     if view.rows and (shown := shown_columns(view, bars=False)):
         rows = zip(*(values for _, values in shown), strict=True)
         table.append(markdown_table([column for column, _ in shown], rows, whole=False))
-    return Markdown("\n\n".join([*title, *_warnings(view.warnings), *_said(view.summary), *table, *_said(view.notes)]))
+    code = [code_block(view.code, "sh")] if view.code else []
+    sentences = _warnings(view.warnings), _said(view.summary), table, _said(view.notes)
+    return Markdown("\n\n".join([*title, *chain(*sentences), *code]))
 
 
 def _said(texts: Iterable[Sayable]) -> list[str]:
@@ -232,7 +233,7 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
         if view.rows and (shown := shown_columns(view, bars=False)):
             cells = [[_traced(value) if numbers_of(value) else value for value in values] for _, values in shown]
             parts.append(markdown_table([column for column, _ in shown], list(zip(*cells, strict=True))))
-        parts += [f"*{_traced(note)}*" for note in view.notes]
+        parts += [*(f"*{_traced(note)}*" for note in view.notes), view.code and code_block(view.code, "sh")]
     parts += [f"*{_traced(note)}*" for note in report.notes]
     return document_html("\n\n".join(filter(None, parts)), title, library=library)
 

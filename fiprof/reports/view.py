@@ -44,6 +44,7 @@ class View:
     warnings: tuple[Sayable, ...] = ()  # what makes the numbers doubtful; before them
     summary: tuple[Sayable, ...] = ()  # what the numbers say in words; before them too
     notes: tuple[Sayable, ...] = ()  # how to read them; after them
+    code: str = ""  # lines to copy and run in a shell; after all of it
     folded: bool = False  # for looking into: folded under its title; without one it belongs to the view before
     charts: tuple[Chart, ...] = ()  # on a page, before the table
 
@@ -56,14 +57,6 @@ class View:
         import pandas as pd
 
         return pd.DataFrame(list(self.rows), columns=[column.key for column in self.columns])
-
-
-@dataclass(frozen=True)
-class Code:
-    """Something to copy and run."""
-
-    text: str
-    language: str = "sh"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import fiprof
 from fiprof.model.finding import Finding, TracedNumber, plain, worded
 from fiprof.reports.markdown_html import document_markdown
 from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
-from fiprof.text import INDENT, cell_width, csv_cell, escape_control, shorten, wrap
+from fiprof.text import INDENT, cell_width, csv_cell, escape_control, escape_lines, shorten, wrap
 
 NARROWEST = 20  # columns of a terminal that are used at least
 NARROWEST_CELL, LONGEST_WORD = 18, 40
@@ -73,7 +73,7 @@ def render(
         lines += [*pen.said(view.warnings, "yellow", "! "), *pen.said(view.summary)]
         if view.rows and (columns := shown_columns(view, bars=bars)):
             lines += [line for table in _tables(columns, pen) for line in table]
-        blocks.append(lines + pen.said(view.notes))
+        blocks.append(lines + pen.said(view.notes) + (escape_lines(view.code).split("\n") if view.code else []))
     blocks.append(pen.said(document.notes))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 

@@ -12,7 +12,6 @@ from fiprof.cli.commands.collect import print_commands
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.flashinfer.data import JitResults
     from fiprof.reports.view import Format
 
 
@@ -63,7 +62,7 @@ def command(
     from fiprof.model import json_file, results
 
     if source is not None:
-        _show(results.read(Path(source), JitResults), format_)
+        options.show(jit.document(results.read(Path(source), JitResults)), format_)
         return
     wanted = jit.choose_cases(options.split(kernels or ""), cases)
     request = jit.JitRequest(wanted, cache_dir=Path(cache_dir or tempfile.gettempdir()), **how)
@@ -80,15 +79,4 @@ def command(
     if out is not None:
         json_file.write(out, found, "name another")
         output.message(f"written: {out}")
-    _show(found, format_)
-
-
-def _show(found: JitResults, format_: Format) -> None:
-    from fiprof.flashinfer.jit.measure import document
-
-    options.show(document(found), format_)
-    if format_ in ("table", "md") and found.warm_up:
-        # Not wrapped: it is there to be copied.
-        fence = ("```sh\n", "\n```") if format_ == "md" else ("", "")
-        lines = "\n".join(found.warm_up)
-        output.data(f"\nTo warm the cache up before a server starts:\n\n{fence[0]}{lines}{fence[1]}")
+    options.show(jit.document(found), format_)

@@ -378,6 +378,9 @@ def document(results: JitResults) -> Document:
     files = sum(not path.endswith("/") for path in results.cache_layout)
     held = f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB in {files} files."
     shown.append(View(title="The cache", summary=(held,)))
+    if results.warm_up:
+        words = "To warm the cache up before a server starts:"
+        shown.append(View(summary=(words,), code="\n".join(results.warm_up)))
     note = f"Measured with {known or 'an unknown environment'}."
     return Document(programs, tuple(shown), tuple(results.warnings), (note,))
 

@@ -7,17 +7,17 @@ from enum import Enum
 from typing import Any
 
 from fiprof.model.finding import Finding, TracedNumber, TracedText, numbers_of, worded
-from fiprof.reports.view import Code, Column, Sayable, View, is_number, word
+from fiprof.reports.view import Column, Sayable, View, is_number, word
 from fiprof.text import escape_control, escape_lines
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report with a heading of its own: sentences and tables, and commands."""
+    """A part of a report with a heading of its own."""
 
     anchor: str
     title: str
-    blocks: tuple[View | Code, ...] = ()
+    blocks: tuple[View, ...] = ()
     folded: bool = False  # for looking things up: folded until a link leads into it
 
 
@@ -58,7 +58,7 @@ class Ink:
 
     def json(self, value: Any) -> Any:
         """A value as the page reads it. A number with a source is ``{t: text, o: value, s: place of its source}``; a
-        text with some is a list of strings and ``[text, place]``; a table or another block has its kind as ``k``."""
+        text with some is a list of strings and ``[text, place]``."""
         if isinstance(value, TracedNumber):
             return {"t": str(value), "o": significant(value.value), "s": self.source(value)}
         if type(value) is str:
@@ -79,8 +79,6 @@ class Ink:
             self.section = value.anchor
             blocks = list(map(self.json, value.blocks))
             return {"anchor": value.anchor, "title": value.title, "folded": value.folded, "blocks": blocks}
-        if isinstance(value, Code):
-            return {"k": "code", "t": escape_lines(value.text)}
         return value
 
     def _text(self, text: str) -> Any:
@@ -105,8 +103,8 @@ class Ink:
         ]
         rows = [[self._cell(row[i], view.columns[i]) for i in shown] for row in view.rows]
         texts = {key: self.json(getattr(view, key)) for key in ("warnings", "summary", "notes")}
-        title = {"title": escape_control(view.title), "folded": view.folded}
-        return {"k": "table", **title, "columns": heads, "rows": rows, **texts}
+        own = {"title": escape_control(view.title), "folded": view.folded, "code": escape_lines(view.code)}
+        return {**own, "columns": heads, "rows": rows, **texts}
 
     def _cell(self, value: Any, column: Column) -> Any:
         """As ``json``; a plain number is ``{t, o: what it is sorted by}``, a bar ``{b: share, m: place of a mark}``,

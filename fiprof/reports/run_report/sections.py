@@ -28,7 +28,7 @@ from fiprof.reports.columns import change_words
 from fiprof.reports.environment import environment_words
 from fiprof.reports.run_report.ink import Section, Shaded, caution, said
 from fiprof.reports.run_report.rows import Row, Rows, short
-from fiprof.reports.view import Code, Column, Value, View
+from fiprof.reports.view import Column, Value, View
 from fiprof.text import escape_control, shorten
 
 LONGEST_VALUE = 160  # cells
@@ -516,12 +516,12 @@ def reproduction(runs: Sequence[Run]) -> Section:
         if len(runs) > 1:
             blocks.append(said(f"Run {name}:"))
         if manifest.imported:
-            blocks += [said("From the same files, whose checksums run.json has:"), Code(commands)]
+            blocks.append(View(summary=("From the same files, whose checksums run.json has:",), code=commands))
         elif commands:
             found = packages if isinstance(packages, dict) and not run.of_program else {}
             kernels = ", ".join(f"{each} {found[each]}" for each in ("flashinfer-python", "torch") if found.get(each))
             fiprof = f"fiprof {manifest.fiprof}".strip()
-            blocks += [said(f"With {' and '.join(filter(None, (fiprof, kernels)))}:"), Code(commands)]
+            blocks.append(View(summary=(f"With {' and '.join(filter(None, (fiprof, kernels)))}:",), code=commands))
             if run.settings.rounds != 1 and not run.of_program:
                 rounds = run.settings.rounds
                 told = f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does."
@@ -529,8 +529,8 @@ def reproduction(runs: Sequence[Run]) -> Section:
         if masked := sorted({name.partition(": ")[2] for name in manifest.masked or () if name.startswith(TYPED)}):
             blocks.append(said(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
         if made & {layout.NCU_PAGES["raw"], layout.NSYS_SQLITE} and not run.of_program and not manifest.imported:
-            blocks.append(said("Without a GPU, from the raw files in this run's folder:"))
-            blocks.append(Code(f"fiprof collect --replay {run.folder}\nfiprof report latest"))
+            replay = f"fiprof collect --replay {run.folder}\nfiprof report latest"
+            blocks.append(View(summary=("Without a GPU, from the raw files in this run's folder:",), code=replay))
         by_hand = []
         for action in manifest.actions:
             if action.argv and action.step in ("nsys", "nsys-export", "ncu", "ncu-raw"):
@@ -539,7 +539,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
                 by_hand.append(shell([words[0].rpartition("/")[2], *words[1:]]) + to)
         if by_hand:
             folders = f"mkdir -p {BY_HAND}/nsys {BY_HAND}/ncu {BY_HAND}/logs"
-            blocks += [said("By hand, in bash:"), Code("\n".join([folders, *by_hand]), "bash")]
+            blocks.append(View(summary=("By hand, in bash:",), code="\n".join([folders, *by_hand])))
         if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
             sentence = "The raw reports open in {opened}; fiprof pack RUN --undo unpacks them."
             blocks.append(said(say(sentence, opened=opened)))

@@ -61,13 +61,9 @@ function table(view) {
     made.push(scrolled(view.title || "Table", el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body)), view.rows.length > 25 ? "long" : ""));
   }
   made.push(...paragraphs(view.notes, "note"));
+  if (view.code) made.push(el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, view.code)), el("button", { type: "button", onclick: copy }, "Copy")));
   if (view.folded) return [el("details", {}, el("summary", {}, view.title), made)];
   return view.title ? [el("h3", {}, view.title), ...made] : made;
-}
-
-function block(found) {
-  if (found.k === "table") return table(found);
-  return [el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, found.t)), el("button", { type: "button", onclick: copy }, "Copy"))];
 }
 
 // The table of what takes the time
@@ -645,13 +641,13 @@ function hitOf(event) {
 function drawParts() {
   for (const section of data.sections) {
     if (section.anchor === "story") {
-      get("story").append(...section.blocks.flatMap(block));
+      get("story").append(...section.blocks.flatMap(table));
       get("pictures").append(...data.pictures.map(picture));
       continue;
     }
     const title = el("h2", {}, section.title);
     const checked = section.anchor === "sure" ? el("span", { class: "note" }, ` ${data.runs.map((run) => run.checked).join(" ")}`) : "";
-    const blocks = section.blocks.flatMap(block);
+    const blocks = section.blocks.flatMap(table);
     if (section.folded) get("appendix").append(el("details", { id: section.anchor }, el("summary", {}, title, checked), blocks));
     else get("parts").append(el("section", { class: "part", id: section.anchor }, title, blocks));
   }
