@@ -356,17 +356,6 @@ def test_the_ratios_of_a_claim_and_their_intervals_are_those_of_scipys_t_test(na
     )
 
 
-def test_the_traffic_of_the_claims() -> None:
-    def moved(workload: str) -> dict[tuple[int, int], float]:
-        sizes = {(case["params"]["rows"], case["params"]["hidden"]): case["kernels"] for case in rows(workload)}
-        return {size: sum(each["dram_bytes"] for each in kernels) for size, kernels in sizes.items()}
-
-    fused, apart = moved("fused_add_rmsnorm"), moved("add_then_rmsnorm")
-    saved = [1 - fused[size] / apart[size] for size in ((4096, 4096), (4096, 8192))]
-    tested = BY_NAME["fusing-saves-traffic"].result(RECORDED).tested
-    assert [item.saving for item in tested] == pytest.approx(saved)
-
-
 def test_every_recorded_fit_is_the_best_possible_one() -> None:
     """By scipy's least squares within bounds, and np.polyfit's covariance; from the JSON."""
     lines = 0
