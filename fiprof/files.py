@@ -246,40 +246,29 @@ def exists(folder: Path, name: str) -> bool:
     return False
 
 
-def path(folder: Path, name: str) -> Path:
-    """The path of a regular file, for libraries that open by path.
-
-    Raises FiprofError where a component is something else, FileNotFoundError where there is none.
-    """
-    with _parent(folder, name) as (descriptor, last):
-        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder, name)
-    return folder / name
-
-
 def open_file(folder: Path, name: str) -> BinaryIO:
-    """A regular file, for reading. Raises as :func:`path`."""
-    return io.BufferedReader(_opened(folder, name))
+    """A regular file, for reading.
 
-
-def _opened(folder: Path, name: str) -> io.FileIO:
+    Raises FiprofError where a component of the name is something else, FileNotFoundError where there is none.
+    """
     with _parent(folder, name) as (descriptor, last):
         # First looked at, then opened: opening alone wakes a device, and waits at a FIFO.
         _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder, name)
         file = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
     try:
         _require(os.fstat(file), folder, name)
-        return io.FileIO(file)
+        return io.BufferedReader(io.FileIO(file))
     except BaseException:
         os.close(file)
         raise
 
 
 def read_bytes(folder: Path, name: str, limit: int = LARGEST_TEXT) -> bytes:
-    """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`path`, FiprofError for a larger one."""
-    with _opened(folder, name) as file:
+    """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`open_file`, and for a larger one."""
+    with open_file(folder, name) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise FiprofError(f"{folder / name} is larger than {limit} bytes", "fiprof makes no such file: look at it")
-        return file.readall()
+        return file.read()
 
 
 def make_folder(folder: Path, name: str) -> Path:
@@ -312,7 +301,7 @@ def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def remove(folder: Path, name: str) -> None:
-    """Remove a file; a link goes, not what it leads to. Raises FileNotFoundError, FiprofError as :func:`path`."""
+    """Remove a file; a link goes, not what it leads to. Raises FileNotFoundError, FiprofError as :func:`open_file`."""
     with _parent(folder, name) as (descriptor, last):
         os.unlink(last, dir_fd=descriptor)
 

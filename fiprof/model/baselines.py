@@ -69,12 +69,9 @@ def names_by_run(root: Path) -> dict[str, tuple[str, ...]]:
 
 def read_baseline(root: Path, name: str) -> NamedBaseline:
     """Raises FiprofError where there is none of that name (exit status 2)."""
-    try:
-        path = files.path(root, f"{FOLDER}/{name}{SUFFIX}") if _valid(name) else None
-    except FileNotFoundError:
-        path = None
-    if path is None:
+    if not _valid(name) or not files.exists(root, f"{FOLDER}/{name}{SUFFIX}"):
         raise _missing(root, name)
+    path = root / FOLDER / f"{name}{SUFFIX}"
     remedy = f"fiprof baseline remove {name}, then set it again"
     found = json_file.read(path, NamedBaseline, remedy, makes="fiprof baseline set makes one")
     if found.name != name:
