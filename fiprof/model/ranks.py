@@ -72,10 +72,9 @@ class Ranks:
 @once
 def ranks_of(run: Run) -> Ranks:
     """The ranks of a run; none where it has no trace."""
-    declared = tables.schema("processes").names
-    rows = run.rows("processes", [name for name in _WHO if name in declared])
-    rows.sort(key=lambda row: (row.get("file") or 0, row["device"] or 0, row["pid"]))
-    found = [Rank(**{**dict.fromkeys(_WHO), **row}) for row in rows]
+    rows = run.rows("processes", _WHO)
+    rows.sort(key=lambda row: (row["file"] or 0, row["device"] or 0, row["pid"]))
+    found = [Rank(**row) for row in rows]
     # Each process's rank in the largest communicator that it is in.
     by_nccl: dict[int, tuple[int, int]] = {}
     for pid, said in nccl_setups(run) if len(found) > 1 else ():

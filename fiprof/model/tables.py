@@ -77,12 +77,11 @@ def table_path(folder: Path, name: str) -> Path:
 
 
 def write(folder: Path, name: str, table: pa.Table) -> None:
-    """Write a table whole or not at all. Raises ValueError for columns that are not declared."""
+    """Write a table whole or not at all. Raises ValueError for columns that are not declared, KeyError without one."""
     declared = frozenset(schema(name).names)
-    missing = declared - {*table.column_names, FILE}
     extra = [field for field in table.schema if field.name not in declared]
-    if missing or (extra and name != OPEN_ENDED):
-        raise ValueError(f"table {name}: missing columns {sorted(missing)}, undeclared columns {extra}")
+    if extra and name != OPEN_ENDED:
+        raise ValueError(f"table {name}: undeclared columns {extra}")
     with writer(folder, name, extra, "zstd" if table.num_rows > FEW_ROWS else "none") as write_piece:
         write_piece(table)
 

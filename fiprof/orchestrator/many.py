@@ -139,8 +139,9 @@ _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}  # thread -> the process that
 def import_one(job: Trace, stopping: threading.Event | None = None) -> Imported:
     """Import a trace in a process of its own, which is ended where it hangs or takes too much memory.
 
-    Raises Interrupted.
+    stopping: set by somebody who asks for the end, on this machine. Raises Interrupted.
     """
+    stopping = stopping or threading.Event()
     limit, child = job.memory_bytes, _CHILDREN.get(threading.get_ident())
     if limit is None:
         # What a task may take of a Dask worker's memory; anything outside of one, and without a limit.
@@ -162,7 +163,7 @@ def import_one(job: Trace, stopping: threading.Event | None = None) -> Imported:
         child.stdin.write(json.dumps(vars(job)).encode() + b"\n")
         child.stdin.flush()
     while not problem and not select.select([child.stdout], [], [], LOOK_S)[0]:
-        if stopping is not None and stopping.is_set():
+        if stopping.is_set():
             problem = "interrupted"
         elif time.monotonic() - begin > job.timeout_s:
             problem = f"it was not imported within {job.timeout_s:,.0f} s: --timeout allows more"
@@ -174,7 +175,7 @@ def import_one(job: Trace, stopping: threading.Event | None = None) -> Imported:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     status = child.wait()
-    if stopping is not None and stopping.is_set():
+    if stopping.is_set():
         raise Interrupted
     return Imported(job.source, problem=problem or f"its process {describe_exit(status)}")
 
