@@ -10,14 +10,16 @@ from fiprof.analysis.frames import OfRun
 from fiprof.analysis.occupancy import findings
 from fiprof.analysis.planning import PLANS, SMALL, plans
 from fiprof.analysis.show import FIGURES, LaunchFigures, NotCounted, time_us
+from fiprof.analysis.verdict.verdict import limits
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.finding import say, worded
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
-from fiprof.model.run import Run
+from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Alike, alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped, measured
+from fiprof.reports.verdict_words import short_title
 from fiprof.reports.view import Column, Document, Narrow, Value, View, left_out, view_of
 
 MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
@@ -185,14 +187,14 @@ def document(
     figures: OfRun[LaunchFigures, CaseEntry],
     run: Run,
     *,
-    limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None = None,
+    limited: bool = False,
     overview: bool = True,
     sections: Collection[str] | None = None,
     most: int | None = None,
 ) -> Document:
     """The figures as tables: for people overview and sections; for programs a row a launch, its case beside it.
 
-    limits: what limits some launches, for the overview. sections: of SECTIONS, None for all. most: rows that people are
+    limited: the overview says what limits each kernel. sections: of SECTIONS, None for all. most: rows that people are
     shown; None for all.
     """
     wanted = SECTIONS if sections is None else sections
@@ -226,10 +228,9 @@ def document(
         shown.append(planning(planned))
     if overview and kept:
         columns: list[Column] = [*(RANK if by_rank else ()), *OVERVIEW]
-        found: Mapping[int, str] = {}
-        if limits and (launches := tuple(group.shown.launch for group in profiled if group.shown.launch is not None)):
-            found = limits(launches)
-            columns.append(Column("limit", "limit"))
+        judged = [group.shown.row for group in kept if limited and isinstance(group.shown.row, Launch)]
+        found = {row.launch: short_title(of) for row, of in zip(judged, limits(run, judged), strict=True)}
+        columns += [Column("limit", "limit")] if judged else []
         title = "Kernels: time, use in % of peak, achieved occupancy"
 
         def cell(item: LaunchFigures, key: str) -> Value:

@@ -52,17 +52,11 @@ def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
 def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: bool) -> None:
     """The time of each kernel, how much of the hardware it uses, and what limits it."""
     from fiprof.analysis import show as figures
-    from fiprof.analysis.verdict.verdict import limits
     from fiprof.reports.show import MOST_ROWS, SECTIONS, document
-    from fiprof.reports.verdict_words import short_title
-
-    def limits_of(launches: tuple[int, ...]) -> dict[int, str]:
-        judged = [launch for launch in run.launches if launch.launch in launches]
-        return {launch.launch: short_title(found) for launch, found in zip(judged, limits(run, judged), strict=True)}
 
     named = [section for section in SECTIONS if chosen.every or sections[section]]
     found, overview = figures.show(run, wanted=chosen.wanted), chosen.every or not named
-    made = document(found, run, limits=limits_of, overview=overview, sections=named, most=chosen.most(MOST_ROWS))
+    made = document(found, run, limited=True, overview=overview, sections=named, most=chosen.most(MOST_ROWS))
     options.show(made, format_, run=run)
 
 
