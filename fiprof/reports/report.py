@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, starmap
 from pathlib import PurePath
 from typing import Any
 
@@ -49,7 +48,7 @@ class Report:
     warnings: tuple[str, ...]  # what makes the whole doubtful
     data: dict[str, Any]  # all that the page shows, as JSON
     parts: tuple[Section, ...]  # what happened in a program, and what is below
-    answer: Callable[[], Iterable[View]]  # what takes the time, for Markdown
+    found: tuple[tuple[Analyses, Rows], ...]  # what takes the time of each run, for Markdown
     numbers: tuple[tuple[str, str, TracedNumber], ...]
     """Every number whose source is known: its section, how it is written there, and itself."""
 
@@ -61,7 +60,7 @@ class Report:
     @property
     def sections(self) -> tuple[Section, ...]:
         """The parts with the answer among them."""
-        answer = Section("answer", "What takes the time", tuple(self.answer()))
+        answer = Section("answer", "What takes the time", tuple(view for of in self.found for view in _answer(*of)))
         return (*self.parts[: self.told], answer, *self.parts[self.told :])
 
     def html(self, links: Sequence[tuple[str, str]] = ()) -> str:
@@ -80,6 +79,7 @@ def report(runs: Sequence[Run]) -> Report:
     """The report of the runs. runs: at least one, with their tables made."""
     measured, ink = [run.once(Analyses) for run in runs], Ink()
     found = [rows_of(each) for each in measured]
+    pairs = tuple(zip(measured, found, strict=True))
     several = len(runs) > 1
     head = headline(max(found, key=lambda rows: rows.window_us or 1.0))
     gpus = [escape_control(str(gpu)) for gpu in dict.fromkeys(run.environment("gpu", "name") for run in runs) if gpu]
@@ -90,8 +90,7 @@ def report(runs: Sequence[Run]) -> Report:
     title = f"{len(runs)} runs of {said}" if several else said
     data: dict[str, Any] = {"title": title, "headline": ink.json(head)}
     data["runs"] = [
-        _run_data(each, rows, ink, f"{number}." if several else "")
-        for number, (each, rows) in enumerate(zip(measured, found, strict=True), 1)
+        _run_data(each, rows, ink, f"{number}." if several else "") for number, (each, rows) in enumerate(pairs, 1)
     ]
     told = () if several else _story(measured[0], found[0], data)
     planned = () if several or told else plans(runs[0])
@@ -115,12 +114,8 @@ def report(runs: Sequence[Run]) -> Report:
     names = [escape_control(run.manifest.name) for run in runs]
     days = dict.fromkeys(run.manifest.started[:10] for run in runs)
     subtitle = " · ".join(", ".join(each) for each in (names, gpus, days) if each)
-    pairs = list(zip(measured, found, strict=True))
     warnings = tuple(text for each in measured for text in _doubts(each.run, bool(told)))
-    return Report(
-        title, subtitle, head, warnings, data, parts, lambda: chain.from_iterable(starmap(_answer, pairs)),
-        tuple(ink.numbers),
-    )  # fmt: skip
+    return Report(title, subtitle, head, warnings, data, parts, pairs, tuple(ink.numbers))
 
 
 def _run_data(measured: Analyses, rows: Rows, ink: Ink, prefix: str) -> dict[str, Any]:
