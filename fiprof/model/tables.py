@@ -155,7 +155,7 @@ class Reader:
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
             self._file = pq.ParquetFile(pa.OSFile(os.fsencode(self.path)), page_checksum_verification=True)
             self.schema = self._file.schema_arrow
-            self._texts = _check(name, self.schema)
+            _check(name, self.schema)
         self.names: list[str] = self.schema.names
         """Of the columns, in their order."""
         self.columns = frozenset(self.names)
@@ -218,6 +218,7 @@ class Reader:
     def _masked(self, found: pa.Table) -> pa.Table:
         """Rows of the file: without secrets where they leave."""
         import pyarrow as pa
+        import pyarrow.types as pt
 
         if (hide := self._hide) is None:
             return found
@@ -232,11 +233,12 @@ class Reader:
             new = pa.array(hidden, pa.string())
             return new.take(chunk.indices).dictionary_encode() if of_dictionary else new
 
-        for place, name in enumerate(found.column_names):
-            if name in self._texts:
+        for place, field in enumerate(found.schema):
+            kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
+            if pt.is_string(kind):
                 chunks = [masked(chunk) for chunk in found.column(place).chunks]
                 if self._hid:
-                    found = found.set_column(place, name, pa.chunked_array(chunks, self.schema.field(name).type))
+                    found = found.set_column(place, field.name, pa.chunked_array(chunks, field.type))
         return found
 
     def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:
@@ -279,17 +281,16 @@ def _require_possible(found: pa.Table) -> None:
                 raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
-_GOOD: dict[str, tuple[pa.Schema, frozenset[str]]] = {}
-"""Table -> the columns of the last file of it that was right, and those with texts: most have the same."""
+_GOOD: dict[str, pa.Schema] = {}
+"""Table -> the columns of the last file of it that was right: most have the same."""
 
 
-def _check(name: str, found: pa.Schema) -> frozenset[str]:
-    """The columns with texts. Raises ValueError where a file lacks a required column, or one is of another type than
-    the table declares."""
+def _check(name: str, found: pa.Schema) -> None:
+    """Raise ValueError where a file lacks a required column, or one is of another type than the table declares."""
     import pyarrow.types as pt
 
-    if name in _GOOD and found.equals(_GOOD[name][0]):
-        return _GOOD[name][1]
+    if name in _GOOD and found.equals(_GOOD[name]):
+        return
     fits: dict[str, Callable[[pa.DataType], bool]] = {
         **dict.fromkeys(("int32", "int64"), pt.is_integer), "float64": pt.is_floating, "bool": pt.is_boolean,
         "string": pt.is_string, "category": lambda kind: pt.is_dictionary(kind) and pt.is_string(kind.value_type),
@@ -302,9 +303,7 @@ def _check(name: str, found: pa.Schema) -> frozenset[str]:
         kind = kinds.get(field.name, "float64" if name == OPEN_ENDED else "")
         if kind and not fits[kind](field.type):
             raise ValueError(f"its column {field.name} is {field.type}, not {kind}")
-    texts = frozenset(field.name for field in found if fits["string"](field.type) or fits["category"](field.type))
-    _GOOD[name] = found, texts
-    return texts
+    _GOOD[name] = found
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
