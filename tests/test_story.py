@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -33,8 +34,12 @@ told = cache(partial(answer, "story"))
 DATA = Path(__file__).parent / "data/story"
 
 
-def program(folder: Path, *, planted: bool = False, growth_us: int = 0) -> Run:
-    """Steps of four layers of two kernels and a head; planted: a collection of garbage and a kernel, 3 ms each."""
+def program(
+    folder: Path, *, planted: bool = False, growth_us: int = 0, stalls: Sequence[int] = (), taken: Sequence[int] = ()
+) -> Run:
+    """24 steps of four layers of two kernels and a head. planted: a collection of garbage and a kernel, 3 ms each.
+    stalls: steps with 3 ms of host work. taken: steps in which 512 MB of memory are."""
+    memory = list[dict[str, Any]]()
     kernels, api, ranges, at = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]](), 1000
     for step in range(24):
         begin = at
@@ -48,11 +53,16 @@ def program(folder: Path, *, planted: bool = False, growth_us: int = 0) -> Run:
         if planted and step == 5:
             ranges.append({"us": (at, at + 3000), "name": "gc generation 2", "domain": "Python"})
             at += 3000
+        at += 3000 * (step in stalls)
+        if step in taken:
+            memory.append(
+                {"us": (at, at), "time_ns": 1000 * at, "bytes": 512_000_000, "kind": "Allocation", "address": at}
+            )
         end = max(at, begin + 1000 + growth_us * step)
         ranges.append({"us": (begin, end), "name": f"step {step}: {step % 3} requests"})
         at = end + 20
     ranges.sort(key=lambda row: row["us"])
-    return made_run(folder, kernels=kernels, api=api, ranges=ranges)
+    return made_run(folder, kernels=kernels, api=api, ranges=ranges, memory=memory)
 
 
 def test_planted_causes_are_named_with_their_step_and_nothing_else_is(tmp_path: Path) -> None:
@@ -76,7 +86,8 @@ def model(folder: Path, form: str, passes: int) -> Run:
         begin = at
         for place in range(12):
             names = ("embed", "first norm", *LAYER[1:]) if place == 0 else LAYER
-            for name in (*names, *(("head", "sample") if place == 11 else ())):
+            checks = 40 * ("check",) if form == "checks in the second half" and 2 * each >= passes else ()
+            for name in (*names, *(("head", "sample", *checks) if place == 11 else ())):
                 number, length = number + 1, 1 if form == "operators" and name != "attention" else 8
                 if form == "marks in layers" and name == "attention":
                     ranges.append({"us": (at, at + 5), "name": "softmax"})
@@ -89,7 +100,7 @@ def model(folder: Path, form: str, passes: int) -> Run:
                 if each or not cut:
                     api.append(launch(at + 1, number))
                 kernels.append(kernel(at + cut + 4, at + cut + 4 + length, number, kernel=name, kernel_full=name))
-                at += 10
+                at += 20 if form == "checks in the second half" else 10
         if form == "a step that comes once":
             ranges.append({"us": (begin, at), "name": "[Executor] _forward_step 7: 0 ctx reqs, 32 gen reqs"})
         elif form == "never popped":
@@ -126,6 +137,14 @@ def test_steps_and_layers_are_found_however_a_program_is_annotated(
         assert "Steady part: 1 step of" in invoke("top", str(run.path))[1]
 
 
+def test_steps_of_layers_are_found_where_what_comes_between_them_changes(tmp_path: Path) -> None:
+    run = model(tmp_path, "checks in the second half", 24)
+    found = told(run.path)
+    assert ("step of 11 x norm", 23) in [(row["what"], row["count"]) for row in found["rows"]]
+    (change,) = (each for each in found["surprises"] if each["id"] == "kernels_change")
+    assert change["more"] == ["40 x check"] and change["at_ms"] == pytest.approx(12 * 1.84, abs=2)
+
+
 def test_phases_in_turns_are_one_line_and_long_or_missing_names_are_short_to_read(tmp_path: Path) -> None:
     kernels, api, ranges = (list[dict[str, Any]]() for _ in range(3))
     long = "{'op': '" + 40 * "conv2d " + "'}"
@@ -159,6 +178,14 @@ def test_long_ones_among_steps_as_short_as_layers(tmp_path: Path) -> None:
 def test_how_steps_grow(tmp_path: Path) -> None:
     (law,) = told(program(tmp_path, growth_us=100).path)["laws"]
     assert law["slope_us"] == pytest.approx(100, rel=0.05)
+    assert (law["reason"]["id"], law["reason"]["name"]) == ("kernels", "head")
+
+
+def test_slow_steps_that_come_regularly_are_told_so(tmp_path: Path) -> None:
+    for number, (stalls, every) in enumerate([(range(2, 24, 4), "; every 4)"), ((2, 3, 9, 12, 19, 21), "")]):
+        (folder := tmp_path / str(number)).mkdir()
+        printed = " ".join(invoke("story", str(program(folder, stalls=stalls).path))[1].split())
+        assert "6 x step *" in printed and ("; every 4)" in printed) == bool(every)
 
 
 @pytest.mark.parametrize(
@@ -481,10 +508,37 @@ def test_a_layer_that_is_slow_in_every_step() -> None:
     assert [step["number"] for step in steps] == [n for n, us in enumerate(times) if us > 1.5 * median(times)] == [31]
 
 
+def test_places_in_each_step_that_take_longer_are_told(tmp_path: Path) -> None:
+    """A range that comes six times in each step, of which the second and third take twice as long in all of them."""
+    kernels, api, ranges, at = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]](), 1000
+    for image in range(8):
+        parent, begin = len(ranges), at
+        ranges.append({"name": "image"})
+        for place in range(6):
+            us = 800 + 7 * image + 800 * (place in (1, 2))
+            api.append(launch(at, len(api)))
+            kernels.append(kernel(at + 5, at + us - 5, len(kernels)))
+            ranges.append({"us": (at, at + us), "name": "denoise", "depth": 1, "parent": parent})
+            at += us
+        ranges[parent]["us"] = (begin, at)
+    (uneven,) = told(made_run(tmp_path, kernels=kernels, api=api, ranges=ranges).path)["surprises"]
+    assert (uneven["what"], uneven["name"], uneven["count"], uneven["which"]) == ("image", "denoise", 6, ["1 to 2"])
+    assert (uneven["slow_ms"], uneven["usual_ms"]) == (pytest.approx(1.6245), pytest.approx(0.8245))
+
+
 def test_memory_that_grows_and_is_not_given_back() -> None:
     (leak,) = surprises("leak")
     assert (leak["id"], leak["what"]) == ("leak", "step 30")  # the first 64 MB fit into what torch had kept
     assert leak["more_mb"] / leak["count"] == pytest.approx(67.1, abs=0.1)
+
+
+@pytest.mark.parametrize(("taken", "grows"), [((0, 1, 4, 10, 14, 20), True), ((0, 1, 2, 3, 4, 5), False)])
+def test_memory_is_taken_much_at_a_time(tmp_path: Path, taken: Sequence[int], *, grows: bool) -> None:
+    """Until the end, or in the first steps alone, as of any program."""
+    found = [each for each in told(program(tmp_path, taken=taken).path)["surprises"] if each["id"] == "leak"]
+    assert len(found) == grows
+    # What the first quarter took may be the program's.
+    assert all(each["more_mb"] == 3 * 512.0 and each["count"] == 3 for each in found)
 
 
 @pytest.mark.parametrize("name", [name for name in PRINTED if name.startswith("clean")])

@@ -242,8 +242,11 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
     starts, code, _ = _in_order(run, device)
     first = np.searchsorted(starts, [*found.early, *found.steps.tolist(), found.ends[-1]])
     sizes = np.diff(first)
-    layer, middle = int(np.median(sizes)), len(sizes) // 2
-    if not layer or repeated(code[first[middle] : first[middle + 1]]) or not (longer := repeated(sizes)):
+    layer = int(np.median(sizes))
+    usual = np.flatnonzero(sizes == layer)
+    middle = int(usual[len(usual) // 2]) if len(usual) else 0
+    # What the others have more may change, as from some step on, and where they come not.
+    if not layer or repeated(code[first[middle] : first[middle + 1]]) or not (longer := repeated(sizes != layer)):
         return found
     begin, period, count = longer
     if begin + period * (count + 1) <= len(sizes):  # Only its end, that of the trace, may differ.

@@ -156,6 +156,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
             continue
         surprising += [surprises.changed(moments, *pair, kernels) for pair in changes[group]]
         surprising += surprises.paced(moments, rows, late, paces[group], kernels)
+        surprising += surprises.uneven(moments, rows)
         leaks += surprises.leak(moments, rows)
         if not (changes[group] or paces[group]):
             laws += surprises.growth(moments, rows)

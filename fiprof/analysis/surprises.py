@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from fiprof.analysis.idle import between
 from fiprof.analysis.moments import Does, Launched, Moments, does
 from fiprof.analysis.program import ALLOCATES, COMPILES, LOADS, WAITS
 from fiprof.analysis.requests import FEW_STEPS, line, short_name
-from fiprof.analysis.trace import SEPARATOR, calls, phases
+from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints
 from fiprof.model.finding import Finding, finding, worded
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import by_key
+from fiprof.model.spans import NOTHING, split
 
 NEIGHBOURS = 15  # steps whose median a step is held against: what is usual may change as a sequence grows
 SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
@@ -31,6 +32,7 @@ GARBAGE = "gc generation"  # beginning of the ranges in which Python collects ga
 EXPLAINS, MOST_OF = 0.4, 0.8
 """Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
 MEANWHILE = ", meanwhile {doing}"
+FEWEST_PLACES = 4  # ranges of a name in a step from which on their places are told apart
 IN_TIME = 0.05  # share of the distance of slow steps by which it may vary, or by two steps, to be said
 LATE_SHARE, LEAST_GROWTH = 0.1, 0.02
 """Share of steps by which a rank is late in them, and of the first step by which they grow to the last, to be told."""
@@ -70,7 +72,7 @@ def explained(
     for number, other in slow.items():
         place, like, excess = int(rows[number]), int(rows[other]), float(lengths[number] - usual[number])
         where = _where(moments, place)
-        cause = _cause(moments, (place, like), kernels, excess, where["of"])
+        cause = _cause(moments, ([place], [like]), kernels, excess, where["of"])
         late = max(moments.delays.get(place, ()), key=lambda delay: delay.exposed_ns, default=None)
         waits = cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"])
         if waits and late and late.exposed_ns >= EXPLAINS * excess:
@@ -89,8 +91,11 @@ def explained(
         yield finding("slow_step", words, **where, number=number, place=place, **values)
 
 
-def _work(moments: Moments, place: int, kernels: Launched, known: dict[HostWork, str]) -> dict[Part, Floats]:
-    """What a moment is made of: ns, and how often. known: what functions are called, by the first that has them."""
+def _work(
+    moments: Moments, places: Sequence[int], kernels: Mapping[int, Launched], known: dict[HostWork, str]
+) -> dict[Part, Floats]:
+    """What some moments are made of, in the mean: ns, and how often. known: what functions are called, by the first
+    that has them."""
     found: dict[Part, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def add(part: str, names: Iterable[str], ns: Iterable[float]) -> None:
@@ -98,13 +103,14 @@ def _work(moments: Moments, place: int, kernels: Launched, known: dict[HostWork,
             total = found[part, name]
             total[:] = total[0] + each, total[1] + 1
 
-    add("kernel", kernels.names, kernels.ns.tolist())
-    run, begin, end = moments.run, moments.begins[[place]], moments.edges[[place + 1]]
+    for place in places:
+        add("kernel", kernels[place].names, kernels[place].ns.tolist())
+    run, begin, end = moments.run, moments.begins[[*places]], moments.edges[np.array(places) + 1]
     if calling := calls(run).nested.get(moments.thread):
         _, starts, stops, called = calling.overlaps(begin, end)
         names = calls(run).names
         add("call", [names[name] for name in called], (stops - starts).tolist())
-        outside = between(calling.during(int(begin[0]), int(end[0])), only=True)
+        outside = between(calling.during(int(begin[0]), int(end[-1])), only=True)
         _, starts, stops, _ = outside.overlaps(begin, end)
         work = host_times(run).during(moments.key, starts, stops)
         add("host", (known.setdefault(each.whole, each.label) for each in work), work.values())
@@ -112,16 +118,21 @@ def _work(moments: Moments, place: int, kernels: Launched, known: dict[HostWork,
         if ranges := phases(run).threads.get(moments.key):
             _, starts, stops, labels = ranges.overlaps(begin, end)
             add("range", [phases(run)[label].rpartition(SEPARATOR)[2] for label in labels], (stops - starts).tolist())
-    return {part: np.array(each) for part, each in found.items()}
+    return {part: np.array(each) / len(places) for part, each in found.items()}
 
 
 def _cause(
-    moments: Moments, places: tuple[int, int], kernels: Mapping[int, Launched], excess: float, *names: str
+    moments: Moments,
+    places: Sequence[Sequence[int]],
+    kernels: Mapping[int, Launched],
+    excess: float,
+    *names: str,
 ) -> Finding:
-    """Of what a step did more than a usual one, and explains most of its excess, the innermost. places: of the two.
-    names: of ranges that are no cause, beside the steps'."""
-    known, names, enough = dict[HostWork, str](), (*map(moments.name, places), *names), EXPLAINS * excess
-    done, less = (_work(moments, place, kernels[place], known) for place in places)
+    """Of what steps did more than usual ones, and explains most of their excess, the innermost. places: of both, in
+    order. names: of ranges that are no cause, beside the steps'."""
+    known, enough = dict[HostWork, str](), EXPLAINS * excess
+    names = (*map(moments.name, chain.from_iterable(places)), *names)
+    done, less = (_work(moments, each, kernels, known) for each in places)
     more = {part: work - less.get(part, 0) for part, work in done.items()}
     sums: dict[str, float] = defaultdict(float)
     for (part, name), (ns, _) in more.items():
@@ -268,7 +279,7 @@ def paced(
     parts = np.split(moments.length[rows[usual]], np.searchsorted(usual, [*changes]))
     for (number, typical), (before, after) in zip(changes.items(), pairwise(map(np.median, parts)), strict=True):
         longer = typical if before > after else typical[::-1]
-        reason = _cause(moments, longer, kernels, abs(after - before))
+        reason = _cause(moments, [[each] for each in longer], kernels, abs(after - before))
         words = "{of}: {after_ms:,.3f} ms each from step {number}, where {before_ms:,.3f} were usual; "
         words += ("what took longer until then" if before > after else "what takes longer since") + ": {reason}."
         where = _where(moments, place := int(rows[number])) | {"number": number, "place": place}
@@ -306,6 +317,41 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
         return
 
 
+def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
+    """Ranges of one name inside the steps, of which those at some places take longer in all steps."""
+    found, begins, ends = marks(moments.run), moments.begins[rows], moments.edges[rows + 1]
+    mine = np.flatnonzero(found.own & (found.threads == moments.key) & (found.ends != NOTHING) & ~found.again)
+    step = np.searchsorted(begins, found.starts[mine], side="right") - 1
+    within = (step >= 0) & (found.ends[mine] <= ends[step])
+    mine, step = mine[within], step[within]
+    for name, place in split(found.alike[mine]):
+        each = np.arange(len(mine))[place]
+        counts = np.bincount(step[each], minlength=len(rows))
+        count = int(np.median(counts))
+        each = each[counts[step[each]] == count]
+        numbered = "*" in found.folded[name]  # layers, which are told by the time of their kernels
+        if numbered or count < FEWEST_PLACES or len(each) < MOST_OF * count * len(rows):
+            continue
+        each = each[np.lexsort((found.starts[mine[each]], step[each]))]
+        lengths = (found.ends - found.starts)[mine[each]].reshape(-1, count).astype(float)
+        ordered = np.sort(typical := np.median(lengths, axis=0))
+        apart = int(np.argmax(ordered[1:] / np.maximum(ordered[:-1], 1.0))) + 1
+        slow = typical >= ordered[apart]
+        low, high = (float(np.median(lengths[:, side])) for side in (~slow, slow))
+        sure = np.percentile(lengths[:, slow], 10) > np.percentile(lengths[:, ~slow], 90)
+        all_ns = float(lengths.sum() / len(lengths))
+        if not sure or high < (1 + LEAST_SHARE) * low or all_ns < EXPLAINS * np.median(moments.length[rows]):
+            continue
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], slow.view(np.int8), [0]])))
+        runs = tuple(f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in zip(edges[::2], edges[1::2], strict=True))
+        words = (
+            "{what}: of {count} x {name} no. {which} take {slow_ms:,.3f} ms in every step, the others {usual_ms:,.3f}."
+        )
+        what = moments.names[moments.group[rows[0]]].text
+        values: dict[str, Any] = {"what": what, "of": what, "name": found.folded[name], "which": runs, "count": count}
+        yield finding("slow_ranges", words, **values, slow_ms=high / 1e6, usual_ms=low / 1e6)
+
+
 def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     """How the steps grow longer from one to the next: a line through their lengths, where both halves lie on it."""
     lengths = moments.length[rows].astype(float)
@@ -321,10 +367,10 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
         return
     words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: "
     words += "{grown:+.0%} from the first to the last"
-    ends = (kept[: len(kept) // 8], kept[-len(kept) // 8 :])[:: -1 if slope > 0 else 1]
-    longer, shorter = (int(rows[each[np.argsort(lengths[each], kind="stable")[len(each) // 2]]]) for each in ends)
-    kernels = moments.launched({longer, shorter})
-    reason = _cause(moments, (longer, shorter), kernels, float(moments.length[longer] - moments.length[shorter]))
+    count = min(len(kept) // 8, NEIGHBOURS)
+    ends = [rows[each].tolist() for each in (kept[-count:], kept[:count])][:: 1 if slope > 0 else -1]
+    more_ns, less_ns = (float(moments.length[each].mean()) for each in ends)
+    reason = _cause(moments, ends, moments.launched({*chain.from_iterable(ends)}), more_ns - less_ns)
     words += "." if reason.kind == "unknown" else "; what {more} longer: {reason}."
     values: dict[str, Any] = {"reason": reason, "more": "takes" if slope > 0 else "took"}
     values |= {"first_ms": float(first) / 1e6, "slope_us": float(slope) / 1e3, "error_us": float(2 * error) / 1e3}
