@@ -28,13 +28,14 @@ FOLDERS = {".cuh": "data/include/flashinfer", ".cu": "data/csrc", ".py": ""}
 TIMEOUT_S = 120
 ASK = f"""
 import sys
+sys.path = [each for each in sys.path if each]
 from importlib import metadata, util
 if not (spec := util.find_spec("{MODULE}")):
     sys.exit(f"{MODULE} is not installed for {{sys.executable}}")
 print(spec.submodule_search_locations[0])
 print(next((each.version for each in metadata.distributions(name="{PACKAGE}")), ""))
 """
-"""What an interpreter is asked: the package's folder, and its version, if it has one."""
+"""What an interpreter is asked: the package's folder, not one of its name here, and its version, if it has one."""
 LONGEST_SNIPPET = 200
 TOPICS = {topic: workload for workload, table in kernels().items() for topic in table.get("sources", ())}
 
