@@ -212,7 +212,7 @@ def stall_mixes(mixes: Mapping[str, Mapping[str, float]]) -> Spec:
             if share:
                 beside = tip(reason, [(name, f"{other.get(reason, 0.0):.1%}") for name, other in shown.items()])
                 ends = {"a": start, "b": start + 100 * share, "c": top, "d": top + BAR_PX}
-                rows.append({**ends, "key": reason, "colour": colours.stall(reason), "tip": beside})
+                rows.append({**ends, "key": reason, "colour": colours.STALLS.get(reason, colours.GREY), "tip": beside})
             start += 100 * share
     palette = {row["key"]: row["colour"] for row in rows}
     ruler = axis("share of the warps' time", labelExpr="datum.label + '%'", tickCount={"expr": "max(3, width / 90)"})

@@ -43,10 +43,6 @@ FAMILIES = (
 _OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")  # of kernels without a family
 
 
-def stall(reason: str) -> str:
-    return STALLS.get(reason, GREY)
-
-
 def kernel(name: str) -> tuple[str, str]:
     """The family of a kernel, its own name where it has none, and the family's colour."""
     for family, pattern, colour in FAMILIES:

@@ -1,7 +1,6 @@
 """``fiprof trend`` as tables and as a page: a line for each case or kernel on a GPU, and where its level changed."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from statistics import median
 from typing import Any
@@ -151,7 +150,7 @@ def _figure(line: Line, value: Column) -> charts.Spec:
     for run, number in zip(line.rows, line.values, strict=True):
         words = f"{number:{value.spec}} {value.unit}".rstrip()
         facts = [(value.title, words), ("commit", run["git"] or ""), ("tags", ", ".join(run["tags"]))]
-        points.append({"x": _time(run["started"]), "y": number, "tip": charts.tip(run["name"], facts)})
+        points.append({"x": run["started"], "y": number, "tip": charts.tip(run["name"], facts)})
     levels: charts.Rows = [
         {"x": points[level.start]["x"], "x2": points[level.end - 1]["x"], "y": level.value} for level in line.levels
     ]
@@ -177,11 +176,3 @@ def _figure(line: Line, value: Column) -> charts.Spec:
         charts.layer("changes", changes, label, {"x": x, "y": {"value": 0}, "text": {"field": "words"}}),
     ]
     return charts.figure(layers, CHART_PX)
-
-
-def _time(started: str | None) -> str | None:
-    """To the second, in UTC, as Vega reads it."""
-    try:
-        return datetime.fromisoformat(started or "").astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        return None
