@@ -31,7 +31,7 @@ from fiprof.model.finding import worded
 from fiprof.model.manifest import fact
 from fiprof.model.packs import Value
 from fiprof.model.results import RESULTS, CaseResult, read
-from fiprof.reports.markdown_html import Markdown, bullets, code_block, code_span, fill, grid, paragraphs
+from fiprof.reports.markdown_html import Markdown, bullets, caution, code_block, code_span, grid, paragraphs
 from fiprof.reports.study import StudySection
 from fiprof.text import count, duration, join_words, spread
 
@@ -249,10 +249,10 @@ def _first_calls(jit: JitResults) -> StudySection:
     warm_up = ("Fill the cache with:", code_block(script, "sh")) if script else ()
     rows = [(code_span(each["label"]), each["cold_s"], each["disk_s"], each["memory_ms"]) for each in call_rows(jit)]
     table = grid("kernel;empty cache (s)|.2f;on disk (s)|.3f;in memory (ms)|.3f", rows)
-    warnings = (fill("> {text}", text=each) for each in jit.warnings)
     built = [(code_span(each.name), each.compile_s, each.bytes / 2**20) for each in jit.modules]
     modules = grid("module;compile + link (s)|.1f;library (MiB)|.1f", built) if built else ""
-    return _report("serving", "First calls", learned, learned, table, *sentences(jit)[1:], modules, *warm_up, *warnings)
+    body = (learned, table, *sentences(jit)[1:], modules, *warm_up, *map(caution, jit.warnings))
+    return _report("serving", "First calls", learned, *body)
 
 
 # Kernels
@@ -372,15 +372,14 @@ def _at(place: SourcePlace | None) -> Markdown | str:
 def _code(study: Study, workload: str, found: SourceResults | None) -> Markdown:
     """The definitions that the kernels of a workload come from, by file, from the Python call down."""
     if found is None:
-        return Markdown(
-            "> Where this code lives in the installed library was not recorded (results/sources.json is missing): "
+        return caution(
+            "Where this code lives in the installed library was not recorded (results/sources.json is missing): "
             "fiprof study maps it where the library is installed."
         )
     cautions = []
     measured = str(fact(study.info.environment, "packages", "flashinfer-python") or "")
     if found.version and measured and found.version != measured:
-        words = "> These lines are those of {package} {version}; measured was {measured}."
-        cautions.append(fill(words, package=found.package, version=found.version, measured=measured))
+        cautions.append(f"These lines are those of {found.package} {found.version}; measured was {measured}.")
     names = dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels)
     located = [place for place in found.places if place.part == "kernel"]
     topics: set[str] = set()
@@ -392,18 +391,17 @@ def _code(study: Study, workload: str, found: SourceResults | None) -> Markdown:
         if place.topic in topics and place.part != "choice":
             by_file.setdefault(place.path, {})[place.line, place.name] = place.part
     if unknown := [name for name in names if name not in {place.name for place in located}]:
-        words = "> Not found in the installed {package}: {names}; torch's, or generated."
-        cautions.append(fill(words, package=found.package or "library", names=join_words(unknown)))
+        package = found.package or "library"
+        cautions.append(f"Not found in the installed {package}: {join_words(unknown)}; torch's, or generated.")
     if gone := [f"{item.topic}: {item.part} {item.name}" for item in found.missing if item.topic in topics]:
-        cautions.append(fill("> Looked for and not there in this version: {what}.", what="; ".join(gone)))
+        cautions.append(f"Looked for and not there in this version: {'; '.join(gone)}.")
     rows = [
         (code_span(path), Markdown(", ".join(f"{line} {code_span(name)}" for line, name in sorted(parts))))
         for path, parts in by_file.items()
     ]
     library = f"{found.package} {found.version}".strip()
-    return paragraphs(
-        f"In {library}, from the Python call down; the line, and what is there:", grid("file;lines", rows), *cautions
-    )
+    head = f"In {library}, from the Python call down; the line, and what is there:"
+    return paragraphs(head, grid("file;lines", rows), *map(caution, cautions))
 
 
 def _compilation(jit: JitResults | None, sources: SourceResults | None) -> StudySection:

@@ -80,10 +80,8 @@ def link(text: object, href: str) -> Markdown:
     return Markdown(f"[{escape_markdown(text)}]({href})")
 
 
-def fill(template: str, /, **values: object) -> Markdown:
-    """A sentence of this package with values in it, each escaped; numbers by their format."""
-    shown = {key: each if isinstance(each, int | float) else escape_markdown(each) for key, each in values.items()}
-    return Markdown(template.format(**shown))
+def caution(text: object) -> Markdown:
+    return Markdown(f"> {escape_markdown(text)}")
 
 
 def paragraphs(*parts: str) -> Markdown:
@@ -239,7 +237,7 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
 
 
 def _cautions(texts: Iterable[Sayable]) -> list[str]:
-    return [f"> {_traced(text)}" for text in texts]
+    return [caution(_traced(text)) for text in texts]
 
 
 def _traced(what: Any) -> Markdown:
