@@ -72,6 +72,7 @@ def axis(title: str | None, **more: Any) -> Spec:
 
 
 def layer(name: str, rows: Rows, mark: Spec, encoding: Spec, **more: Any) -> Layer:
+    """Marks of rows, which ``figure`` puts down under their name."""
     return name, rows, {"data": {"name": name}, "mark": mark, "encoding": encoding, **more}
 
 

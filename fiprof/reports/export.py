@@ -160,6 +160,7 @@ def _write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
     """A table as CSV; texts are such that a spreadsheet shows them and computes nothing."""
 
     def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """CSV has no dictionaries; of a text that comes often one is looked at."""
         if not (pt.is_dictionary(column.type) or pt.is_string(column.type)):
             return column
         chunks = []

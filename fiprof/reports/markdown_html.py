@@ -81,6 +81,7 @@ def link(text: object, href: str) -> Markdown:
 
 
 def caution(text: object) -> Markdown:
+    """A sentence that makes what stands around it doubtful, in a box of its own on a page."""
     return Markdown(f"> {escape_markdown(text)}")
 
 
