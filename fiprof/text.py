@@ -191,6 +191,12 @@ def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
     return f"{number(value / (scale or 1.0))} {unit}"
 
 
+def span(values: Iterable[float], spec: str) -> str:
+    """``1.02 to 3.91``; one value alone where both ends are written alike. spec: of format()."""
+    ends = sorted(values)
+    return " to ".join(dict.fromkeys(format(each, spec) for each in (ends[0], ends[-1])))
+
+
 def spread(values: Sequence[float], spec: str = "") -> str:
     """``1.02 to 3.91, median 3.4``; one value alone where there is one.
 

@@ -13,7 +13,7 @@ from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped
 from fiprof.reports.view import Column, Document, Narrow, Value, View, left_out, view_of
-from fiprof.text import wrap
+from fiprof.text import span, wrap
 
 Rooflines = OfRun[LaunchRoofline, Mapping[str, Any]]
 NOT_ENOUGH = "not enough evidence"
@@ -117,11 +117,6 @@ def _remarks(launches: Sequence[LaunchRoofline]) -> list[str]:
 
 def _roof_sentences(launches: Sequence[LaunchRoofline]) -> Iterator[str]:
     """The roofs at the measured clocks, and their ridge points."""
-
-    def span(values: Sequence[float], spec: str) -> str:
-        low, high = format(min(values), spec), format(max(values), spec)
-        return low if low == high else f"{low} to {high}"
-
     memories, works = roofline.memory_roofs(launches), roofline.compute_roofs(launches)
     parts = [f"{level} {span([each / 1e12 for each in ends], '.2f')} TB/s" for level, ends in memories.items()]
     parts += [f"{kind} {span([each / 1e12 for each in ends], '.1f')} TFLOP/s" for kind, ends in works.items()]

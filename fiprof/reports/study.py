@@ -5,7 +5,7 @@ import io
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from fiprof.reports.charts import scaling_chart
 from fiprof.reports.environment import environment_words
 from fiprof.reports.markdown_html import Markdown, escape_markdown, markdown_table
 from fiprof.reports.view import Value
-from fiprof.text import byte_words, count, csv_cell, duration, join_words, spread
+from fiprof.text import byte_words, count, csv_cell, duration, join_words, span, spread
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
@@ -556,17 +556,16 @@ def certainty(study: studies.Study) -> dict[str, Any]:
     cases = [(case, case.plain) for case in study.measured if case.plain]
     if not cases:
         return {"checked": [], "drift": "", "flushed": "", "slow_clocks": None}
-    confidences = sorted({plain.confidence for _, plain in cases})
     slow = [case.slow_clock_rounds for case, _ in cases if case.slow_clock_rounds is not None]
     flushed = [case.ncu_us / case.nsys.median_us for case, _ in cases if case.nsys and case.ncu_us]
     drifts = [(max(of) - min(of)) / plain.median_us for _, plain in cases if len(of := plain.round_medians_us) > 1]
     return {
-        "rounds": _range(plain.rounds for _, plain in cases),
+        "rounds": span((plain.rounds for _, plain in cases), ","),
         # Of a study on several: how many, what all of them measured, and how far that lies apart at most.
         "boards": len(set(study.info.boards.values())),
         "anchors": (count(len(study.info.anchors), "case"), f"{study.boards_apart:.1%}"),
-        "counts": _range(plain.count for _, plain in cases),
-        "confidence": " to ".join(dict.fromkeys(f"{each:.0%}" for each in (confidences[0], confidences[-1]))),
+        "counts": span((plain.count for _, plain in cases), ","),
+        "confidence": span((plain.confidence for _, plain in cases), ".0%"),
         # Relative errors against the references.
         "checked": [case.relative_error for case, _ in cases if case.relative_error is not None],
         "widths": spread([studies.half_width(case) for case, _ in cases], ".1%"),
@@ -586,8 +585,3 @@ def _word(item: object) -> str:
     if isinstance(item, bool):
         return "yes" if item else "no"
     return f"{item:,}" if isinstance(item, int) else str(item)
-
-
-def _range(values: Iterable[int]) -> str:
-    ordered = sorted(values)
-    return " to ".join(dict.fromkeys(f"{each:,}" for each in (ordered[0], ordered[-1])))
