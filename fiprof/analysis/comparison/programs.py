@@ -135,6 +135,9 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) ->
     common = float(min(shares))
     work = None if common < LITTLE_IN_COMMON else _work(both)
     steps = _steps(runs, work) if within else None
+    if within and not steps and work is None:
+        # How much work each steady part holds is not known.
+        return compare_programs(a, b, counters=counters, entire=True)
     if steps:
         # All that follows is a step's, of each GPU, or the mean of the GPUs.
         for found, count in zip(tops, steps, strict=True):
