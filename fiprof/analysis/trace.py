@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fiprof.model.arrays import Ints, arrow, coded, numbers
+from fiprof.model.arrays import Ints, Kinds, arrow, coded, numbers
 from fiprof.model.run import Run, Shape, once, shape
 from fiprof.model.selection import Weights, by_key
 from fiprof.model.spans import NOTHING, Stretches, by_thread
@@ -193,16 +193,15 @@ def marks(run: Run) -> Marks:
     count, at = run.row_count("ranges"), 0
     starts, ends, threads = (np.empty(count, np.int64) for _ in range(3))
     depths, parents, domain, name, kind = (np.empty(count, np.int32) for _ in range(5))
-    known: dict[str, dict[str | None, int]] = {"domain": {}, "name": {}, "kind": {}}
+    known = {"domain": Kinds(), "name": Kinds(), "kind": Kinds()}
     for piece in run.pieces("ranges", ("start_ns", "end_ns", "depth", "parent", "pid", "tid", *known)):
         rows = slice(at, at := at + piece.num_rows)
         of_piece = map(numbers, piece.columns[:6])
         starts[rows], ends[rows], depths[rows], parents[rows] = itertools.islice(of_piece, 4)
         threads[rows] = thread_keys(*of_piece)
         for filled, (column, found) in zip((domain, name, kind), known.items(), strict=True):
-            values, places = coded(piece[column])
-            filled[rows] = np.array([found.setdefault(value, len(found)) for value in values])[places]
-    domains, texts, kinds = map(list, known.values())
+            filled[rows] = found.of(piece.select([column]))
+    domains, texts, kinds = ([value for (value,) in found.numbers] for found in known.values())
     texts = [text and readable(text) for text in texts]
     push_pop, mark = (np.array([each == wanted for each in kinds], bool)[kind] for wanted in ("push_pop", "mark"))
     program = push_pop & np.array([each not in LIBRARIES for each in domains], bool)[domain]
@@ -219,55 +218,43 @@ class Calls:
     """The CUDA calls of a run, by their row in ``api``; each column is read when it is first asked for."""
 
     def __init__(self, run: Run) -> None:
-        self._run, self._names, self._threads = run, dict[str, int](), dict[int, int]()
+        self._run, self._names, self._threads = run, Kinds(), Kinds()
 
     @functools.cached_property
     def starts(self) -> Ints:
         """ns since the trace began."""
-        return self._column("int64", numbers, "start_ns")
+        return self._column("int64", lambda piece: numbers(piece["start_ns"]), "start_ns")
 
     @functools.cached_property
     def ends(self) -> Ints:
         """ns since the trace began."""
-        return self._column("int64", numbers, "end_ns")
+        return self._column("int64", lambda piece: numbers(piece["end_ns"]), "end_ns")
 
     @functools.cached_property
     def thread(self) -> Ints:
         """The number of each call's thread."""
-
-        def numbered(pids: pa.ChunkedArray, tids: pa.ChunkedArray) -> Ints:
-            keys, thread = coded(arrow(thread_keys(numbers(pids), numbers(tids))))
-            return self._known(self._threads, keys[:-1])[thread]
-
-        return self._column("int32", numbered, "pid", "tid")
+        return self._column("int32", self._threads.of, "pid", "tid")
 
     @functools.cached_property
     def name(self) -> Ints:
         """The number of each call's name."""
+        return self._column("int16", self._names.of, "name")
 
-        def numbered(column: pa.ChunkedArray) -> Ints:
-            texts, name = coded(column)
-            return self._known(self._names, [text or "" for text in texts])[name]
-
-        return self._column("int16", numbered, "name")
-
-    @property
+    @functools.cached_property
     def threads(self) -> dict[int, int]:
         """:func:`thread_keys` -> the number of the thread in ``thread``."""
-        return self._threads if len(self.thread) else {}
+        known = self._threads.numbers if len(self.thread) else {}
+        return {pid << 32 | tid: number for (pid, tid), number in known.items()}
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """What the numbers in ``name`` stand for."""
-        return tuple(self._names) if len(self.name) else ()
+        return tuple(name or "" for (name,) in self._names.numbers) if len(self.name) else ()
 
-    def _known(self, found: dict[Any, int], values: Sequence[Any]) -> Ints:
-        return np.array([found.setdefault(value, len(found)) for value in values])
-
-    def _column(self, kind: str, make: Callable[..., Ints], *columns: str) -> Ints:
+    def _column(self, kind: str, make: Callable[[pa.Table], Ints], *columns: str) -> Ints:
         found, at = np.empty(self._run.row_count("api"), kind), 0
         for piece in self._run.pieces("api", columns):
-            found[at : (at := at + piece.num_rows)] = make(*piece.columns)
+            found[at : (at := at + piece.num_rows)] = make(piece)
         return found
 
     @functools.cached_property
