@@ -19,7 +19,8 @@ from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import Rank, Ranks, ranks_of
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING, Stretches, split, union, within
+from fiprof.model.selection import by_key
+from fiprof.model.spans import NOTHING, Stretches, by_thread, split, union, within
 from fiprof.model.tables import own_pid
 from fiprof.text import short_kernel
 
@@ -129,29 +130,26 @@ class Delay(NamedTuple):
 def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:
     """Who came last to the collectives that a rank began in stretches of time (ns since the trace began, in order): of
     each group of these, the longest delay first."""
-    found: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0, 0.0, 0.0, 0]))
-    done: dict[tuple[int, int], Counter[tuple[str, str, str]]] = defaultdict(Counter)
+    found = defaultdict[tuple[int, int], list[tuple[float, ...]]](list)
+    done = defaultdict[tuple[int, int], Counter[tuple[str, str, str]]](Counter)
     for row in run.once(comm).collectives if len(begins) else ():
         for each in row["arrivals"]:
             at, late = each["start_us"] * 1e3, row["late_rank"]
             place = int(np.searchsorted(begins, at, side="right")) - 1
             if each["rank"] != rank or place < 0 or at >= ends[place]:
                 continue
-            group = int(groups[place])
-            waited, exposed = (each[key] * 1e3 if late != rank else 0.0 for key in ("wait_us", "exposed_us"))
-            more = row["skew_us"] * 1e3, waited, exposed, each["alone_us"] * 1e3 - exposed, 1
-            found[group][late] = [sum(pair) for pair in zip(found[group][late], more, strict=True)]
+            key = int(groups[place]), late
+            waited, exposed = (each[name] * 1e3 if late != rank else 0.0 for name in ("wait_us", "exposed_us"))
+            found[key].append((row["skew_us"] * 1e3, waited, exposed, each["alone_us"] * 1e3 - exposed))
             for doing in row["meanwhile"]:
-                done[group, late][doing["doing"], doing["doing_name"], doing["range"]] += doing["us"]
-    delayed: dict[int, list[Delay]] = {}
-    for group, of in found.items():
-        for late, (ns, waited_ns, exposed_ns, transfer_ns, count) in of.items():
-            what = done[group, late]
-            doing = doing_words(*max(what, key=what.__getitem__, default=NOT_KNOWN))
-            delay = Delay(late, ns, waited_ns, exposed_ns, transfer_ns, int(count), doing)
-            delayed.setdefault(group, []).append(delay)
-        delayed[group].sort(key=lambda delay: -delay.ns)
-    return delayed
+                done[key][doing["doing"], doing["doing_name"], doing["range"]] += doing["us"]
+    delayed = []
+    for key, of in found.items():
+        doing = doing_words(*max(done[key], key=done[key].__getitem__, default=NOT_KNOWN))
+        ns, waited_ns, exposed_ns, transfer_ns = map(sum, zip(*of, strict=True))
+        delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, transfer_ns, len(of), doing))
+    by_delay = sorted(zip(found, delayed, strict=True), key=lambda each: -each[1].ns)
+    return by_key((group, delay) for (group, _), delay in by_delay)
 
 
 def doing_words(doing: str, name: str, range_: str) -> Finding:
@@ -425,29 +423,20 @@ class Steps:
     def __init__(self, run: Run, kernels: Kernels) -> None:
         """kernels: with the times of their own traces."""
         self._rank = kernels.rank
-        self.names = np.full(len(kernels), "", object)
-        """The outermost range that each kernel was launched in; its step, where it has one."""
-        self.lengths = np.full(len(kernels), UNKNOWN, np.int64)
-        self._step = np.full(len(kernels), UNKNOWN, np.int64)
-        if not run.has("ranges") or not len(kernels):
-            return
-        found = marks(run)
-        start, end, thread = found.starts, found.ends, found.threads
-        kept = found.own & (end != UNKNOWN)
+        found, row = marks(run), np.full(len(kernels), UNKNOWN, np.int64)
+        kept = found.own & (found.ends != UNKNOWN)
         steps = found.repeating(kept)
-        for chosen in (kept & (found.depths == 0), steps):
-            for each in np.unique(kernels.thread[kernels.thread != UNKNOWN]):
-                mine = np.flatnonzero(chosen & (thread == each))
-                if not len(mine):
-                    continue
-                mine = mine[np.argsort(start[mine], kind="stable")]
-                these = np.flatnonzero(kernels.thread == each)
-                at = np.searchsorted(start[mine], kernels.called[these], side="right") - 1
-                inside = (at >= 0) & (end[mine][at] >= kernels.called[these])
-                these, rows = these[inside], mine[at[inside]]
-                self.names[these] = np.array(found.texts, object)[found.name[rows]]
-                if steps[rows].all():
-                    self._step[these], self.lengths[these] = rows, end[rows] - start[rows]
+        for chosen in map(np.flatnonzero, (kept & (found.depths == 0), steps)):
+            rows = chosen[np.argsort(found.starts[chosen], kind="stable")]
+            threads = by_thread(found.threads[rows], found.starts[rows], found.ends[rows], rows)
+            for thread, these in split(kernels.thread):
+                if thread in threads:
+                    at = threads[thread].at(kernels.called[these])
+                    row[these] = np.where(at == NOTHING, row[these], at)
+        self.names = np.array([*found.texts, ""], object)[np.append(found.name, len(found.texts))[row]]
+        """The outermost range that each kernel was launched in; its step, where it has one."""
+        self._step = np.where(np.append(steps, False)[row], row, UNKNOWN)
+        self.lengths = np.append(found.ends - found.starts, UNKNOWN)[self._step]
 
     def of_rank(self, rank: int) -> float | None:
         """Length of the rank's steps with collectives, µs; None without."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fiprof.analysis.comm_clocks import Clock, clock_of, line
-from fiprof.analysis.trace import calls, kernel_calls, thread_keys
+from fiprof.analysis.trace import calls, kernel_calls, marks
 from fiprof.model.arrays import MISSING, Ints, arrow, coded, grid_blocks, numbers
 from fiprof.model.finding import Worded
 from fiprof.model.ranks import (
@@ -136,23 +136,21 @@ def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
     """
     if not run.row_count("ranges") or not asked.any():
         return kernels
-    table = run.table("ranges", ["domain", "name", "start_ns", "end_ns", "payload", "pid", "tid"])
-    domains, domain = texts_of(table["domain"])
-    said, which = texts_of(table["payload"])
+    ranges, (said, which) = marks(run), texts_of(run.table("ranges", ["payload"])["payload"])
     told = [payload(text) for text in said]
     size = np.array([each.get(BYTES, UNKNOWN) for each in told])
-    ours = np.flatnonzero((np.array(domains) == NCCL_DOMAIN)[domain] & (size != UNKNOWN)[which])
-    ours = ours[np.argsort(numbers(table["start_ns"])[ours], kind="stable")]
-    nccl, which = table.take(arrow(ours)), which[ours]
+    by_nccl = np.array([domain == NCCL_DOMAIN for domain in ranges.domains], bool)[ranges.domain]
+    ours = np.flatnonzero(by_nccl & (size != UNKNOWN)[which])
+    ours = ours[np.argsort(ranges.starts[ours], kind="stable")]
+    which, start, end = which[ours], ranges.starts[ours], ranges.ends[ours]
     owners = np.array([each.get(COMMUNICATOR, UNKNOWN) & LARGEST if COMMUNICATOR in each else UNKNOWN for each in told])
     peers = np.array([each.get(PEER, UNKNOWN) for each in told])
-    names, name = texts_of(nccl["name"])
+    known, name = np.unique(ranges.name[ours], return_inverse=True)
+    names = [ranges.texts[each] or "" for each in known]
     ops = np.array([OPS.index(op_of(text)) for text in names])
-    start, end = numbers(nccl["start_ns"]), numbers(nccl["end_ns"])
     end = np.where(end == MISSING, FOREVER, end)
-    thread = thread_keys(numbers(nccl["pid"]), numbers(nccl["tid"]))
     found = {field: getattr(kernels, field).copy() for field in ("op", "communicator", "bytes", "peer")}
-    for each, rows in split(thread):
+    for each, rows in split(ranges.threads[ours]):
         mine = np.flatnonzero(asked & (kernels.thread == each))
         mine = mine[np.argsort(kernels.called[mine], kind="stable")]
         begins, stops, of = start[rows], end[rows], which[rows]
