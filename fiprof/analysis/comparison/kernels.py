@@ -117,23 +117,19 @@ class SideKernel:
         return None if self.nsys_us is None or not self.count else self.nsys_us / self.count
 
 
-Traced = dict[tuple[str, str], tuple[float, float]]  # kernel and full name -> executions and µs under nsys
+Traced = list[tuple[tuple[str, str], float, float]]  # kernel and full name, executions and µs under nsys
 
 
 def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
     """The kernels of an iteration: medians over the iterations."""
     launches = run.launches_of(case)
     profiled = len({launch.iteration for launch in launches}) or 1
-    return _joined(run.once(_of_iterations).get(case, {}), launches, profiled)
+    return _joined(run.once(_of_iterations).get(case, []), launches, profiled)
 
 
 def kernels_of_program(run: Run, traced: Sequence[Row] = ()) -> list[SideKernel]:
     """The kernels of a trace, all GPUs together, and those that ncu profiled. traced: rows of ``top.KERNELS``."""
-    found: dict[tuple[str, str], tuple[float, float]] = {}
-    for row in traced:
-        count, us = found.get(_names(row), (0, 0.0))
-        found[_names(row)] = count + row["count"], us + row["total_ns"] / 1e3
-    return _joined(found, run.launches, 1)
+    return _joined([(_names(row), row["count"], row["total_ns"] / 1e3) for row in traced], run.launches, 1)
 
 
 def _of_iterations(run: Run) -> dict[str, Traced]:
@@ -145,21 +141,17 @@ def _of_iterations(run: Run) -> dict[str, Traced]:
         parts.append(sums(piece.filter(inside), keys))
     iterations: dict[str, set[tuple[int, int]]] = defaultdict(set)
     by_kernel: dict[str, dict[tuple[str, str], list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for row in _summed(parts, keys):
+    for row in sums(pa.concat_tables(parts).unify_dictionaries(), keys).to_pylist() if parts else ():
         iterations[row["case"]].add((row["pid"], row["iteration"]))
         by_kernel[row["case"]][_names(row)].append((row["count"], row["ns"]))
-    found: dict[str, Traced] = defaultdict(dict)
+    found: dict[str, Traced] = defaultdict(list)
     for case, kernels in by_kernel.items():
         total = len(iterations[case])
         for names, rows in kernels.items():
             # In an iteration without the kernel it takes nothing.
             times_us = [ns / 1e3 for _, ns in rows] + [0.0] * (total - len(rows))
-            found[case][names] = sum(count for count, _ in rows) / total, median(times_us)
+            found[case].append((names, sum(count for count, _ in rows) / total, median(times_us)))
     return found
-
-
-def _summed(parts: Sequence[Any], keys: Sequence[str]) -> list[dict[str, Any]]:
-    return sums(pa.concat_tables(parts).unify_dictionaries(), keys).to_pylist() if parts else []
 
 
 def _names(row: dict[str, Any]) -> tuple[str, str]:
@@ -169,7 +161,7 @@ def _names(row: dict[str, Any]) -> tuple[str, str]:
 def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[SideKernel]:
     """What nsys and ncu saw of each kernel, by what is the same in their names. profiled: iterations under ncu."""
     found: dict[str, SideKernel] = {}
-    for (kernel, full), (count, us) in traced.items():
+    for (kernel, full), count, us in traced:
         key = kernel_identity(kernel, full)
         known = found.get(key, SideKernel(kernel, full, 0.0, 0.0))
         found[key] = replace(known, count=known.count + count, nsys_us=(known.nsys_us or 0.0) + us)
@@ -463,26 +455,21 @@ def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
                 [f"+{at:#x} {name}" for at, name in zip(*each, strict=True)]
                 for each in zip(offsets, places, strict=True)
             ]
-    shares: list[dict[str, float]] = []
-    waits: list[dict[str, Counter[str]]] = []
+    samples: list[dict[str, Counter[str | None]]] = []
+    """Of each side, by place and what its samples wait for."""
     for side, names in zip((a, b), places, strict=True):
-        counts: Counter[str] = Counter()
-        reasons: dict[str, Counter[str]] = defaultdict(Counter)
-        named = side.reasons if "top_reason" in side.rows.column_names else [None] * len(names)
-        for where, samples, reason in zip(names, side.samples, named, strict=True):
-            if where is not None and samples:
-                counts[where] += samples
-                if reason:
-                    reasons[where][reason] += samples
-        shares.append({where: count / side.total for where, count in counts.items()})
-        waits.append(reasons)
+        reasons = side.reasons if "top_reason" in side.rows.column_names else [None] * len(names)
+        samples.append(defaultdict(Counter))
+        for where, count, reason in zip(names, side.samples, reasons, strict=True):
+            if where is not None and count:
+                samples[-1][where][reason] += count
     found = []
-    for where in {**shares[0], **shares[1]}:
-        x, y = (each.get(where, 0.0) for each in shares)
+    for where in {**samples[0], **samples[1]}:
+        x, y = (of[where].total() / side.total for side, of in zip((a, b), samples, strict=True))
         us = y * b_us - x * a_us
         if abs(us) >= LEAST_MOVED * max(a_us, b_us):
-            most = waits[us >= 0][where].most_common(1)
-            found.append(Change("hot_code", where, x, y, us, by="ncu", detail=(by, most[0][0] if most else None)))
+            waits = (reason for reason, _ in samples[us >= 0][where].most_common() if reason)
+            found.append(Change("hot_code", where, x, y, us, by="ncu", detail=(by, next(waits, None))))
     return sorted(found, key=lambda each: (-abs(each.us), each.item))
 
 
