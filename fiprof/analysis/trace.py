@@ -359,17 +359,6 @@ def stand_ins(
     return {each: by for each, by in nearest.items() if apart(each, by) <= math.log(NEAR)}
 
 
-def traced_shapes(run: Run) -> dict[CaseShape, tuple[int, int]]:
-    """Executions and ns of each case, kernel, grid and block of a run's trace."""
-    keys = ["case", "kernel", "kernel_full", "grid", "block"]
-    found: dict[CaseShape, tuple[int, int]] = {}
-    for piece in run.pieces("kernels", (*keys, "duration_ns")):
-        for row in sums(piece, keys).to_pylist():
-            count, ns = found.get((row["case"], shape(row)), (0, 0))
-            found[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
-    return found
-
-
 class StandIns(dict[int, StandsFor]):
     """ncu's launch ID -> what it stands for; empty for a run whose iterations tell, and without a trace."""
 
@@ -377,7 +366,11 @@ class StandIns(dict[int, StandsFor]):
         super().__init__()
         if (run.cases and not (run.of_program or run.imported)) or not run.launches:
             return
-        traced = traced_shapes(run)
+        keys, traced = ["case", "kernel", "kernel_full", "grid", "block"], dict[CaseShape, tuple[int, int]]()
+        for piece in run.pieces("kernels", (*keys, "duration_ns")):
+            for row in sums(piece, keys).to_pylist():
+                count, ns = traced.get((row["case"], shape(row)), (0, 0))
+                traced[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
         whole = sum(ns for _, ns in traced.values())
         alike = by_key(((launch.case, shape(launch)), launch.launch) for launch in run.launches)
         # Of files that others made nobody chose the launches to stand for more than themselves.
