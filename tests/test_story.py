@@ -182,10 +182,10 @@ def test_how_steps_grow(tmp_path: Path) -> None:
 
 
 def test_slow_steps_that_come_regularly_are_told_so(tmp_path: Path) -> None:
-    for number, (stalls, every) in enumerate([(range(2, 24, 4), "; every 4)"), ((2, 3, 9, 12, 19, 21), "")]):
+    for number, (stalls, every) in enumerate([(range(2, 24, 4), "regularly"), ((2, 3, 9, 12, 19, 21), "")]):
         (folder := tmp_path / str(number)).mkdir()
         printed = " ".join(invoke("story", str(program(folder, stalls=stalls).path))[1].split())
-        assert "6 x step *" in printed and ("; every 4)" in printed) == bool(every)
+        assert "6 x step *" in printed and ("; every 4 steps)" in printed) == bool(every)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class Does(Worded):
 
 
 DOES = tuple(Does)
+LEAST_MEMORY = 1_000_000  # bytes that have to be held at some time for the trace to tell what is
 MOST_PARTS = 12  # ranges a step, beyond which they are its operators, not its phases
 _CALLS = ((Does.LAUNCHING, LAUNCHES), (Does.WAITING, WAITS), (Does.ALLOCATING, ALLOCATES), (Does.LOADING, LOADS))
 
@@ -96,10 +97,13 @@ class Moments:
             self.does = sums.reshape(-1, len(DOES))
             self.does[:, -1] = np.clip(self.traced_from - self.begins, 0, np.diff(self.edges))
             self.does[:, 0] = np.diff(self.edges) - self.does[:, 1:].sum(axis=1)
+        self._without_kernels()
         self.torch = TorchMemory(run, device)
         self.allocations = times, _, totals, _, _ = self._allocations()
         held = np.append(0, totals)[np.searchsorted(times, self.edges[1:], side="right")]
-        self.memory = held if len(times) else None  # device memory at the end of each, bytes; None if not traced
+        # What is freed may have been allocated before the trace, and little be a variable of loaded code.
+        traced = len(times) and totals.min() >= 0 and totals.max() >= LEAST_MEMORY
+        self.memory = held if traced else None  # device memory at the end of each, bytes; None if not traced
         ends = self.edges[1:] if self.on_gpu else np.maximum(self.edges[1:], self.last)
         self.done = np.maximum.accumulate(ends)  # when host and GPU are done with each, and with those before it
         self.from_ = np.maximum(self.begins, np.append(self.begins[:1], self.done[:-1]))
@@ -108,6 +112,17 @@ class Moments:
         rank, every = ranks_of(run).on(device), np.arange(self.count)
         self.delays = {} if rank is None else delays(run, rank, self.from_, self.done, every)
         """Of each moment which ranks came late to its collectives, the longest delay first."""
+
+    def _without_kernels(self) -> None:
+        """Steps at the end of a trace that launch, and whose kernels it has not got any more, are by themselves: they
+        take no time, and say nothing of what is usual."""
+        for group, name in enumerate(tuple(self.names)):
+            rows = np.flatnonzero(self.group == group)
+            launched = self.does[rows, DOES.index(Does.LAUNCHING)] > 0
+            seen = np.flatnonzero(self.kernels[rows])
+            if name.repeats and len(seen) and launched[seen[-1] + 1 :].any():
+                self.group[rows[seen[-1] + 1 :]] = len(self.names)
+                self.names.append(name._replace(text=f"{name.text}, kernels not in the trace", repeats=False))
 
     def name(self, place: int) -> str:
         """Of a moment as the program has it; its group's where it has none of its own."""

@@ -182,8 +182,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     kv_bytes = kv_bytes or next((each for each in said_bytes if isinstance(each, int)), 0)
     lengths, (memory, peak) = Counter[str](), _allocations(moments)
     for one in asked:
-        for number, (_, name) in enumerate(one.tokens):
-            lengths[name] += (one.prompt or 0) + number
+        for number, (_, step) in enumerate(one.tokens):
+            lengths[step] += (one.prompt or 0) + number
     came_to = served(asked, server_steps, lengths, kv_bytes, dram_rate(run, device))
     steps = [every[at].row | {"number": n} for rows in repeating.values() for n, at in enumerate(rows.tolist())]
     said = dict.fromkeys(f"{SAYS}{word}" for rows in repeating.values() for at in rows for word in every[at].said)
@@ -205,7 +205,8 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     length_s = sum(row["total_ms"] for row in happened if row["share"] is not None) / 1e3
     told = finding("told", "{length_s:.3f} s: {phases}.", length_s=length_s, phases=phases_)
     findings = {
-        "summary": (told, program.answer),
+        # Of another rank the answer says nothing.
+        "summary": (told, program.answer) if rank in (None, program.answer.values.get("rank")) else (told,),
         "served": came_to,
         "surprises": surprising,
         "causes": surprises.by_cause(surprising),
@@ -275,6 +276,8 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     most = [each for each in sums.most_common(4) if each[1] >= 0.01 * int(totals[peak])]
     where = {name: "{gb:,.3f} GB " + ("" if name == OUTSIDE else "in ") + "{range}" for name, _ in most}
     owners = tuple(finding("owner", where[name], gb=size / 1e9, range=name) for name, size in most)
+    if moments.memory is None:
+        return made, ()
     words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms" + (": {owners}." if paths.threads else ".")
     values: Row = {"peak_gb": int(totals[peak]) / 1e9, "at_ms": int(times[peak]) / 1e6, "owners": owners}
     return made, (finding("peak", words, **values),)

@@ -25,6 +25,7 @@ NEIGHBOURS = 15  # steps whose median a step is held against: what is usual may 
 SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 """A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
 deviations), by this share of them, and by so much."""
+NEARBY = 3  # steps by which a running median may err
 MOST_SURPRISES, MOST_CHANGES = 8, 4
 """Steps of one name that are explained, the longest first, and changes of their kernels and of their time."""
 JITS = re.compile(rf"{COMPILES.pattern}|(?i:\b_?jit\w*\b)")  # those too that compile only what is new to them
@@ -33,7 +34,8 @@ EXPLAINS, MOST_OF = 0.4, 0.8
 """Share of a step's excess from which on something is its cause, and from which on it is not said to be a part."""
 MEANWHILE = ", meanwhile {doing}"
 FEWEST_PLACES = 4  # ranges of a name in a step from which on their places are told apart
-IN_TIME = 0.05  # share of the distance of slow steps by which it may vary, or by two steps, to be said
+FEWEST_GAPS, IN_TIME = 3, 0.05
+"""Distances of slow steps from which on these come regularly, and share of one by which it may vary, or by a step."""
 LATE_SHARE, LEAST_GROWTH = 0.1, 0.02
 """Share of steps by which a rank is late in them, and of the first step by which they grow to the last, to be told."""
 Part = tuple[str, str]  # what a step's time is made of (kernel, call, host, host work, range), and which
@@ -205,8 +207,8 @@ def by_cause(slow: Sequence[Finding]) -> Iterator[Finding]:
         times, of = [each.values["more_ms"] for each in several], several[0].values["of"]
         first = tuple(dict.fromkeys(name for each in several for name in each.values["first_use"]))
         apart = np.diff([each.values["number"] for each in several])
-        regular = len(apart) >= FEW_STEPS and np.ptp(apart) <= max(2, IN_TIME * np.median(apart))
-        words = "{count} x {of} ({steps}" + ("; every {every:,d}" if regular else "")
+        regular = len(apart) >= FEWEST_GAPS and np.ptp(apart) <= max(1, IN_TIME * np.median(apart))
+        words = "{count} x {of} ({steps}" + ("; every {every:,d} steps" if regular else "")
         words += "): {cause}, {from_ms:,.1f} to {to_ms:,.1f} ms more each"
         if first:
             words += "; {using:of them runs|of them run} kernels for the first time ("
@@ -233,9 +235,10 @@ def changed(moments: Moments, before: int, after: int, kernels: Mapping[int, Lau
     """Which kernels a step runs that the one before it does not."""
     old, new = (Counter(kernels[place].names) for place in (before, after))
     more, less = (tuple(f"{count} x {name}" for name, count in each.most_common(3)) for each in (new - old, old - new))
-    words = "{what}: from here on " + ("{more} more a step" if more else "fewer kernels")
+    number = int(np.searchsorted(np.flatnonzero(moments.group == moments.group[after]), after))
+    words = "{what}: from step {number} on " + ("{more} more a step" if more else "fewer kernels")
     words += ", and {less} less." if less else "."
-    return finding("kernels_change", words, **_where(moments, after), more=more, less=less)
+    return finding("kernels_change", words, **_where(moments, after), number=number, more=more, less=less)
 
 
 def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
@@ -260,10 +263,23 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
         beside = abs(np.median(lengths[at : at + FEW_STEPS]) - np.median(lengths[at - FEW_STEPS : at]))
         abrupt = beside >= max(LEAST_SHARE * usual, LEAST_NS, MOST_OF * change)
         if abrupt and np.percentile(slower, 10) > np.percentile(faster, 90):
+            at = _edge(lengths, at, first + 1, stop - 1)
+            sides = np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))
             before, after = (side[np.argsort(lengths[side], kind="stable")[len(side) // 2]] for side in sides)
             found[at] = (int(rows[before]), int(rows[after]))
             parts += [(first, at), (at, stop)]
     return dict(sorted(found.items()))
+
+
+def _edge(lengths: Floats, at: int, first: int, last: int) -> int:
+    """Where exactly steps begin to take another time, near a step that running medians tell."""
+    here = np.log(np.maximum(lengths, 1.0))
+    before, after = (np.median(each) for each in (here[max(at - NEIGHBOURS, 0) : at], here[at : at + NEIGHBOURS]))
+    nearer = np.abs(here - after) - np.abs(here - before)  # to what comes before, where positive
+    places = np.arange(max(at - NEARBY, first), min(at + NEARBY, last) + 1)
+    return int(
+        max(places, key=lambda place: nearer[places[0] - 1 : place].sum() - nearer[place : places[-1] + 1].sum())
+    )
 
 
 def paced(
@@ -308,12 +324,14 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
             grown = grown * (np.arange(len(grown)) >= since)
         place, count = int(rows[since + 1]), int((grown > 0).sum())
         owners = moments.torch.owners(int(moments.begins[place]), int(moments.edges[rows[-1] + 1]))
-        words = f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from here to the last step, in {{count:step|steps}}, "
+        words = (
+            f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from step {{number}} to the last, in {{count:step|steps}}, "
+        )
         words += "{each_mb:,.3g} MB a step on average"
         words += (": {owners}; " if owners else ", and ") + "none of it is given back."
         values: dict[str, Any] = {"more_mb": (more_mb := float(grown.sum()) / 1e6), "count": count}
         values |= {"each_mb": more_mb / (len(grown) - since)} | ({"owners": owners} if owners else {})
-        yield finding("leak", words, **_where(moments, place), **values)
+        yield finding("leak", words, **_where(moments, place), number=since + 1, **values)
         return
 
 
@@ -338,17 +356,23 @@ def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
         apart = int(np.argmax(ordered[1:] / np.maximum(ordered[:-1], 1.0))) + 1
         slow = typical >= ordered[apart]
         low, high = (float(np.median(lengths[:, side])) for side in (~slow, slow))
-        sure = np.percentile(lengths[:, slow], 10) > np.percentile(lengths[:, ~slow], 90)
+        uneven_steps = int((lengths[:, slow].min(axis=1) > lengths[:, ~slow].max(axis=1)).sum())
         all_ns = float(lengths.sum() / len(lengths))
-        if not sure or high < (1 + LEAST_SHARE) * low or all_ns < EXPLAINS * np.median(moments.length[rows]):
+        if (
+            uneven_steps < MOST_OF * len(rows)
+            or high < (1 + LEAST_SHARE) * low
+            or all_ns < EXPLAINS * np.median(moments.length[rows])
+        ):
             continue
         edges = np.flatnonzero(np.diff(np.concatenate([[0], slow.view(np.int8), [0]])))
         runs = tuple(f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in zip(edges[::2], edges[1::2], strict=True))
         words = (
-            "{what}: of {count} x {name} no. {which} take {slow_ms:,.3f} ms in every step, the others {usual_ms:,.3f}."
+            "{what}: of {count} x {name} no. {which} (from 0) take {slow_ms:,.3f} ms each, the others {usual_ms:,.3f}, "
         )
+        words += "in {steps} of {of_steps:step|steps}."
         what = moments.names[moments.group[rows[0]]].text
         values: dict[str, Any] = {"what": what, "of": what, "name": found.folded[name], "which": runs, "count": count}
+        values |= {"steps": uneven_steps, "of_steps": len(rows)}
         yield finding("slow_ranges", words, **values, slow_ms=high / 1e6, usual_ms=low / 1e6)
 
 
@@ -365,14 +389,19 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     one_line = all(abs(each[1] - slope) < max(abs(slope) / 2, 2 * errors[1]) for each, errors, _ in halves)
     if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
         return
-    words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps: "
-    words += "{grown:+.0%} from the first to the last"
+    words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps, "
+    words += "to {last_ms:,.3f} ms: {grown:+.0%}"
     count = min(len(kept) // 8, NEIGHBOURS)
     ends = [rows[each].tolist() for each in (kept[-count:], kept[:count])][:: 1 if slope > 0 else -1]
     more_ns, less_ns = (float(moments.length[each].mean()) for each in ends)
     reason = _cause(moments, ends, moments.launched({*chain.from_iterable(ends)}), more_ns - less_ns)
     words += "." if reason.kind == "unknown" else "; what {more} longer: {reason}."
     values: dict[str, Any] = {"reason": reason, "more": "takes" if slope > 0 else "took"}
-    values |= {"first_ms": float(first) / 1e6, "slope_us": float(slope) / 1e3, "error_us": float(2 * error) / 1e3}
+    values |= {
+        "last_ms": float(first) * (1 + grown) / 1e6,
+        "first_ms": float(first) / 1e6,
+        "slope_us": float(slope) / 1e3,
+        "error_us": float(2 * error) / 1e3,
+    }
     what = moments.names[moments.group[rows[0]]].text
     yield finding("law", words, what=what, **values, count=len(kept), grown=grown)

@@ -10,6 +10,7 @@ from fiprof.analysis.comparison.programs import LEADS, PartKind, ProgramComparis
 from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison, different, reasons, summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
+from fiprof.analysis.thresholds import PROCESSES_DRIFT
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding, finding, say, worded
 from fiprof.model.quantities import QUANTITIES
@@ -33,6 +34,7 @@ COUNTERS = (
 ACCOUNTS = Column("", "accounts for", "µs", "+,.2f")
 SIDES_US = (Column("", "A", "µs", ",.2f"), Column("", "B", "µs", ",.2f"), Column("", "change", "µs", "+,.2f"))
 EXPLAINS = "What accounts for it"
+LAUNCHING = "launching holds the host's own work of up to 200 µs before each launch."
 TITLE = "What changed from A to B"
 MIXES = (
     "Share of all warps' time by reason, percent, by ncu's counters (by its samples where it has no counters). "
@@ -282,7 +284,8 @@ def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]
     if idle:
         columns = (Column("", "cause"), Column("", "call"), *times, Column("", "range", narrow=Narrow.BELOW))
         title = "Why the GPUs were idle, the largest change first"
-        yield replace(_first(columns, idle, most, title, "{count:other cause|other causes}"), folded=True)
+        shown = _first(columns, idle, most, title, "{count:other cause|other causes}")
+        yield replace(shown, folded=True, notes=(*shown.notes, LAUNCHING))
     ranges = [each for each in found.ranges if each.us or most is None]
     if any(each.range for each in ranges):
         columns = (Column("", "range", narrow=Narrow.ABOVE), *counts, *times)
@@ -303,7 +306,9 @@ def _time(found: ProgramComparison, times: Sequence[Column]) -> View:
         if kind == PartKind.COLLECTIVES and found.waits:
             named.append(("  waiting for other ranks", found.waits))
     us = found.window.us
-    rows: list[tuple[Value, ...]] = [(name, *_ms(of), of.us / us if us else None) for name, of in named]
+    told = us if abs(found.share) > PROCESSES_DRIFT / 100 else 0.0
+    rows: list[tuple[Value, ...]] = [(name, *_ms(of), of.us / told if told else None) for name, of in named]
+    several = ", mean of the GPUs" if max(found.gpus) > 1 else ""
     rows.append(("together", *_ms(found.window), None))
     equal = "at equal work: B executed the kernels that both have {work:.3f} times as often as A, so that A's times "
     equal += "are taken to the root of that, and B's divided by it."
@@ -311,7 +316,7 @@ def _time(found: ProgramComparison, times: Sequence[Column]) -> View:
     return View(
         (Column("", "what"), *times, Column("", "of the change", spec=".0%")),
         tuple(row for row in rows if row[1] or row[2]),
-        title="Where the GPUs' time went" + (", a step" if found.steps else ""),
+        title="Where the GPUs' time went" + (", a step" if found.steps else "") + several,
         notes=() if found.work == 1.0 else (say(equal, work=found.work),),
         charts=(_contributions("Where the GPUs' time changed", drawn, "ms"),) if us and drawn else (),
     )

@@ -23,6 +23,7 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.arrays import finite
 from fiprof.model.finding import Worded, plain
 from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
+from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection, by_key
 from fiprof.text import functor, kernel_detail, kernel_identity, short_kernel
@@ -107,7 +108,7 @@ class SideKernel:
         """By nsys, else by ncu."""
         return self.ncu_us or 0.0 if self.nsys_us is None else self.nsys_us
 
-    def divided(self, steps: int) -> Self:
+    def divided(self, steps: float) -> Self:
         """Of a step, where nsys saw it."""
         us = None if self.nsys_us is None else self.nsys_us / steps
         return replace(self, count=self.count / steps, nsys_us=us)
@@ -227,7 +228,13 @@ def pair_kernels(
                 left_a = [one for one in left_a if one is not each]
                 left_b = [one for one in left_b if one is not other]
     halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
-    if left_a and left_b and left_a[0].total_us >= halves[0] and left_b[0].total_us >= halves[1]:
+    if (
+        left_a
+        and left_b
+        and left_a[0].total_us >= halves[0]
+        and left_b[0].total_us >= halves[1]
+        and _may(*left_a[:1], *left_b[:1])
+    ):
         found.append((left_a.pop(0), left_b.pop(0), Match.REPLACED))
     found += [(each, None, Match.GONE) for each in left_a]
     return found + [(None, each, Match.NEW) for each in left_b]
@@ -236,7 +243,14 @@ def pair_kernels(
 def _like(a: SideKernel, b: SideKernel, at_most: float) -> bool:
     """Whether a has as many executions as b, which take as long up to this ratio."""
     times = a.mean_us or 0.0, b.mean_us or 0.0
-    return math.isclose(a.count, b.count, rel_tol=SAME_COUNT) and 0 < max(times) <= at_most * min(times)
+    as_long = 0 < max(times) <= at_most * min(times)
+    return as_long and math.isclose(a.count, b.count, rel_tol=SAME_COUNT) and _may(a, b)
+
+
+def _may(a: SideKernel, b: SideKernel) -> bool:
+    """Whether one may stand in the other's place: both communicate or neither does, and they come about as often."""
+    alike = bool(COLLECTIVE.search(a.kernel)) == bool(COLLECTIVE.search(b.kernel))
+    return alike and max(a.count, b.count) <= 2 * min(a.count, b.count)
 
 
 def _main(of: Sequence[SideKernel]) -> SideKernel | None:

@@ -1,10 +1,10 @@
 """Two traces of a program compared: where the GPUs' time went, by kernel, range, rank and idle cause.
 
 Start-up differs from process to process by more than most changes, so the steady parts are compared where both traces
-have one, and a step of theirs where their steps are the same. Others seldom hold the same work: a capture of ten
-seconds of a server holds as many requests as came. So their changes are at equal work: of the kernels that both have
-the executions are counted, and each side's times are taken to the geometric mean of the two, side A's times the root of
-the ratio, side B's divided by it.
+have one, and a step of theirs where their steps are the same. Of several GPUs all times are the mean. Others seldom
+hold the same work: a capture of ten seconds of a server holds as many requests as came. So their changes are at equal
+work: of the kernels that both have the executions are counted, and each side's times are taken to the geometric mean of
+the two, side A's times the root of the ratio, side B's divided by it.
 """
 
 import math
@@ -20,9 +20,9 @@ import numpy as np
 from fiprof.analysis.comm import delays
 from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
-from fiprof.analysis.idle import outside, parts
+from fiprof.analysis.idle import Cause, outside, parts
 from fiprof.analysis.program import LEAST_OUTSIDE_NS
-from fiprof.analysis.steady import By, steady, whole
+from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.finding import Worded, say
@@ -38,6 +38,7 @@ MOSTLY = 0.5  # share of the time of the kernels of both sides whose executions 
 LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are others
 LEADS = 0.1  # share of a change, from which a part of it is worth a word
 AS_MUCH = 1.2  # ratio of the shares of the kernels' time in two steady parts, up to which these are the same
+ASKED = "asked for"  # why whole traces are compared
 MOST_REASONS = 4
 FEW_STEPS = 0.25  # part of the change of the mean step, below which half of the steps did not change
 
@@ -62,7 +63,9 @@ class ProgramComparison:
     """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike, and
     for times of a step."""
     steady: bool  # whether it is about the steady parts
-    steps: tuple[int, int] | None  # of each side, of which all times are the mean, all GPUs together; None for sums
+    whole_because: str  # why it is not, where that was not asked for; else empty
+    gpus: tuple[int, int]  # of each side, of which all times are the mean
+    steps: tuple[int, int] | None  # of each side, all GPUs together, of which all times are the mean; None for sums
     median_us: tuple[float, float] | None  # the median step of each side
     outside: Change | None  # time of the GPUs outside the steady parts; None for the whole traces
     common: float  # share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1
@@ -119,35 +122,38 @@ class ProgramComparison:
         yield from self.ranges
 
 
-def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) -> ProgramComparison:
-    """counters: whether ncu's numbers can be compared. entire: the whole traces, also where they have steady parts.
-    Raises FiprofError where a side has no kernels under nsys."""
+def compare_programs(a: Run, b: Run, *, counters: bool, because: str = "") -> ProgramComparison:
+    """counters: whether ncu's numbers can be compared. because: why the whole traces are compared; empty for the steady
+    parts, where that can be. Raises FiprofError where a side has no kernels under nsys."""
     runs = a, b
-    within = not entire and _same_part(runs)
+    because = because or _unlike_parts(runs)
+    within = not because
     tops = [top(run, within_steady=within) for run in runs]
-    sides = [kernels.kernels_of_program(run, found.kernels) for run, found in zip(runs, tops, strict=True)]
+    gpus = len(tops[0].activities), len(tops[1].activities)
+    sides = [
+        [each.divided(count) for each in kernels.kernels_of_program(run, found.kernels)]
+        for run, found, count in zip(runs, tops, gpus, strict=True)
+    ]
     both = kernels.kernel_changes(*sides)
     shares = []
     for name in ("a", "b"):
-        times = [(side.total_us, bool(each.a and each.b)) for each in both if (side := getattr(each, name))]
+        # What stands in another's place may be anything.
+        times = [
+            (side.total_us, bool(each.a and each.b) and each.match is not Match.REPLACED)
+            for each in both
+            if (side := getattr(each, name))
+        ]
         total = sum(us for us, _ in times)
         shares.append(sum(us for us, shared in times if shared) / total if total else 1.0)
     common = float(min(shares))
     work = None if common < LITTLE_IN_COMMON else _work(both)
-    steps = _steps(runs, work) if within else None
+    steps = _steps(runs, gpus, work) if within else None
     if within and not steps and work is None:
-        # How much work each steady part holds is not known.
-        return compare_programs(a, b, counters=counters, entire=True)
+        because = "their steady parts have no step in common"
+        return compare_programs(a, b, counters=counters, because=because)
+    own = [count / of for count, of in zip(steps, gpus, strict=True)] if steps else [1.0, 1.0]
     if steps:
-        # All that follows is a step's, of each GPU, or the mean of the GPUs.
-        for found, count in zip(tops, steps, strict=True):
-            for row in found.parts:
-                row["total_ns"] /= count / len(found.activities)
-            for row in (*found.idle, *found.ranges):
-                row["total_ns"] /= count
-            for row in found.ranges:
-                row["count"] /= count
-        sides = [[each.divided(count) for each in side] for side, count in zip(sides, steps, strict=True)]
+        sides = [[each.divided(count) for each in side] for side, count in zip(sides, own, strict=True)]
         both, work = kernels.kernel_changes(*sides), 1.0
     work = work if work and abs(math.log(work)) > math.log(SAME_WORK) else 1.0
     scale = math.sqrt(work)
@@ -158,8 +164,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) ->
     def together(times: Iterable[Change], about: str, **cells: Any) -> Change:
         found = list(times)
         a_us, b_us = (
-            sum(getattr(each, side) for each in found) / (len(of.activities) if steps else 1)
-            for side, of in zip("ab", tops, strict=True)
+            sum(getattr(each, side) for each in found) / count for side, count in zip("ab", gpus, strict=True)
         )
         return change(about, a_us, b_us, **cells)
 
@@ -174,11 +179,10 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) ->
 
     # The window of each rank's GPU, its parts, and how long it waited for others. The same rank and GPU of both sides
     # are a pair; where they are as many, and others, in their order.
-    of_a, of_b = map(_spent, tops)
+    of_a, of_b = map(_spent, tops, own)
     places: Iterable[tuple[Place, Place]] = ((each, each) for each in dict.fromkeys((*of_a, *of_b)))
     if len(of_a) == len(of_b):
         places = zip(sorted(of_a, key=str), sorted(of_b, key=str), strict=True)
-    own = [count / len(of.activities) for of, count in zip(tops, steps, strict=True)] if steps else (1, 1)
     waits = [_waits(run, within, count) for run, count in zip(runs, own, strict=True)]
     ranks: list[Change] = []
     for one, other in places:
@@ -193,12 +197,19 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) ->
     of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PartKind]
     waiting = [each for each in ranks if each.item == WAITING]
 
-    idle = _totals(*([(row["range"], (row["cause"], row["call"]), row["total_ns"], 0) for row in x.idle] for x in tops))
-    ranges = _totals(*([(row["range"], (), row["total_ns"], row["count"]) for row in of.ranges] for of in tops))
-    beyond = [sum(each.window_ns for each in outside(run).values()) / 1e3 for run in runs]
+    whole = [count * of for count, of in zip(own, gpus, strict=True)]
+    idle = _totals([[*_idle(run, within)] for run in runs], whole, folded=bool(steps))
+    of_ranges = [[(row["range"], (), row["total_ns"], row["count"]) for row in of.ranges] for of in tops]
+    ranges = _totals(of_ranges, whole, folded=bool(steps))
+    beyond = [
+        sum(each.window_ns for each in outside(run).values()) / 1e3 / count
+        for run, count in zip(runs, gpus, strict=True)
+    ]
     return ProgramComparison(
         work=work,
         steady=within,
+        whole_because="" if within or because == ASKED else because,
+        gpus=gpus,
         steps=steps,
         median_us=(_median_us(a), _median_us(b)) if steps else None,
         outside=Change("outside", a=beyond[0], b=beyond[1], unit="µs", by="nsys") if within else None,
@@ -211,30 +222,43 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: bool = False) ->
     )
 
 
-def _same_part(runs: Sequence[Run]) -> bool:
-    """Whether both have a steady part on each GPU, with about the same share of the kernels' time."""
-    if any(each.by is By.WHOLE for run in runs for each in steady(run).values()):
-        return False
+def _unlike_parts(runs: Sequence[Run]) -> str:
+    """Why their steady parts cannot be compared; empty where they can: each GPU has one, and these have steps of one
+    name, or about the same share of the kernels' time."""
+    lacking = [side for side, run in zip("AB", runs, strict=True) if any(at.by is By.WHOLE for at in _parts_of(run))]
+    if lacking:
+        return f"nothing repeats in {' and '.join(lacking)}"
+    if _marked(runs):
+        return ""
     inside, all_ns = (
         [sum(each.kernels_ns for each in parts(run, within_steady=within).values()) for run in runs]
         for within in (True, False)
     )
     a, b = (max(part, 1) / max(of, 1) for part, of in zip(inside, all_ns, strict=True))
-    return max(a / b, b / a) <= AS_MUCH
+    return "" if max(a / b, b / a) <= AS_MUCH else "their steady parts hold other shares of their kernels"
 
 
-def _steps(runs: Sequence[Run], work: float | None) -> tuple[int, int] | None:
+def _parts_of(run: Run) -> Sequence[Steady]:
+    return list(steady(run).values())
+
+
+def _marked(runs: Sequence[Run]) -> bool:
+    """Whether the steps of both are ranges of the same name."""
+    names = [{(each.by, each.name) for each in _parts_of(run)} for run in runs]
+    return names[0] == names[1] and all(by is By.RANGES for by, _ in names[0])
+
+
+def _steps(runs: Sequence[Run], gpus: tuple[int, int], work: float | None) -> tuple[int, int] | None:
     """The steps of both steady parts, of all GPUs; None where there are none, or they are not the same on both sides:
-    by their ranges' name, or by as many executions of the kernels that both have. work: the ratio of these."""
-    parts_of = [steady(run).values() for run in runs]
-    a, b = (sum(len(each.steps) for each in found) for found in parts_of)
+    by their ranges' name, or by as many executions of the kernels that both have. work: the ratio of these, a GPU."""
+    a, b = (sum(len(each.steps) for each in _parts_of(run)) for run in runs)
     if not a or not b:
         return None
-    names = [{(each.by, each.name) for each in found} for found in parts_of]
-    same = names[0] == names[1]
-    marked = same and all(by is By.RANGES for by, _ in names[0])
-    alike = same if work is None else abs(math.log(b / a / work)) <= math.log(ALIKE)
-    return (a, b) if marked or alike else None
+    if work is None:
+        alike = len({(each.by, each.name) for run in runs for each in _parts_of(run)}) == 1
+    else:
+        alike = abs(math.log(b / a * gpus[0] / gpus[1] / work)) <= math.log(ALIKE)
+    return (a, b) if alike or _marked(runs) else None
 
 
 def _median_us(run: Run) -> float:
@@ -257,6 +281,7 @@ def _work(kernels: Sequence[KernelChange]) -> float | None:
     found = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels
+        if each.match is not Match.REPLACED
         if each.a and each.b and min(each.a.count, each.b.count, each.a.total_us, each.b.total_us) > 0
     )
     total, below = sum(weight for _, weight in found), 0.0
@@ -269,32 +294,41 @@ def _work(kernels: Sequence[KernelChange]) -> float | None:
 
 
 Place = tuple[int | None, int]  # rank and GPU
+Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else tells it from others, ns and count
 
 
-def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
-    """Rank and GPU -> what its time went into, µs."""
+def _spent(found: Top, steps: float) -> Mapping[Place, Mapping[PartKind, float]]:
+    """Rank and GPU -> what its time went into, µs, of so many steps."""
     kinds = {Spent.COLLECTIVES: PartKind.COLLECTIVES, Spent.COPIES: PartKind.COPIES, Spent.IDLE: PartKind.IDLE}
     spent: dict[Place, dict[PartKind, float]] = defaultdict(lambda: defaultdict(float))
     for part in found.parts:
         kind = kinds.get(part["what"], PartKind.KERNELS) if isinstance(part["what"], Spent) else PartKind.KERNELS
-        spent[part["rank"], part["device"]][kind] += part["total_ns"] / 1e3
+        spent[part["rank"], part["device"]][kind] += part["total_ns"] / 1e3 / steps
     return spent
 
 
-Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else tells it from others, ns and count
+def _idle(run: Run, within: bool) -> Iterator[Row]:
+    """Time without work by range, cause and call; the host's own short work before a launch is launching, as ``top``
+    has it."""
+    for part in parts(run, within_steady=within).values():
+        for why, ns in part.causes.items():
+            short = why.cause is Cause.HOST and not why.long
+            yield why.range, (Cause.LAUNCH if short else why.cause, why.call), ns, 0
 
 
 def _totals(
-    a: Sequence[Row], b: Sequence[Row]
-) -> Iterator[tuple[tuple[Any, ...], tuple[float, float], tuple[int, int]]]:
-    """Range and the rest, µs and count of either side; without numbers in the name of a range that a side lacks."""
-    both = {row[0] for row in a} & {row[0] for row in b}
-    totals: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for side, rows in enumerate((a, b)):
+    sides: Sequence[Sequence[Row]], whole: Sequence[float], *, folded: bool
+) -> Iterator[tuple[tuple[Any, ...], tuple[float, float], tuple[float, float]]]:
+    """Range and the rest, µs and count of either side, of so many steps and GPUs; without numbers in the name of a
+    range that a side lacks. folded: in all names."""
+    names = [{row[0] for row in side} for side in sides]
+    both = set() if folded else names[0] & names[1]
+    totals: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+    for side, (rows, divisor) in enumerate(zip(sides, whole, strict=True)):
         for name, more, total_ns, count in rows:
             known = name if name is None or name in both else re.sub(r"(?<!\w)\d+(?!\w)", "#", name)
-            totals[known, *more][side] += total_ns
-            totals[known, *more][2 + side] += count
+            totals[known, *more][side] += total_ns / divisor
+            totals[known, *more][2 + side] += count / divisor
     for key, (a_ns, b_ns, a_count, b_count) in totals.items():
         yield key, (a_ns / 1e3, b_ns / 1e3), (a_count, b_count)
 
@@ -302,34 +336,43 @@ def _totals(
 def program_summary(of: ProgramComparison) -> Iterator[str]:
     """How the time of the GPUs changed, and what accounts for it."""
     a_ms, b_ms, ms = (value / 1e3 for value in (of.window.a, of.window.b, of.window.us))
-    values = {"a_ms": a_ms, "b_ms": b_ms, "ms": ms, "pct": 100 * of.share, "gpus": len(of.ranks)}
+    values: dict[str, Any] = {"a_ms": a_ms, "b_ms": b_ms, "ms": ms, "pct": 100 * of.share}
+    several = max(of.gpus) > 1
+    on = " of each of {a_gpus} GPUs" if several and of.gpus[0] == of.gpus[1] else ""
+    on = " of each of A's {a_gpus} and B's {b_gpus}" if of.gpus[0] != of.gpus[1] else on
+    values |= {"a_gpus": of.gpus[0], "b_gpus": of.gpus[1]}
+    part, why = "steady part" if of.steady else "trace", " ({because})" if of.whole_because else ""
     idle_us = of.parts[PartKind.IDLE].us
     of_idle = of.held_up and abs(idle_us) >= MOSTLY * abs(of.window.us)
-    noise = (PROGRAMS_DRIFT if of_idle else PROCESSES_DRIFT) / 100
+    of_kernels = abs(of.parts[PartKind.KERNELS].us) > PROCESSES_DRIFT / 100 * of.window.a
+    noise = (PROGRAMS_DRIFT if of_idle and not of_kernels else PROCESSES_DRIFT) / 100
     no_more = ", no more than processes of the same code have differed by" if abs(of.share) <= noise else ""
     if not ms and not any(each.us for each in of.kernels):
-        yield say("The same numbers: {a_ms:,.1f} ms on {gpus:GPU|GPUs}.", **values)
+        yield say("The same numbers: {a_ms:,.1f} ms" + (" a step" if of.steps else "") + on + ".", **values)
     elif of.steps and of.median_us:
-        words = "A step of the steady part: {a_ms:,.3f} → {b_ms:,.3f} ms ({ms:+,.3f} ms, {pct:+.1f}%)" + no_more
+        words = (
+            "A step of the steady part"
+            + on
+            + ", on average: {a_ms:,.3f} → {b_ms:,.3f} ms ({ms:+,.3f} ms, {pct:+.1f}%)"
+            + no_more
+        )
         words += "; {a_steps:,d} and {b_steps:step|steps}."
         medians = [each / 1e3 for each in of.median_us]
-        if not no_more and abs(medians[1] - medians[0]) < FEW_STEPS * abs(ms):
+        moved = abs(medians[1] - medians[0])
+        if not no_more and moved < min(FEW_STEPS * abs(ms), LEADS * medians[0]):
             words += " The median step: {a_median:,.3f} → {b_median:,.3f} ms: few steps changed."
         of_steps = {"a_steps": of.steps[0], "b_steps": of.steps[1], "a_median": medians[0], "b_median": medians[1]}
         yield say(words, **values, **of_steps)
     elif of.work != 1.0:
-        words = "B's {what} holds {work_pct:.0f}% {more} work in {b_ms:,.1f} ms than A's in {a_ms:,.1f} ms; at equal "
-        words += "work B takes {less_ms:,.1f} ms {longer} ({pct:+.1f}%)" + no_more + "."
+        words = f"B's {part}{on}{why} holds {{work_pct:.0f}}% {{more}} work in {{b_ms:,.1f}} ms than A's in "
+        words += "{a_ms:,.1f} ms; at equal work B takes {less_ms:,.1f} ms {longer} ({pct:+.1f}%)" + no_more + "."
         more, longer = ("more" if each else "less" for each in (of.work > 1, ms > 0))
-        what = "steady part" if of.steady else "trace"
         more_or_less = {"work_pct": 100 * abs(of.work - 1), "more": more, "less_ms": abs(ms), "longer": longer}
-        yield say(words, what=what, **more_or_less, **values)
+        yield say(words, because=of.whole_because, **more_or_less, **values)
     else:
-        words = "The steady part on" if of.steady else "From the first work to the last on"
-        yield say(
-            words + " {gpus:GPU|GPUs}: {a_ms:,.1f} → {b_ms:,.1f} ms ({ms:+,.1f} ms, {pct:+.1f}%)" + no_more + ".",
-            **values,
-        )
+        words = ("The steady part" if of.steady else "From the first work to the last") + on + why
+        words += ": {a_ms:,.1f} → {b_ms:,.1f} ms ({ms:+,.1f} ms, {pct:+.1f}%)" + no_more + "."
+        yield say(words, because=of.whole_because, **values)
 
     # What accounts for most of the change, the most first: parts that are at least LEADS of it, and more than noise.
     matched = {
@@ -346,9 +389,11 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
     found.append((of.parts[PartKind.COPIES].us, "copies alone {ms:+,.3g} ms", {}))
     if of.waits:
         found.append((of.waits.us, "ranks wait for each other {ms:+,.3g} ms", {}))
+        beyond_us = of.parts[PartKind.COLLECTIVES].us - of.waits.us
+        found.append((beyond_us, "collectives beside that {ms:+,.3g} ms", {}))
     if causes := sums_by_key((each.item, each.us) for each in of.idle):
         cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
-        words = "idle GPUs {ms:+,.3g} ms, of it {cause} {cause_ms:+,.3g} ms"
+        words = "idle GPUs {ms:+,.3g} ms ({cause} {cause_ms:+,.3g} ms)"
         found.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))
     least_us = max(LEADS * abs(of.window.us), PROCESSES_DRIFT / 100 * of.window.a)
     found = sorted((each for each in found if abs(each[0]) >= least_us), key=lambda each: -abs(each[0]))
