@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
@@ -332,7 +331,13 @@ def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
     if run.has("checks"):
         with contextlib.suppress(FiprofError, ValueError, TypeError, AttributeError):
             table = run.table("checks", [field.name for field in dataclasses.fields(Check)])
-            return tuple(map(_check, finite_rows(table.filter(pc.invert(table["passed"])) if failed else table)))
+            if not failed:
+                return tuple(map(_check, finite_rows(table)))
+            passed = table["passed"].to_pylist()
+            # One that could not be made tells the version too.
+            untold = passed.index(None) if None in passed else None
+            wanted = [outcome is False or place == untold for place, outcome in enumerate(passed)]
+            return tuple(check for row in finite_rows(table, wanted) if (check := _check(row)).passed is False)
     return None
 
 

@@ -253,8 +253,10 @@ class _Gpu:
         labels = self.tiles.at(starts)
         for label, part in enumerate(self.parts):
             if (here := labels == label).any():
-                part.switches += int(np.count_nonzero(np.diff(streams[here])))
-                part.streams.update(_sums(streams[here], (ends - starts)[here]))
+                keys, number = coded(arrow(streams[here]))
+                part.switches += int((number[1:] != number[:-1]).sum())
+                for place, ns in enumerate(np.bincount(number, (ends - starts)[here]).tolist()):
+                    part.streams[keys[place]] += int(ns)
 
     def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
         """Count the time, to a moment that no later kernel begins before, in which two streams or more had a kernel."""
@@ -362,7 +364,13 @@ def between(of: Stretches, *, only: bool = False) -> Stretches:
 
 
 def _sums(keys: Ints, values: Ints | Floats) -> dict[int, int]:
-    """The sum of the values of each key, where it is not 0."""
-    known, of = coded(arrow(keys))
-    sums = np.bincount(of, values).tolist()  # exact below 2^53 ns, 104 days
-    return {key: int(ns) for key, ns in sorted(zip(known, sums, strict=False)) if ns}
+    """The sum of the values of each key: numbers from 0."""
+    if not len(keys):
+        return {}
+    known = None
+    if int(keys.max()) > 1 << 20:
+        known, keys = np.unique(keys, return_inverse=True)
+    sums = np.bincount(keys, values)  # exact below 2^53 ns, 104 days
+    there = np.flatnonzero(sums)
+    found = there if known is None else known[there]
+    return dict(zip(found.tolist(), sums[there].astype(np.int64).tolist(), strict=True))

@@ -184,10 +184,11 @@ class ByLaunch(Mapping[int, T]):
         return launch in self._at
 
 
-def finite_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """A table's rows. None stands for a null, a NaN and an infinity."""
+def finite_rows(table: pa.Table, wanted: Sequence[bool] | None = None) -> list[dict[str, Any]]:
+    """A table's rows, or some of them. None stands for a null, a NaN and an infinity."""
     rows = zip(*map(finite, table.columns), strict=True)
-    return [dict(zip(table.column_names, row, strict=True)) for row in rows]
+    kept = rows if wanted is None else itertools.compress(rows, wanted)
+    return [dict(zip(table.column_names, row, strict=True)) for row in kept]
 
 
 def finite(column: pa.ChunkedArray) -> list[Any]:
