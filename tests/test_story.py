@@ -35,10 +35,16 @@ DATA = Path(__file__).parent / "data/story"
 
 
 def program(
-    folder: Path, *, planted: bool = False, growth_us: int = 0, stalls: Sequence[int] = (), taken: Sequence[int] = ()
+    folder: Path,
+    *,
+    planted: bool = False,
+    growth_us: int = 0,
+    stalls: Sequence[int] = (),
+    taken: Sequence[int] = (),
+    cut: int = 24,
 ) -> Run:
     """24 steps of four layers of two kernels and a head. planted: a collection of garbage and a kernel, 3 ms each.
-    stalls: steps with 3 ms of host work. taken: steps in which 512 MB of memory are."""
+    stalls: steps with 3 ms of host work. taken: steps in which 512 MB of memory are. cut: steps whose kernels are there."""
     memory = list[dict[str, Any]]()
     kernels, api, ranges, at = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]](), 1000
     for step in range(24):
@@ -48,7 +54,8 @@ def program(
             name = "head" if place == 8 else "slow" if slow else "ab"[place % 2]
             size += 3000 * slow
             api.append(launch(at, len(api)))
-            kernels.append(kernel(at + 5, at + 5 + size, len(kernels), kernel=name, kernel_full=name))
+            if step < cut:
+                kernels.append(kernel(at + 5, at + 5 + size, len(kernels), kernel=name, kernel_full=name))
             at += size + 10
         if planted and step == 5:
             ranges.append({"us": (at, at + 3000), "name": "gc generation 2", "domain": "Python"})
@@ -179,6 +186,12 @@ def test_how_steps_grow(tmp_path: Path) -> None:
     (law,) = told(program(tmp_path, growth_us=100).path)["laws"]
     assert law["slope_us"] == pytest.approx(100, rel=0.05)
     assert (law["reason"]["id"], law["reason"]["name"]) == ("kernels", "head")
+
+
+def test_steps_whose_kernels_the_trace_has_not_got_are_by_themselves(tmp_path: Path) -> None:
+    found = told(program(tmp_path, cut=20).path)
+    counts = {row["what"]: row["count"] for row in found["rows"]}
+    assert (counts["step *"], counts["step *, kernels not in the trace"]) == (20, 4) and not found["surprises"]
 
 
 def test_slow_steps_that_come_regularly_are_told_so(tmp_path: Path) -> None:
@@ -313,7 +326,8 @@ def test_the_story_of_a_server_is_told_in_order() -> None:
         "steps": ",r0,120,",
     }
     for table, words in printed.items():
-        assert words in invoke("story", str(served("batching").path), "--table", table, "--format", "csv")[1]
+        assert words in invoke("story", path := str(served("batching").path), "--table", table, "--format", "csv")[1]
+    assert f"fiprof story {path} --around " in " ".join(invoke("story", path)[1].split())
 
 
 def test_steps_that_wait_for_a_late_rank() -> None:
