@@ -335,46 +335,52 @@ def _totals(
 
 def program_summary(of: ProgramComparison) -> Iterator[str]:
     """How the time of the GPUs changed, and what accounts for it."""
-    a_ms, b_ms, ms = (value / 1e3 for value in (of.window.a, of.window.b, of.window.us))
-    values: dict[str, Any] = {"a_ms": a_ms, "b_ms": b_ms, "ms": ms, "pct": 100 * of.share}
-    several = max(of.gpus) > 1
-    on = " of each of {a_gpus} GPUs" if several and of.gpus[0] == of.gpus[1] else ""
-    on = " of each of A's {a_gpus} and B's {b_gpus}" if of.gpus[0] != of.gpus[1] else on
-    values |= {"a_gpus": of.gpus[0], "b_gpus": of.gpus[1]}
-    part, why = "steady part" if of.steady else "trace", " ({because})" if of.whole_because else ""
-    idle_us = of.parts[PartKind.IDLE].us
-    of_idle = of.held_up and abs(idle_us) >= MOSTLY * abs(of.window.us)
-    of_kernels = abs(of.parts[PartKind.KERNELS].us) > PROCESSES_DRIFT / 100 * of.window.a
-    noise = (PROGRAMS_DRIFT if of_idle and not of_kernels else PROCESSES_DRIFT) / 100
-    no_more = ", no more than processes of the same code have differed by" if abs(of.share) <= noise else ""
-    if not ms and not any(each.us for each in of.kernels):
-        yield say("The same numbers: {a_ms:,.1f} ms" + (" a step" if of.steps else "") + on + ".", **values)
-    elif of.steps and of.median_us:
-        words = (
-            "A step of the steady part"
-            + on
-            + ", on average: {a_ms:,.3f} → {b_ms:,.3f} ms ({ms:+,.3f} ms, {pct:+.1f}%)"
-            + no_more
-        )
-        words += "; {a_steps:,d} and {b_steps:step|steps}."
-        medians = [each / 1e3 for each in of.median_us]
-        moved = abs(medians[1] - medians[0])
-        if not no_more and moved < min(FEW_STEPS * abs(ms), LEADS * medians[0]):
-            words += " The median step: {a_median:,.3f} → {b_median:,.3f} ms: few steps changed."
-        of_steps = {"a_steps": of.steps[0], "b_steps": of.steps[1], "a_median": medians[0], "b_median": medians[1]}
-        yield say(words, **values, **of_steps)
-    elif of.work != 1.0:
-        words = f"B's {part}{on}{why} holds {{work_pct:.0f}}% {{more}} work in {{b_ms:,.1f}} ms than A's in "
-        words += "{a_ms:,.1f} ms; at equal work B takes {less_ms:,.1f} ms {longer} ({pct:+.1f}%)" + no_more + "."
-        more, longer = ("more" if each else "less" for each in (of.work > 1, ms > 0))
-        more_or_less = {"work_pct": 100 * abs(of.work - 1), "more": more, "less_ms": abs(ms), "longer": longer}
-        yield say(words, because=of.whole_because, **more_or_less, **values)
-    else:
-        words = ("The steady part" if of.steady else "From the first work to the last") + on + why
-        words += ": {a_ms:,.1f} → {b_ms:,.1f} ms ({ms:+,.1f} ms, {pct:+.1f}%)" + no_more + "."
-        yield say(words, because=of.whole_because, **values)
+    yield _change(of)
+    with_it, against = _reasons(of)
+    if with_it:
+        words = "Most of it: {reasons}" + ("; against it: {against}." if against else ".")
+        yield say(words, reasons="; ".join(with_it), against="; ".join(against))
+    if of.outside and max(of.outside.a, of.outside.b) * 1e3 >= LEAST_OUTSIDE_NS:
+        yield say("Outside the steady part: {a:,.1f} → {b:,.1f} ms.", a=of.outside.a / 1e3, b=of.outside.b / 1e3)
 
-    # What accounts for most of the change, the most first: parts that are at least LEADS of it, and more than noise.
+
+def _change(of: ProgramComparison) -> str:
+    """The change in a sentence."""
+    (a_gpus, b_gpus), ms = of.gpus, of.window.us / 1e3
+    values: dict[str, Any] = {"a_ms": of.window.a / 1e3, "b_ms": of.window.b / 1e3, "ms": ms, "pct": 100 * of.share}
+    values |= {"a_gpus": a_gpus, "b_gpus": b_gpus, "because": of.whole_because}
+    on = " of each of {a_gpus} GPUs" if a_gpus > 1 else ""
+    on = " of each of A's {a_gpus} and B's {b_gpus:GPU|GPUs}" if a_gpus != b_gpus else on
+    why = " ({because})" if of.whole_because else ""
+    if not ms and not any(each.us for each in of.kernels):
+        return say("The same numbers: {a_ms:,.1f} ms" + (" a step" if of.steps else "") + on + ".", **values)
+    of_idle = of.held_up and abs(of.parts[PartKind.IDLE].us) >= MOSTLY * abs(of.window.us)
+    of_kernels = abs(of.parts[PartKind.KERNELS].us) > PROCESSES_DRIFT / 100 * of.window.a
+    noise_pct = PROGRAMS_DRIFT if of_idle and not of_kernels else PROCESSES_DRIFT
+    no_more = 100 * abs(of.share) <= noise_pct
+    noise = ", no more than processes of the same code have differed by" if no_more else ""
+    spec = ",.3f" if of.steps else ",.1f"
+    change = f"{{a_ms:{spec}}} → {{b_ms:{spec}}} ms ({{ms:+{spec}}} ms, {{pct:+.1f}}%){noise}"
+    if of.steps and of.median_us:
+        a_median, b_median = (each / 1e3 for each in of.median_us)
+        words = f"A step of the steady part{on}, on average: {change}; "
+        words += "{a_steps:,.0f} and {b_steps:step|steps}."
+        if not no_more and abs(b_median - a_median) < min(FEW_STEPS * abs(ms), LEADS * a_median):
+            words += " The median step: {a_median:,.3f} → {b_median:,.3f} ms: few steps changed."
+        values |= {"a_steps": of.steps[0] / a_gpus, "b_steps": of.steps[1] / b_gpus}
+        return say(words, a_median=a_median, b_median=b_median, **values)
+    if of.work != 1.0:
+        words = f"B's {'steady part' if of.steady else 'trace'}{on}{why} holds {{work_pct:.0f}}% {{more}} work in "
+        words += "{b_ms:,.1f} ms than A's in {a_ms:,.1f} ms; at equal work B takes {less_ms:,.1f} ms {longer} "
+        more, longer = ("more" if each else "less" for each in (of.work > 1, ms > 0))
+        values |= {"work_pct": 100 * abs(of.work - 1), "more": more, "less_ms": abs(ms), "longer": longer}
+        return say(f"{words}({{pct:+.1f}}%){noise}.", **values)
+    return say(f"{'The steady part' if of.steady else 'From the first work to the last'}{on}{why}: {change}.", **values)
+
+
+def _reasons(of: ProgramComparison) -> tuple[Sequence[str], Sequence[str]]:
+    """What accounts for most of the change, and what is against it, the most first: parts that are at least LEADS of
+    it, and more than noise."""
     matched = {
         Match.NEW: "{kernel} is new, {ms:+,.3g} ms",
         Match.GONE: "{kernel} is gone, {ms:+,.3g} ms",
@@ -391,6 +397,7 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
         found.append((of.waits.us, "ranks wait for each other {ms:+,.3g} ms", {}))
         beyond_us = of.parts[PartKind.COLLECTIVES].us - of.waits.us
         found.append((beyond_us, "collectives beside that {ms:+,.3g} ms", {}))
+    idle_us = of.parts[PartKind.IDLE].us
     if causes := sums_by_key((each.item, each.us) for each in of.idle):
         cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
         words = "idle GPUs {ms:+,.3g} ms ({cause} {cause_ms:+,.3g} ms)"
@@ -398,11 +405,7 @@ def program_summary(of: ProgramComparison) -> Iterator[str]:
     least_us = max(LEADS * abs(of.window.us), PROCESSES_DRIFT / 100 * of.window.a)
     found = sorted((each for each in found if abs(each[0]) >= least_us), key=lambda each: -abs(each[0]))
     with_it, against = (
-        tuple(say(words, ms=us / 1e3, **values) for us, words, values in found if us * of.window.us * sign > 0)
+        [say(words, ms=us / 1e3, **values) for us, words, values in found if us * of.window.us * sign > 0]
         for sign in (1, -1)
     )
-    if with_it:
-        words = "Most of it: {reasons}" + ("; against it: {against}." if against else ".")
-        yield say(words, reasons="; ".join(with_it[:MOST_REASONS]), against="; ".join(against[:MOST_REASONS]))
-    if of.outside and max(of.outside.a, of.outside.b) * 1e3 >= LEAST_OUTSIDE_NS:
-        yield say("Outside the steady part: {a:,.1f} → {b:,.1f} ms.", a=of.outside.a / 1e3, b=of.outside.b / 1e3)
+    return with_it[:MOST_REASONS], against[:MOST_REASONS]
