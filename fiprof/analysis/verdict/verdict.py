@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pyarrow.compute as pc
-
 from fiprof.analysis import checks
 from fiprof.analysis.checks import Check
 from fiprof.analysis.frames import OfLaunch, OfRun
@@ -16,6 +14,7 @@ from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge, loads_behind_barriers
 from fiprof.analysis.verdict.steps import Step
 from fiprof.model import case_quantities
+from fiprof.model.arrays import MISSING, coded, numbers
 from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
@@ -103,13 +102,16 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
     if not run.has("kernels"):
         return {}
     kernels = run.table("kernels", ["phase", "case", "iteration", "graph_node", "launch_call_ns"])
-    measured = kernels.filter(pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"])))
-    sums = [("phase", "count"), ("iteration", "count_distinct"), ("graph_node", "count"), ("launch_call_ns", "sum")]
+    (phases, phase), (names, case) = coded(kernels["phase"]), coded(kernels["case"])
+    iteration, node, call_ns = (numbers(kernels[name]) for name in ("iteration", "graph_node", "launch_call_ns"))
+    measured = phase == (phases.index("measure") if "measure" in phases else MISSING)
     found = {}
-    for row in measured.unify_dictionaries().group_by("case", use_threads=False).aggregate(sums).to_pylist():
-        iterations, calls_ns = row["iteration_count_distinct"], row["launch_call_ns_sum"]
-        call_us = calls_ns / iterations / 1e3 if calls_ns is not None and iterations else None
-        found[row["case"]] = (2 * row["graph_node_count"] > row["phase_count"], call_us)
+    for place, name in enumerate(names[:-1]):
+        if (rows := measured & (case == place)).any():
+            iterations = len({*iteration[rows].tolist()} - {MISSING})
+            calls_ns = [each for each in call_ns[rows].tolist() if each != MISSING]
+            call_us = sum(calls_ns) / iterations / 1e3 if calls_ns and iterations else None
+            found[name] = (bool((node[rows] != MISSING).mean() > 0.5), call_us)
     return found
 
 
