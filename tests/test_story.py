@@ -186,6 +186,7 @@ def test_how_steps_grow(tmp_path: Path) -> None:
     (law,) = told(program(tmp_path, growth_us=100).path)["laws"]
     assert law["slope_us"] == pytest.approx(100, rel=0.05)
     assert (law["reason"]["id"], law["reason"]["name"]) == ("kernels", "head")
+    assert "No step takes much longer" not in invoke("story", str(tmp_path))[1]
 
 
 def test_steps_whose_kernels_the_trace_has_not_got_are_by_themselves(tmp_path: Path) -> None:

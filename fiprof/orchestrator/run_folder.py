@@ -109,7 +109,9 @@ class Archive:
         if path.is_dir():
             what = f"{path} is not a run folder: it has no {layout.FILE_NAME}"
             raise FiprofError(what, "fiprof runs lists them", exit_code=2)
-        raise FiprofError(f"there is no run {text} in {folder.root}", "fiprof runs lists those there are", exit_code=2)
+        remedy = "fiprof runs lists those there are"
+        remedy = f"fiprof import {text} makes a run of the file" if path.is_file() else remedy
+        raise FiprofError(f"there is no run {text} in {folder.root}", remedy, exit_code=2)
 
     def create(self, label: str, **known: object) -> RunFolder:
         """A new run folder, named by the time and ``label``, still under its partial name. known: of its manifest.

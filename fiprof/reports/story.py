@@ -8,6 +8,7 @@ from fiprof.analysis.frames import Row
 from fiprof.analysis.program import Program
 from fiprof.analysis.requests import REQUESTS
 from fiprof.analysis.story import HAPPENED, SAYS, SHOWN, STEPS, Story
+from fiprof.analysis.surprises import LEAST_SHARE
 from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
 from fiprof.model.finding import finding, say, worded
@@ -48,14 +49,15 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
         notes = left_out("{count:request|requests} more: --all", len(requests) - len(rows))
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
         yield view_of(kept, rows, title="Requests", summary=found["served"], notes=notes)
-    slow = found["causes"] or ("No step takes much longer than its neighbours.",)
+    grown = [law for law in found["laws"] if abs(law.values["grown"]) >= LEAST_SHARE]
+    slow = (*found["causes"], *grown) or ("No step takes much longer than its neighbours.",)
     once = [finding("first", "First, as expected: {step}", step=each) for each in found["first_steps"]]
     yield View(title="What surprised", summary=(*slow, *once))
     each = []
     for names in (layer.values["kernels"] for layer in found["layers"][-1:]):
         words = "  each: {names}" + (" and {more} more" if (more := len(names) - MOST_KERNELS) > 0 else "")
         each.append(finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=more))
-    if inside := (*found["layers"], *each, *found["laws"]):
+    if inside := (*found["layers"], *each, *(law for law in found["laws"] if law not in grown)):
         yield View(title="What repeats inside a step, and how steps grow", summary=inside)
     if planned:
         yield planning(planned)
