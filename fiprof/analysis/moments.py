@@ -100,10 +100,11 @@ class Moments:
         self._without_kernels()
         self.torch = TorchMemory(run, device)
         self.allocations = times, _, totals, _, _ = self._allocations()
-        held = np.append(0, totals)[np.searchsorted(times, self.edges[1:], side="right")]
+        self.given: Ints = np.append(0, totals)[np.searchsorted(times, self.edges[1:], side="right")]
+        """Device memory given and not taken back at the end of each, bytes."""
         # What is freed may have been allocated before the trace, and little be a variable of loaded code.
         traced = len(times) and totals.min() >= 0 and totals.max() >= LEAST_MEMORY
-        self.memory = held if traced else None  # device memory at the end of each, bytes; None if not traced
+        self.memory = self.given if traced else None  # that is all of the device's; None where that is not known
         ends = self.edges[1:] if self.on_gpu else np.maximum(self.edges[1:], self.last)
         self.done = np.maximum.accumulate(ends)  # when host and GPU are done with each, and with those before it
         self.from_ = np.maximum(self.begins, np.append(self.begins[:1], self.done[:-1]))

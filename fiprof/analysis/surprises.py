@@ -310,7 +310,7 @@ def _where(moments: Moments, place: int) -> dict[str, Any]:
 
 def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
     """Memory that grows until the end in steps of one name and is never given back: torch's, else what CUDA gave."""
-    held = [("torch's memory", moments.torch.at(moments.edges[1:])), ("device memory", moments.memory)]
+    held = [("torch's memory", moments.torch.at(moments.edges[1:])), ("device memory", moments.given)]
     for what, memory in held if len(rows) >= 2 * FEW_STEPS else ():
         grown = np.diff(memory[rows]) if memory is not None else np.zeros(1)
         since = int(np.argmax(grown > 0))
