@@ -77,8 +77,8 @@ def spin(cycles: int) -> None:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A clock instead of a GPU. Returns the workload's name."""
-    nothing = dict.fromkeys(("synchronize", "empty_cache"), lambda: None)
-    answers = {"is_available": lambda: True, "memory_stats": dict}
+    nothing = dict.fromkeys(("synchronize", "reset_peak_memory_stats", "empty_cache"), lambda: None)
+    answers = {"is_available": lambda: True, "max_memory_allocated": lambda: 1000, "memory_stats": dict}
     for name, fake in {"clock_us": 0.0, "Event": Event, "_sleep": spin, **nothing, **answers}.items():
         monkeypatch.setattr(torch.cuda, name, fake, raising=False)
     monkeypatch.setattr(runner, "gpu_facts", dict)

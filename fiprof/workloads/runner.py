@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
@@ -217,8 +217,16 @@ class _Session(_Cases):
         import torch
 
         request, before = self.request, self.turns[case.id]
+        torch.cuda.reset_peak_memory_stats()
         workload = case.build(seed=request.seed)
-        record: Record = {"kind": "case", "case": case.id}
+        record: Record = {
+            "kind": "case",
+            "case": case.id,
+            "workload": case.workload,
+            "params": dict(case.params),
+            "seed": request.seed,
+            "cost": asdict(workload.cost()),
+        }
         launch = self._set_up(case, workload, where, check=request.check and request.rounds == 1)
         with ranges(SETUP, case.id):
             plan = dict(workload.facts())
@@ -251,6 +259,7 @@ class _Session(_Cases):
                     with ranges(f"iter {i}"):
                         launch()
                 torch.cuda.synchronize()
+        record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
         before.append(record)
 
 
@@ -281,7 +290,7 @@ def has_clock(turn: Record) -> bool:
 
 def merged(turns: Sequence[Record]) -> Record:
     """A case's turns as one record: the first one's, with the times of all in their order."""
-    record = {**turns[0]}
+    record = {**turns[0], "peak_memory_bytes": max(turn["peak_memory_bytes"] for turn in turns)}
     if len(turns) > 1:
         record["rounds"] = len(turns)
         for name in {"sm_clock_mhz", "clock_recovered", "gpu_us"} & record.keys():
