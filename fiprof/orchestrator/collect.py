@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -35,7 +35,9 @@ def collect(request: CollectRequest, bench: Bench) -> Result:
     Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
     taken; what goes wrong later stands in the result and in the manifest.
     """
-    tools, gpu = require_tools(request), visible_gpu(request.gpu)
+    with ThreadPoolExecutor() as pool:
+        finding, gpu = pool.submit(require_tools, request), visible_gpu(request.gpu)
+    tools = finding.result()
     with bench.holding(gpu):
         collection = start(request, tools, gpu, bench)
         collection.measure()
@@ -58,7 +60,7 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
 
     label: what the folder's name ends in, if not in the workloads' names. Raises as :func:`case_entries`.
     """
-    cases, facts = case_entries(request), collect_facts(request.cases, request.argv)
+    cases, facts = case_entries(request), collect_facts(request.cases, request.argv, commit=False)
     known = {"cases": cases, "settings": recorded(request), "environment": run_environment(tools, facts, gpu)}
     known |= {"argv": list(request.argv)} if request.argv else {}
     folder = bench.archive.create(label or request.label, **known)
@@ -111,6 +113,8 @@ class Collection(RunSession):
     def __init__(self, request: CollectRequest, folder: RunFolder, bench: Bench, tools: dict[str, Tool]) -> None:
         super().__init__(folder, bench)
         self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
+        # The commit is found while the plain run goes on.
+        self._facts = self._pool.submit(collect_facts, request.cases, request.argv) if request.cases else None
         self._traced: Future[int] | None = None  # kernels that one iteration of every case launched
         self._profiled = False
 
@@ -175,6 +179,9 @@ class Collection(RunSession):
             for record in read_jsonl(results):
                 if record.get("kind") == "environment":
                     self.folder.note(environment={key: record.get(key, {}) for key in ("packages", "gpu")})
+            if self._facts is not None:
+                facts = self._facts.result()
+                self.folder.note(environment={"program": facts, "git": facts["git"]})
 
     def _trace(self, let_through: Callable[[], None]) -> None:
         """nsys; once more without the GPU metrics where they are refused. Then ncu is let through."""

@@ -53,28 +53,30 @@ def program_facts(command: Sequence[str]) -> dict[str, Any]:
     return _facts(command, {str(path): path for path in _files(command)})
 
 
-def collect_facts(cases: Sequence[Case], argv: Sequence[str] = ()) -> dict[str, Any]:
+def collect_facts(cases: Sequence[Case], argv: Sequence[str] = (), *, commit: bool = True) -> dict[str, Any]:
     """The same of a collect: its own command line, and the files that its workloads are in.
 
     argv: the command line, where it is not this process's.
+    commit: whether to ask git, which reads a fresh checkout whole.
     """
     files = {}
     for case in cases:
         kind = find(case.workload)
         path, colon, _ = case.workload.rpartition(".py:")
         files[f"{path}.py" if colon else f"{kind.__module__.replace('.', '/')}.py"] = Path(inspect.getfile(kind))
-    return _facts(argv or ["fiprof", *sys.argv[1:]], files)
+    return _facts(argv or ["fiprof", *sys.argv[1:]], files, commit=commit)
 
 
-def _facts(command: Sequence[str], files: Mapping[str, Path]) -> dict[str, Any]:
+def _facts(command: Sequence[str], files: Mapping[str, Path], *, commit: bool = True) -> dict[str, Any]:
     """files: as they were named -> where they are, the program's first."""
-    users = [path for name, path in files.items() if not name.startswith("fiprof/")]
-    folder = users[0].parent if users else Path.cwd()
-    # Its configuration may be a stranger's: no program that it names is run.
-    found = (_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
-    # A submodule is asked under a configuration of its own.
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-    git = None if not found or changes is None else f"{found}{DIRTY}" if changes else found
+    users, git = [path for name, path in files.items() if not name.startswith("fiprof/")], None
+    if commit:
+        folder = users[0].parent if users else Path.cwd()
+        # Its configuration may be a stranger's: no program that it names is run.
+        found = (_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
+        # A submodule is asked under a configuration of its own.
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        git = None if not found or changes is None else f"{found}{DIRTY}" if changes else found
     return {
         "command": list(command),
         "cwd": os.getcwd(),
