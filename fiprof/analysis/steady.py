@@ -245,7 +245,7 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
     layer = int(np.median(sizes))
     usual = np.flatnonzero(sizes == layer)
     middle = int(usual[len(usual) // 2]) if len(usual) else 0
-    # What the others have more may change, as from some step on, and where they come not.
+    # The others may run more or less from some step on; at which places they come does not change.
     if not layer or repeated(code[first[middle] : first[middle + 1]]) or not (longer := repeated(sizes != layer)):
         return found
     begin, period, count = longer

@@ -16,6 +16,7 @@ from fiprof.model.finding import Finding, finding, say, worded
 from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.columns import change_words
+from fiprof.reports.top import LAUNCHING
 from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View, left_out, view_of
 
 MOST_CASES, MOST_KERNELS, MOST_ROWS = 12, 5, 8
@@ -34,7 +35,6 @@ COUNTERS = (
 ACCOUNTS = Column("", "accounts for", "µs", "+,.2f")
 SIDES_US = (Column("", "A", "µs", ",.2f"), Column("", "B", "µs", ",.2f"), Column("", "change", "µs", "+,.2f"))
 EXPLAINS = "What accounts for it"
-LAUNCHING = "launching holds the host's own work of up to 200 µs before each launch."
 TITLE = "What changed from A to B"
 MIXES = (
     "Share of all warps' time by reason, percent, by ncu's counters (by its samples where it has no counters). "

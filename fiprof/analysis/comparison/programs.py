@@ -38,7 +38,6 @@ MOSTLY = 0.5  # share of the time of the kernels of both sides whose executions 
 LITTLE_IN_COMMON = 0.5  # share of the kernels' time in kernels of both sides, below which the programs are others
 LEADS = 0.1  # share of a change, from which a part of it is worth a word
 AS_MUCH = 1.2  # ratio of the shares of the kernels' time in two steady parts, up to which these are the same
-ASKED = "asked for"  # why whole traces are compared
 MOST_REASONS = 4
 FEW_STEPS = 0.25  # part of the change of the mean step, below which half of the steps did not change
 
@@ -62,8 +61,7 @@ class ProgramComparison:
     work: float
     """Executions on side B over those on side A, of kernels that both have; 1 where these did not change alike, and
     for times of a step."""
-    steady: bool  # whether it is about the steady parts
-    whole_because: str  # why it is not, where that was not asked for; else empty
+    whole_because: str  # why it is not about the steady parts, where that was not asked for; else empty
     gpus: tuple[int, int]  # of each side, of which all times are the mean
     steps: tuple[int, int] | None  # of each side, all GPUs together, of which all times are the mean; None for sums
     median_us: tuple[float, float] | None  # the median step of each side
@@ -97,6 +95,11 @@ class ProgramComparison:
         return {each.item: each for each in found if each.item}
 
     @property
+    def steady(self) -> bool:
+        """Whether it is about the steady parts."""
+        return self.outside is not None
+
+    @property
     def held_up(self) -> bool:
         """Whether the GPUs wait for the host, so that other processes of the same code differ by more."""
         idle = self.parts[PartKind.IDLE]
@@ -122,12 +125,13 @@ class ProgramComparison:
         yield from self.ranges
 
 
-def compare_programs(a: Run, b: Run, *, counters: bool, because: str = "") -> ProgramComparison:
-    """counters: whether ncu's numbers can be compared. because: why the whole traces are compared; empty for the steady
-    parts, where that can be. Raises FiprofError where a side has no kernels under nsys."""
+def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = None) -> ProgramComparison:
+    """counters: whether ncu's numbers can be compared. entire: why the whole traces are compared, empty where somebody
+    asked for that; None for the steady parts, where that can be. Raises FiprofError where a side has no kernels under
+    nsys."""
     runs = a, b
-    because = because or _unlike_parts(runs)
-    within = not because
+    entire = _unlike_parts(runs) if entire is None else entire
+    within = entire is None
     tops = [top(run, within_steady=within) for run in runs]
     gpus = len(tops[0].activities), len(tops[1].activities)
     sides = [
@@ -149,8 +153,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool, because: str = "") -> Pr
     work = None if common < LITTLE_IN_COMMON else _work(both)
     steps = _steps(runs, gpus, work) if within else None
     if within and not steps and work is None:
-        because = "their steady parts have no step in common"
-        return compare_programs(a, b, counters=counters, because=because)
+        return compare_programs(a, b, counters=counters, entire="their steady parts have no step in common")
     own = [count / of for count, of in zip(steps, gpus, strict=True)] if steps else [1.0, 1.0]
     if steps:
         sides = [[each.divided(count) for each in side] for side, count in zip(sides, own, strict=True)]
@@ -197,18 +200,17 @@ def compare_programs(a: Run, b: Run, *, counters: bool, because: str = "") -> Pr
     of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PartKind]
     waiting = [each for each in ranks if each.item == WAITING]
 
-    whole = [count * of for count, of in zip(own, gpus, strict=True)]
-    idle = _totals([[*_idle(run, within)] for run in runs], whole, folded=bool(steps))
+    divisors = [count * of for count, of in zip(own, gpus, strict=True)]
+    idle = _totals([[*_idle(run, within)] for run in runs], divisors, folded=bool(steps))
     of_ranges = [[(row["range"], (), row["total_ns"], row["count"]) for row in of.ranges] for of in tops]
-    ranges = _totals(of_ranges, whole, folded=bool(steps))
+    ranges = _totals(of_ranges, divisors, folded=bool(steps))
     beyond = [
         sum(each.window_ns for each in outside(run).values()) / 1e3 / count
         for run, count in zip(runs, gpus, strict=True)
     ]
     return ProgramComparison(
         work=work,
-        steady=within,
-        whole_because="" if within or because == ASKED else because,
+        whole_because=entire or "",
         gpus=gpus,
         steps=steps,
         median_us=(_median_us(a), _median_us(b)) if steps else None,
@@ -222,20 +224,20 @@ def compare_programs(a: Run, b: Run, *, counters: bool, because: str = "") -> Pr
     )
 
 
-def _unlike_parts(runs: Sequence[Run]) -> str:
-    """Why their steady parts cannot be compared; empty where they can: each GPU has one, and these have steps of one
+def _unlike_parts(runs: Sequence[Run]) -> str | None:
+    """Why their steady parts cannot be compared; None where they can: each GPU has one, and these have steps of one
     name, or about the same share of the kernels' time."""
     lacking = [side for side, run in zip("AB", runs, strict=True) if any(at.by is By.WHOLE for at in _parts_of(run))]
     if lacking:
         return f"nothing repeats in {' and '.join(lacking)}"
     if _marked(runs):
-        return ""
+        return None
     inside, all_ns = (
         [sum(each.kernels_ns for each in parts(run, within_steady=within).values()) for run in runs]
         for within in (True, False)
     )
     a, b = (max(part, 1) / max(of, 1) for part, of in zip(inside, all_ns, strict=True))
-    return "" if max(a / b, b / a) <= AS_MUCH else "their steady parts hold other shares of their kernels"
+    return None if max(a / b, b / a) <= AS_MUCH else "their steady parts hold other shares of their kernels"
 
 
 def _parts_of(run: Run) -> Sequence[Steady]:
@@ -317,14 +319,14 @@ def _idle(run: Run, within: bool) -> Iterator[Row]:
 
 
 def _totals(
-    sides: Sequence[Sequence[Row]], whole: Sequence[float], *, folded: bool
+    sides: Sequence[Sequence[Row]], divisors: Sequence[float], *, folded: bool
 ) -> Iterator[tuple[tuple[Any, ...], tuple[float, float], tuple[float, float]]]:
     """Range and the rest, µs and count of either side, of so many steps and GPUs; without numbers in the name of a
     range that a side lacks. folded: in all names."""
     names = [{row[0] for row in side} for side in sides]
     both = set() if folded else names[0] & names[1]
     totals: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
-    for side, (rows, divisor) in enumerate(zip(sides, whole, strict=True)):
+    for side, (rows, divisor) in enumerate(zip(sides, divisors, strict=True)):
         for name, more, total_ns, count in rows:
             known = name if name is None or name in both else re.sub(r"(?<!\w)\d+(?!\w)", "#", name)
             totals[known, *more][side] += total_ns / divisor

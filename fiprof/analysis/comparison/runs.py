@@ -9,7 +9,7 @@ from typing import Any
 
 from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, FactorKind, KernelChange, Match
-from fiprof.analysis.comparison.programs import ASKED, LEADS, ProgramComparison, compare_programs, program_summary
+from fiprof.analysis.comparison.programs import LEADS, ProgramComparison, compare_programs, program_summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, PROGRAMS_DRIFT, WORTH_CHANGING
@@ -281,7 +281,7 @@ def compare(
     program, launches = None, []
     if not (a.run.cases and b.run.cases):
         if a.run.has("kernels") and b.run.has("kernels"):
-            program = compare_programs(a.run, b.run, counters=counters, because=ASKED if entire else "")
+            program = compare_programs(a.run, b.run, counters=counters, entire="" if entire else None)
         elif counters and a.run.launches and b.run.launches:
             changes = kernels.kernel_changes(*(kernels.kernels_of_program(side.run) for side in (a, b)))
             launches = kernels.explained(changes, a.run, b.run, MOST_EXPLAINED)
