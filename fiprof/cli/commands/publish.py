@@ -119,7 +119,6 @@ def _begin(parent: int) -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    gc.freeze()
     gc.disable()  # each page's garbage is collected after it, which takes half of the memory
 
 
@@ -127,6 +126,7 @@ def _page_elsewhere(folder: Path, run: Path) -> tuple[Published | FiprofError, s
     with contextlib.redirect_stderr(io.StringIO()) as said:
         made = _page(folder, run)
     gc.collect()
+    gc.freeze()  # what is left are modules and caches: not to be looked through again after each page
     return made, said.getvalue().rstrip("\n")
 
 
