@@ -60,16 +60,16 @@ def runs(
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.runs import document
 
-    def several(words: str | Sequence[str]) -> Sequence[str]:
+    def as_list(words: str | Sequence[str]) -> Sequence[str]:
         return (words,) if isinstance(words, str) else words
 
     asked = question(
         kernel=kernel,
-        where=several(where),
+        where=as_list(where),
         gpu=gpu,
         since_=since,
-        metrics=several(metric),
-        tags=several(tag),
+        metrics=as_list(metric),
+        tags=as_list(tag),
         status=status,
         sort=sort,
         limit=limit,

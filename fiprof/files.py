@@ -283,7 +283,7 @@ def make_folder(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A new file to be written and read in the block; it takes the place of a regular file, or of none, at its end.
+    """A new file to be written and read in the block; it replaces a regular file, or none, at its end.
 
     Folders that its name has are made where they are missing. mode: its permissions, less the umask.
     Raises FiprofError where something else has the name, OSError where it cannot be written.

@@ -209,7 +209,7 @@ def spread(values: Sequence[float], spec: str = "") -> str:
     return low if low == high else f"{low} to {high}, median {middle}"
 
 
-class Worded(StrEnum):
+class Wording(StrEnum):
     """An enum whose members have their words beside them: ``DRAM = "dram", "DRAM"``."""
 
     words: str

@@ -82,7 +82,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
 def nsys_path() -> Iterator[Path]:
     """The real nsys: FIPROF_TEST_NSYS, .nsys/ in the checkout, or PATH.
 
-    One test at a time: nsys's processes share memory, and where several run some fail by it («Agent launcher failed»).
+    One test at a time: nsys's processes share memory, and where several run some fail by it ("Agent launcher failed").
     """
     named = os.environ.get("FIPROF_TEST_NSYS")
     local = REPOSITORY / ".nsys/bin/nsys"

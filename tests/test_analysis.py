@@ -14,7 +14,7 @@ from fiprof.analysis.expected import combined, read_expectations
 from fiprof.analysis.sass import Code, parse
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.finding import worded
+from fiprof.model.finding import words_of
 from fiprof.model.run import Run
 from tests.recorded_runs import invoke, parsed, refusal, rows
 from tests.reports_fixture import GPU_STATE, add, case, execution, make_run
@@ -107,7 +107,7 @@ def test_other_processes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "shared", environment={"gpu_state": {"before": GPU_STATE, "after": after}})
     assert check(run, "other_processes").passed is False
     (finding,) = checks.of_run(checks.failed(run))
-    assert "4711 (python3)" in worded(finding)
+    assert "4711 (python3)" in words_of(finding)
 
 
 def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_an_ended_nsys_leaves_nothing(number: signal.Signals, nsys_path: Path, t
     env = {**fake_programs(tmp_path, replayable("decode")), "FIPROF_NSYS": str(nsys_path)}
     ended: int | None = 0
     left = list[Path]()
-    # Now and then nsys ends by itself («End of file») where another one has just been killed, perhaps right before the
+    # Now and then nsys ends by itself ("End of file") where another one has just been killed, perhaps right before the
     # signal: then nobody has its files open any more.
     for _ in range(3):
         (tmp_path / "pid").unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.model.finding import Finding, worded
+from fiprof.model.finding import Finding, words_of
 from fiprof.model.spans import union_by
 from tests.recorded_runs import answer, copied, invoke, refusal, rows
 from tests.reports_fixture import add, case, ended, execution, make_run, record_run, recorded_cases, write_manifest
@@ -27,7 +27,7 @@ from tests.reports_fixture import add, case, ended, execution, make_run, record_
 )
 def test_a_run_without_counters_says_why(tmp_path: Path, command: str, manifest: dict[str, Any], why: str) -> None:
     error = refusal(command, make_run(tmp_path / "run", kernels=[], **manifest).path)
-    assert isinstance(error.why, Finding) and worded(error.why) == why
+    assert isinstance(error.why, Finding) and words_of(error.why) == why
 
 
 @pytest.mark.parametrize("command", ["hotspots", "roofline", "show", "stalls", "timeline", "verdict"])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.top import top
-from fiprof.model.finding import worded
+from fiprof.model.finding import words_of
 from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
 from fiprof.reports.run_report import sections
@@ -169,10 +169,10 @@ def test_an_idle_row_and_its_gain_are_of_all_gpus() -> None:
     program, spent = top(run, within_steady=True).program, top(run, within_steady=True).activities
     windows = {(of.rank, of.device): of.window_ns for of in spent}
     for row in program.rows:
-        if row["name"] is None and worded(row["cause"]) in each and row["bound_pct"] is not None:
+        if row["name"] is None and words_of(row["cause"]) in each and row["bound_pct"] is not None:
             of_all = [of for of in program.every if (of["cause"], of["name"]) == (row["cause"], row["name"])]
             bound = sum((of["bound_pct"] or 0) * windows[of["rank"], of["device"]] for of in of_all)
-            shown = each[worded(row["cause"])]["saving"]
+            shown = each[words_of(row["cause"])]["saving"]
             assert row["estimate_pct"] is not None or shown == pytest.approx(bound / sum(windows.values()) / 100)
 
 

@@ -23,7 +23,7 @@ import pytest
 
 import fiprof
 from fiprof import clock
-from fiprof.model.finding import worded
+from fiprof.model.finding import words_of
 from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
 from tests.conftest import REPOSITORY, Env, begun, fake_programs, python_path, ran, run_fiprof, until
@@ -211,7 +211,7 @@ def nvml(env: Env, **more: str) -> Env:
 def test_what_disturbs_a_gpu(changes: dict[str, Any], why: str) -> None:
     known = {"power_limit_w": 700.0, "mig": False, "ecc_errors": 0, "slowdowns": [], "max_sm_clock_mhz": 1980}
     before = {**known, "sm_clock_mhz": changes.get("sm_clock_mhz", 1980)}
-    assert "; ".join(map(worded, disturbances([before, {}, *[{**before, **changes}] * 4]))) == why
+    assert "; ".join(map(words_of, disturbances([before, {}, *[{**before, **changes}] * 4]))) == why
 
 
 def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) -> None:

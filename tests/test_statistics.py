@@ -59,7 +59,7 @@ def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
 
 
 def gqa_faster(*cases: CaseResult) -> Result:
-    """Of the claim «1.5x faster» about a study of these cases."""
+    """Of the claim "1.5x faster" about a study of these cases."""
     (claim,) = (each for each in claims() if each.name == "gqa-faster")
     return claim.result(Study(Path("nowhere"), RECORDED.info, (KernelResults("any", "mine", list(cases)),)))
 

@@ -2,7 +2,7 @@
 
 A parameter either defines the problem (sizes, heads, element types, the mask) or is an option of solving it (tensor
 cores, a backend, the page size). Packs declare which, once: ``options`` and ``problem`` of a workload's
-:class:`~fiprof.model.packs.KernelInfo`. A parameter that nobody declares defines the problem.
+:class:`~fiprof.model.packs.KernelInfo`. A parameter that is not declared defines the problem.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, packs
-from fiprof.model.finding import Finding, Provenance, TracedNumber, Worded, finding
+from fiprof.model.finding import Finding, Provenance, TracedNumber, Wording, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.packs import Value
 from fiprof.model.results import CaseResult, Times
@@ -22,7 +22,7 @@ from fiprof.model.selection import by_key
 WORKLOAD = "workload"  # name of a change of the workload itself
 
 
-class Measure(Worded):
+class Measure(Wording):
     """Whose time was compared."""
 
     GPU = "gpu", ""  # an iteration on the GPU, without a profiler
@@ -55,7 +55,7 @@ class Alternative(NamedTuple):
     changes: tuple[Change, ...]  # what differs between the two
     measure: Measure
     factor: Ratio  # time of the slower case over that of the faster one; with its interval
-    observed: Finding  # what it was held against, as :func:`difference` says
+    observed: Finding  # what it was compared with, as :func:`difference` says
     time: TracedNumber  # of an iteration without a profiler, µs
     instead_time: TracedNumber
 
@@ -118,7 +118,7 @@ def _times(case: CaseResult, measure: Measure) -> Times | None:
 
 
 def difference(slow: CaseResult, fast: CaseResult, measure: Measure = Measure.GPU) -> tuple[Ratio, Finding] | None:
-    """How much faster one case is than another, and what that was held against: the spread between so many rounds of
+    """How much faster one case is than another, and what that was compared with: the spread between so many rounds of
     both cases, without a profiler; or, of a single round, the same factor in other processes of the run. None where it
     is not, or that is not certain.
 
@@ -174,7 +174,7 @@ def of_run(run: Run) -> Mapping[str, Alternative]:
 
 
 @once
-def beside(run: Run) -> Mapping[str, frozenset[str]]:
+def same_problem(run: Run) -> Mapping[str, frozenset[str]]:
     """Case id -> all measured cases of the run that solve its problem."""
     solving = [frozenset(case.id for case in cases) for cases in by_problem(timed(run))]
     return {case: cases for cases in solving for case in cases}

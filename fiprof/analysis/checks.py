@@ -17,7 +17,7 @@ import pyarrow as pa
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.arrays import finite_rows
-from fiprof.model.finding import Finding, Phrase, Value, plain, template_fields
+from fiprof.model.finding import Finding, Label, Value, plain, template_fields
 from fiprof.model.manifest import CaseEntry, Reference
 from fiprof.model.quantities import DURATION, Formula, Row, number
 from fiprof.model.run import Launch, Run, once
@@ -66,7 +66,7 @@ class Check:
         outcome = "passed" if self.passed else "too_low" if below else "too_high"
         own = {name: getattr(self, name) for name in ("value", "low", "high", "unit", "case", "launch")}
         more = {
-            name: Phrase(str(value), NAMED[name, str(value)]) if (name, value) in NAMED else value
+            name: Label(str(value), NAMED[name, str(value)]) if (name, value) in NAMED else value
             for name, value in self.values.items()
         }
         values = {"outcome": outcome, **{name: value for name, value in own.items() if value is not None}, **more}
@@ -365,7 +365,7 @@ def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
     return {launch: tuple(each) for launch, each in found.items()}
 
 
-def trace_doubts(run: Run) -> tuple[Finding, ...]:
+def trace_caveats(run: Run) -> tuple[Finding, ...]:
     """The findings of those that failed, TRACE_CLOCKS aside, which ``fiprof comm`` sets right."""
     wanted = (trace_times, *((trace_starts, trace_gap, trace_hosts) if traces(run) else ()))
     return tuple(found.finding for check in wanted if (found := made(check, run)).passed is False)

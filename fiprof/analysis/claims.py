@@ -71,7 +71,7 @@ class Tested(NamedTuple):
 
 def ratio_words(found: Ratio) -> str:
     """``1.42x (1.40 to 1.44)``."""
-    if not found.sure:
+    if not found.certain:
         return f"{found.value:.3g}x (too few rounds for an interval)"
     word = (lambda value: f"{value:.3f}") if abs(found.value - 1) < NEAR_ONE else number
     return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
@@ -92,7 +92,7 @@ class Claim:
     sides: str
     """``decode kv_heads=32 | decode kv_heads=8``, values as JSON. Of a growth the parameter and the factor, of a bound
     the least values of parameters in the cases that are asked."""
-    limits: str  # the number that is claimed, two ends of it (``1.05..1.1``), or what binds: compute or memory
+    limits: str  # the number that is claimed, two ends of it (``1.05..1.1``), or what limits: compute or memory
     source: str  # who says so and where, in words; or that no source was found
     said_of: str  # the case that it was said of, in words
     what: str = ""  # what a ratio is called
@@ -166,7 +166,7 @@ class Claim:
             ratio = by_rounds(times[0], times[1], len(found)) if times[0] and times[1] else None
             if ratio is not None:
                 ratio = ratio.widened(study.apart(*pair))
-                outcome = self.outcome(ratio.low, ratio.high) if ratio.sure else Outcome.UNCLEAR
+                outcome = self.outcome(ratio.low, ratio.high) if ratio.certain else Outcome.UNCLEAR
                 tested.append(Tested(pair, outcome, ratio=ratio))
         return tested or absent
 
@@ -239,7 +239,7 @@ class Result:
             return None
         if ratios := [item.ratio for item in self.tested if item.ratio is not None]:
             interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
-            sure = all(ratio.sure for ratio in ratios)
+            sure = all(ratio.certain for ratio in ratios)
             return median(ratio.value for ratio in ratios), interval if sure else None
         if savings := [item.saving for item in self.tested if item.saving is not None]:
             return median(savings), None
@@ -314,7 +314,7 @@ WORTH = 1 + WORTH_CHANGING / 100  # a ratio below it is no reason to choose, how
 class Choice:
     """Two ways to do the same, or two models, and how a recommendation for one of them is said."""
 
-    what: str  # the question, e.g. «Tensor cores for decode»
+    what: str  # the question, e.g. "Tensor cores for decode"
     old: Side
     new: Side
     take_new: str  # what to do where new is faster, e.g. ``pass use_tensor_cores=True``

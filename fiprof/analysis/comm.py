@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fiprof.analysis import comm_match
-from fiprof.analysis.checks import trace_doubts
+from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.comm_clocks import Clock
 from fiprof.analysis.comm_match import OPS, UNKNOWN, Bools, Kernels, Matched, Op
 from fiprof.analysis.frames import Column, Narrow, Row
@@ -111,7 +111,7 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
         causes=causes,
         collectives=collectives,
         charts=list(_charts(collectives, matched, activity, cells)),
-        warnings=(*run.status_warning(), *trace_doubts(run), *_warnings(matched, collectives, clocks)),
+        warnings=(*run.status_warning(), *trace_caveats(run), *_warnings(matched, collectives, clocks)),
     )
 
 

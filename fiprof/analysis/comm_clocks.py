@@ -1,4 +1,4 @@
-"""The clock of a trace held against another's, by the collectives that both have.
+"""The clock of a trace compared with another's, by the collectives that both have.
 
 An all-reduce, all-gather or reduce-scatter needs every rank's data, so it ends on all of them nearly together, and on
 none before it has begun on all. The differences of the ends are fitted by a line over time with least absolute

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fiprof.analysis.comm_clocks import Clock, clock_of, line
 from fiprof.analysis.trace import calls, kernel_calls, marks
 from fiprof.model.arrays import MISSING, Ints, arrow, coded, grid_blocks, numbers
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 from fiprof.model.ranks import (
     COLLECTIVE,
     COMMUNICATOR,
@@ -39,7 +39,7 @@ UNKNOWN = -1  # in place of bytes, of a communicator, and of a time
 FOREVER, LARGEST = 1 << 62, (1 << 62) - 1  # an end that is not known, and the largest number of a communicator
 
 
-class Op(Worded):
+class Op(Wording):
     ALL_REDUCE = "all_reduce", "all-reduce"
     ALL_GATHER = "all_gather", "all-gather"
     REDUCE_SCATTER = "reduce_scatter", "reduce-scatter"
@@ -119,7 +119,7 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
     # Nodes of a graph share the call that launched it: a range around that tells nothing of each.
     _, place, times = np.unique(call, return_inverse=True, return_counts=True)
     by_nccl = np.array(["nccl" in text.lower() for text in texts], bool)[name[rows]]
-    return _told(run, kernels, known & (times[place] == 1) & by_nccl), chosen
+    return _with_calls(run, kernels, known & (times[place] == 1) & by_nccl), chosen
 
 
 def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
@@ -128,7 +128,7 @@ def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     return [text or "" for text in texts], codes.astype(np.int64)
 
 
-def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
+def _with_calls(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
     """What NCCL's calls say of some of the kernels: the call that launched it, or those of a group.
 
     A group's kernel is launched when the group ends: the calls since the thread's last launch belong to it. Of a group

@@ -92,10 +92,14 @@ def hotspots(
     table = _table(run)
     there = set(table["launch"].unique().to_pylist())
     rows = {each.launch: each for each in run.selected(wanted, weights(run), among=there)}
-    doubts = checks.by_launch(check for check in checks.failed(run) if check.check in checks.SAMPLING)
+    caveats = checks.by_launch(check for check in checks.failed(run) if check.check in checks.SAMPLING)
     found = {
         launch: LaunchHotspots(
-            rows[launch], len(listing.code.lines), listing.total, _blocks(listing, top, context), doubts.get(launch, ())
+            rows[launch],
+            len(listing.code.lines),
+            listing.total,
+            _blocks(listing, top, context),
+            caveats.get(launch, ()),
         )
         for launch, listing in listings(table, rows)
     }

@@ -15,14 +15,14 @@ from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.steady import Steady, steady
 from fiprof.analysis.trace import calls, copy_calls, kernel_calls, phases
 from fiprof.model.arrays import Floats, Ints, Kinds, arrow, coded, numbers
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, covered, side_by_side, split, union
 
 
-class Cause(Worded):
+class Cause(Wording):
     """Why a GPU had nothing to run."""
 
     LAUNCH = "launch", "launching"  # the call that launches the next work is under way, or the work on its way
@@ -127,15 +127,15 @@ def idle(run: Run, *, within_steady: bool = False) -> list[dict[str, Any]]:
 
 def parts(run: Run, *, within_steady: bool = True) -> dict[int, Activity]:
     """What each GPU did in its steady part, or in all, by its number; empty without nsys."""
-    found = run.once(_measured)
+    found = run.once(_activities)
     return {device: inside if within_steady else inside + other for device, (inside, other) in found.items()}
 
 
 def outside(run: Run) -> dict[int, Activity]:
-    return {device: other for device, (_, other) in run.once(_measured).items()}
+    return {device: other for device, (_, other) in run.once(_activities).items()}
 
 
-def _measured(run: Run) -> dict[int, tuple[Activity, Activity]]:
+def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
     """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
     started_by, called_by, kinds = kernel_calls(run), copy_calls(run), Kinds()
     found: list[list[Ints]] = []
@@ -158,7 +158,7 @@ def _measured(run: Run) -> dict[int, tuple[Activity, Activity]]:
                 activity = Activity(ranks.on(device), device)
                 gpus[device] = _Gpu(host, activity, steady(run)[device], int(starts[rows][0]), *own)
             gpus[device].take(*(column[rows] for column in columns))
-    return {device: gpu.found(known) for device, gpu in sorted(gpus.items())}
+    return {device: gpu.activities(known) for device, gpu in sorted(gpus.items())}
 
 
 class _Gpu:
@@ -220,7 +220,7 @@ class _Gpu:
         work = (starts, ends, calls)
         self._explain(*map(np.concatenate, zip(work, before, strict=True)) if count else work)
 
-    def found(self, kinds: Sequence[Copying]) -> tuple[Activity, Activity]:
+    def activities(self, kinds: Sequence[Copying]) -> tuple[Activity, Activity]:
         """What it did in all, inside and outside. kinds: of copies, by number."""
         self._explain(*self.copies)
         self._side_by_side(*(np.empty(0, np.int64),) * 3, np.iinfo(np.int64).max)

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from fiprof.analysis.sass import Code, brief, opcode_of, parse
 from fiprof.model.arrays import finite
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 from fiprof.model.run import Run, once
 
 
-class Family(Worded):
+class Family(Wording):
     """What an instruction is for, with its opcodes on compute capabilities 7 to 10."""
 
     GLOBAL_LOAD = "global_load", "global loads", "LDG"

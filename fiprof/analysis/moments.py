@@ -19,7 +19,7 @@ from fiprof.analysis.steady import COVERED, OPERATORS, By, steady
 from fiprof.analysis.torch_memory import TorchMemory
 from fiprof.analysis.trace import FEWEST_STEPS, Marks, calls, marks, of_device, phases, thread_keys
 from fiprof.model.arrays import Ints, arrow, coded, grid_blocks, numbers
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import LONG_AGO, NOTHING, innermost, split
@@ -27,7 +27,7 @@ from fiprof.model.spans import LONG_AGO, NOTHING, innermost, split
 BEFORE = "before the first range"  # what it was is told, but it has no share of the time: imports, mostly
 
 
-class Does(Worded):
+class Does(Wording):
     HOST = "host", "host work"  # it is in no CUDA call
     LAUNCHING = "launching", "launching"
     WAITING = "waiting", "waiting for the GPU"
@@ -79,7 +79,7 @@ class Moments:
         self.run, self.device = run, device
         self.thread, self.key, first, last = self._launching_thread()
         found = marks(run)
-        mine = found.own & (found.threads == self.key) & ~found.again
+        mine = found.own & (found.threads == self.key) & ~found.repeats_parent
         repeats = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
         if (at := steady(run)[device]).by is By.RANGES and len(at.steps) < FEWEST_STEPS:
             repeats = mine & np.array([text == at.name for text in found.folded], bool)[found.alike]

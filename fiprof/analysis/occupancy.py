@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.quantities import Formula, Row, number
 
 WARP_THREADS = 32
@@ -18,7 +18,7 @@ SHARED_STEP_BYTES, OLD_SHARED_STEP_BYTES = 128, 256
 """A block is given shared memory in such steps: from compute capability 8.0 on, and on 7.0 and 7.5."""
 
 
-class Resource(Worded):
+class Resource(Wording):
     """What a multiprocessor has to hold blocks."""
 
     REGISTERS = "registers"

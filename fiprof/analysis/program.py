@@ -23,7 +23,7 @@ from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.arrays import Ints, coded, numbers
-from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key, sums_by_key
@@ -115,7 +115,7 @@ LEAST_OUTSIDE_NS = 50_000  # outside the steady part, to be told of
 MOSTLY = 0.75  # share of something's time that lies in the range that is named
 
 
-class Waste(Worded):
+class Waste(Wording):
     """What takes a program's time. Behind its words stand its step in ``steps.csv`` (LAUNCHES and KERNEL have steps of
     their own), ``gpu`` where the GPU is not idle in it, and ``twice`` where kernels have its time in rows of their own.
     """
@@ -214,7 +214,7 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         most.setdefault((row["cause"], row["name"]), row)
     ranking = [row for row in most.values() if row["share"] > 0]
     first = of_gpu[ranking[0]["device"]] if ranking else next(iter(of_gpu.values()))
-    return Program(ranking, rows, first.answer(ranking), first.told(), first.launched_in(), first.startup())
+    return Program(ranking, rows, first.answer(ranking), first.steady_words(), first.launched_in(), first.startup())
 
 
 def _order(row: Row) -> tuple[float, float]:
@@ -828,7 +828,7 @@ class _Gpu:
 
     # In words
 
-    def told(self) -> Finding:
+    def steady_words(self) -> Finding:
         """Which part it is about."""
         at, activity = self.at, self.part
         others = outside(self.run)[activity.device].window_ns if at.by is not By.WHOLE else 0

@@ -74,13 +74,13 @@ class Ratio:
     confidence: float | None
 
     @property
-    def sure(self) -> bool:
+    def certain(self) -> bool:
         """Whether the interval says something; a ratio of counts needs none."""
         return self.confidence is None or self.confidence >= LEAST_CONFIDENCE
 
     @property
     def direction(self) -> Direction:
-        if not self.sure or self.low <= 1 <= self.high:
+        if not self.certain or self.low <= 1 <= self.high:
             return Direction.SAME
         return Direction.MORE if self.low > 1 else Direction.LESS
 
@@ -97,7 +97,7 @@ class Ratio:
 def ratio(one: Times, other: Times) -> Ratio | None:
     """One time over the other; None where one is not above zero.
 
-    The interval combines those of the two medians on a logarithmic scale (the «method of variance estimates recovery»,
+    The interval combines those of the two medians on a logarithmic scale (the "method of variance estimates recovery",
     Zou and Donner 2008): ln low = ln r - sqrt(ln(a / a_low)^2 + ln(b_high / b)^2), and likewise above.
     """
     if min(one.low_us, one.median_us, one.high_us, other.low_us, other.median_us, other.high_us) <= 0:

@@ -18,7 +18,7 @@ from fiprof.analysis.comm import Delay
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.trace import Marks
 from fiprof.model.arrays import Floats
-from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.spans import split
 
 Said = dict[str, int | tuple[str, ...]]  # word -> its number, or the requests that follow it
@@ -64,7 +64,7 @@ REQUESTS = (
 """One request."""
 
 
-class Kind(Worded):
+class Kind(Wording):
     """What a step is for."""
 
     PREFILL = "prefill", "prefill"

@@ -15,7 +15,7 @@ from fiprof.analysis.frames import Column, Narrow, OfLaunch, OfRun
 from fiprof.analysis.trace import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, NSYS, iterations, kernels
-from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Formula, ratio
 from fiprof.model.run import Launch, Run
@@ -39,7 +39,7 @@ MODEL = "model"  # the kind of work whose operations the cost model tells
 UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}  # column of PIPES -> what it is
 
 
-class Level(Worded):
+class Level(Wording):
     """A memory with a roof."""
 
     DRAM = "DRAM"
@@ -121,14 +121,14 @@ class LaunchRoofline(OfLaunch):
 
     @property
     def roof(self) -> str | None:
-        """The roof that binds: the lowest; of a launch without work that of its busiest memory."""
+        """The roof that limits: the lowest; of a launch without work that of its busiest memory."""
         if self.basis is Basis.TRAFFIC and self.busiest is not None:
             return self.busiest.level
         return min(self.roofs, key=self.roofs.__getitem__, default=None)
 
     @property
     def attainable_ops_per_second(self) -> float | None:
-        """What the roof that binds allows."""
+        """What the roof that limits allows."""
         return min(self.roofs.values(), default=None)
 
     @property

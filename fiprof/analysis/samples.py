@@ -1,7 +1,7 @@
 """The GPU metrics that nsys sampled, joined with the times of kernels.
 
 A sample's time is the beginning of the time that it averages over, until the next sample. That is not documented; the
-recorded runs show it: where a kernel begins or ends inside that window, «SMs Active» is the share of the window in
+recorded runs show it: where a kernel begins or ends inside that window, "SMs Active" is the share of the window in
 which a kernel ran, and it is not that of the window before (``tests/test_traces.py``).
 """
 
@@ -21,7 +21,7 @@ METRICS = {
     "dram_write": ("DRAM Write", "dram_write_pct"),
     "warps": ("Compute Warps in Flight", "compute_warps_pct"),
 }
-"""Our key -> how nsys's names of it begin in some case of letters, «Tensor Active / FP16 Active» on an A100; and the
+"""Our key -> how nsys's names of it begin in some case of letters, "Tensor Active / FP16 Active" on an A100; and the
 column of its mean while a kernel ran."""
 PERCENT = "[throughput %]"
 SMALLEST = 1.0  # nsys gives whole percents and rounds up: where ncu counts 0.02 % tensor activity, each sample says 1

@@ -32,7 +32,7 @@ class WarpState(str):
 
     kind: ReasonKind
     short: str  # what they wait for, in two or three words
-    meaning: str  # what the warps do, after «warps»
+    meaning: str  # what the warps do, after "warps"
     helps: str  # what usually makes it less
     relieves: str  # what that may make less use of, as in ``verdict/steps.csv``
 
@@ -70,10 +70,10 @@ def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls, N
     reasons, or no launch is left."""
     run.require_launches("warp stalls", there=bool(run.stall_reasons), section="WarpStateStats")
     failed = checks.failed(run)
-    doubts, found = checks.by_launch(failed), []
+    caveats, found = checks.by_launch(failed), []
     for launch in run.selected(wanted, weights(run), among=run.stall_reasons):
         mix = sorted(run.stall_reasons[launch.launch], key=lambda stall: (-stall.weight, stall.reason))
-        found.append(LaunchStalls(launch, tuple(mix), doubts.get(launch.launch, ())))
+        found.append(LaunchStalls(launch, tuple(mix), caveats.get(launch.launch, ())))
     return OfRun(tuple(found), (*run.status_warning(), *checks.of_run(failed)), weights(run))
 
 

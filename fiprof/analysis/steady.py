@@ -11,7 +11,7 @@ import numpy as np
 
 from fiprof.analysis.trace import FEWEST_STEPS, calls, marks, of_device
 from fiprof.model.arrays import Ints, Quantiles, coded, numbers
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
 from fiprof.model.selection import by_key
@@ -35,7 +35,7 @@ STEP = re.compile(r"(^|\s)(profiler|_forward_)?step(?![a-z])|^execute_", re.IGNO
 MOST_LAYERS = 1 << 14  # repetitions that may be layers of longer ones, at most
 
 
-class By(Worded):
+class By(Wording):
     """How the steady part was found."""
 
     MEASURE = "measure", "the measured part"
@@ -125,7 +125,7 @@ def _marked(
     if measure.any():
         yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
         return
-    own &= (starts >= limits[0]) & (ends <= limits[1]) & ~found.again
+    own &= (starts >= limits[0]) & (ends <= limits[1]) & ~found.repeats_parent
     outermost = found.repeating(own)
     series = [np.flatnonzero(outermost & (found.series == each)) for each in np.unique(found.series[outermost])]
     for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
@@ -220,7 +220,7 @@ def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, found: Stead
         return None
     ranges = marks(run)
     says = np.array([bool(STEP.search(text)) for text in ranges.folded], bool)[ranges.alike]
-    mine = ranges.own & says & ~ranges.again & (ranges.ends != NOTHING)
+    mine = ranges.own & says & ~ranges.repeats_parent & (ranges.ends != NOTHING)
     mine &= np.isin(ranges.threads >> 32, pids) if pids else True
     rows = np.flatnonzero(mine & ~ranges.inside(mine) if mine.any() else mine)
     if not 0 < len(rows) < FEWEST_STEPS:
@@ -296,7 +296,7 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
         between = Quantiles(len(group))
         between.add(group[order][1:][same], np.diff(order)[same])
         held = np.bincount(group[order][1:][same], np.diff(order)[same], len(distinct))
-        for number, (repeated, low, median, high) in between.found().items():
+        for number, (repeated, low, median, high) in between.spreads().items():
             holds = held[number] > COVERED * len(grams) and repeated * median > COVERED * held[number]
             if repeated >= FEWEST_PATTERNS and high - low <= REGULAR * median and holds:
                 anchors.append((held[number] / len(grams), repeated, size, int(distinct[number])))

@@ -469,7 +469,7 @@ def bound(kernel: Kernel) -> Finding | None:
 
 
 def limits(verdict: KernelVerdict) -> list[tuple[Kind, Part | None]]:
-    """What binds a kernel; both of a pair."""
+    """What limits a kernel; both of a pair."""
     found = [(verdict.kind, verdict.part)]
     if verdict.pair and verdict.runner_up:
         found.append((str(verdict.runner_up["kind"]), verdict.runner_up["part"]))

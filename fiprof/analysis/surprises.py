@@ -16,12 +16,12 @@ from fiprof.analysis.program import ALLOCATES, COMPILES, LOADS, WAITS
 from fiprof.analysis.requests import FEW_STEPS, line, short_name
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints
-from fiprof.model.finding import Finding, finding, worded
+from fiprof.model.finding import Finding, finding, words_of
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import by_key
 from fiprof.model.spans import NOTHING, split
 
-NEIGHBOURS = 15  # steps whose median a step is held against: what is usual may change as a sequence grows
+NEIGHBOURS = 15  # steps whose median a step is compared with: what is usual may change as a sequence grows
 SPREADS, LEAST_SHARE, LEAST_NS = 6.0, 0.5, 50_000
 """A step surprises that takes longer than its neighbours by so many standard deviations (1.4826 median absolute
 deviations), by this share of them, and by so much."""
@@ -78,7 +78,7 @@ def explained(
         late = max(moments.delays.get(place, ()), key=lambda delay: delay.exposed_ns, default=None)
         waits = cause.kind == "kernels" and COLLECTIVE.search(cause.values["name"])
         if waits and late and late.exposed_ns >= EXPLAINS * excess:
-            of_rank = {"late_rank": late.rank, "doing": late.doing, "name": f"rank {late.rank} {worded(late.doing)}"}
+            of_rank = {"late_rank": late.rank, "doing": late.doing, "name": f"rank {late.rank} {words_of(late.doing)}"}
             of_rank |= {"more_ms": late.exposed_ns / 1e6, "range": ""}
             cause = finding("late_rank", "waiting for rank {late_rank}" + MEANWHILE, **of_rank)
         first = tuple(name for name, moment in moments.first_used.items() if moment == place)
@@ -338,7 +338,7 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
 def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
     """Ranges of one name inside the steps, of which those at some places take longer in all steps."""
     found, begins, ends = marks(moments.run), moments.begins[rows], moments.edges[rows + 1]
-    mine = np.flatnonzero(found.own & (found.threads == moments.key) & (found.ends != NOTHING) & ~found.again)
+    mine = np.flatnonzero(found.own & (found.threads == moments.key) & (found.ends != NOTHING) & ~found.repeats_parent)
     step = np.searchsorted(begins, found.starts[mine], side="right") - 1
     within = (step >= 0) & (found.ends[mine] <= ends[step])
     mine, step = mine[within], step[within]

@@ -1,14 +1,14 @@
-"""Every threshold that something is held against, once: a row of ``thresholds.csv``, with its value and unit, who chose
+"""Every threshold that something is compared with, once: a row of ``thresholds.csv``, with value and unit, who chose
 it and why. What is said of a threshold (``ncu's rule SOLBottleneck``) is the wording of its origin.
 """
 
 from pathlib import Path
 from typing import Self
 
-from fiprof.text import Worded, csv_rows
+from fiprof.text import Wording, csv_rows
 
 
-class ThresholdOrigin(Worded):
+class ThresholdOrigin(Wording):
     NCU_SOL_BOTTLENECK = "ncu_sol_bottleneck", "ncu's rule SOLBottleneck"
     NCU_CPI_STALL = "ncu_cpi_stall", "ncu's rule CPIStall"
     NCU_SHARED_MEMORY_CONFLICTS = "ncu_shared_memory_conflicts", "ncu's rule SharedMemoryConflicts"
@@ -19,7 +19,7 @@ class ThresholdOrigin(Worded):
 
 
 class Threshold(float):
-    """A limit that a number is held against, in a unit."""
+    """A limit that a number is compared with, in a unit."""
 
     unit: str
     origin: ThresholdOrigin

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis import samples
-from fiprof.analysis.checks import trace_doubts
+from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.copies import speed
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.samples import Samples
@@ -181,9 +181,9 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         period_us=max((each.period_ns / 1e3 for each in sampled.values()), default=None),
         warnings=(
             *run.status_warning(),
-            *trace_doubts(run),
+            *trace_caveats(run),
             *_missing(run, bool(kinds), phased, bool(found), phase, sampled),
-            *_doubts(run, phases, sampled),
+            *_caveats(run, phases, sampled),
         ),
     )
 
@@ -245,7 +245,7 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
                     turns[group].append([int(begin), int(stop)])
                 current[gpu], turn = group, turns[group][-1]
                 turn[:] = min(turn[0], int(begin)), max(turn[1], int(stop))
-    gap_us = {number: median_ns / 1e3 for number, (*_, median_ns, _) in gaps.found().items()}
+    gap_us = {number: median_ns / 1e3 for number, (*_, median_ns, _) in gaps.spreads().items()}
     del gaps
     durations, calls = (_quantiles(run, column, kind_of) for column in ("duration_ns", "launch_call_ns"))
     for number, row in enumerate(kinds):
@@ -268,7 +268,7 @@ def _quantiles(run: Run, column: str, kind_of: Ints) -> dict[int, tuple[int, flo
         times = numbers(piece[column])
         kind = kind_of[at : (at := at + len(times))]
         found.add(kind[times != MISSING], times[times != MISSING])
-    return found.found()
+    return found.spreads()
 
 
 def _selected(run: Run, found: Sequence[Row], wanted: Selection) -> set[int]:
@@ -392,7 +392,7 @@ def _missing(
         yield finding("no_levels", "no levels of SMs, tensor cores and DRAM: {why}", why=missing)
 
 
-def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
+def _caveats(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
     """Whether the levels can be read as shares of the whole GPU."""
     spans = [span for part in phases for span in part.spans if span["metric_samples"]]
     actives = (((each.case, each.kernel), TENSOR_ACTIVE.of(each) or 0.0) for each in run.launches)

@@ -1,4 +1,4 @@
-"""Where a whole program's GPU time goes: by kernel, by range, by what binds the profiled launches, and idle."""
+"""Where a whole program's GPU time goes: by kernel, by range, by what limits the profiled launches, and idle."""
 
 import itertools
 import zlib
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.checks import trace_doubts
+from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.copies import copies
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.idle import BY_RANGE, DEVICE, RANK, SHARE, TOTAL, Activity, idle, parts
@@ -20,7 +20,7 @@ from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Ints, Kinds, Quantiles, numbers
-from fiprof.model.finding import Finding, Worded, finding
+from fiprof.model.finding import Finding, Wording, finding
 from fiprof.model.ranks import COLLECTIVE, NOBODY, ranks_of
 from fiprof.model.run import Run, shape
 from fiprof.model.selection import by_key, sums_by_key
@@ -28,7 +28,7 @@ from fiprof.model.spans import NOTHING
 from fiprof.text import kernel_detail
 
 
-class Spent(Worded):
+class Spent(Wording):
     """What the GPU's time went into, where that is no kernel's verdict."""
 
     NOT_PROFILED = "not_profiled", "not profiled"  # kernels without a launch under ncu
@@ -74,7 +74,7 @@ class Top:
     idle: list[Row]  # rows of ``idle.IDLE``
     copies: list[Row]  # rows of ``copies.COPIES``
     kernels: list[Row]
-    """Rows of KERNELS: all executions of a kernel by a rank, or where asked those in one range. verdict: what binds
+    """Rows of KERNELS: all executions of a kernel by a rank, or where asked those in one range. verdict: what limits
     most of its time, by the launches that ncu profiled; profiled: the share of its time with their grids and blocks."""
     ranges: list[Row]  # rows of RANGES: the kernels launched in an NVTX range, without those of the ranges in it
     warnings: tuple[Finding, ...]
@@ -112,7 +112,7 @@ def top(
         asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
         what = f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}"
         raise FiprofError(what, "fiprof top shows those it has", exit_code=2)
-    warnings = [*run.status_warning(), *trace_doubts(run)]
+    warnings = [*run.status_warning(), *trace_caveats(run)]
     traced = {(row.get("case"), shape(row)) for row in everywhere}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
         words = "the trace has no {kernels} with the grid and block that ncu profiled: the program's two runs differ"
@@ -148,7 +148,7 @@ def _bound(run: Run) -> dict[CaseShape, LaunchVerdict]:
 
 
 def _judge(groups: Sequence[Row], bound: Mapping[CaseShape, LaunchVerdict], along: bool) -> None:
-    """Give each group its launch under ncu, and what binds it; None without. along: whether launches stand for other
+    """Give each group its launch under ncu, and what limits it; None without. along: whether launches stand for other
     grids of their kernel, as in a program."""
     times: dict[CaseShape, tuple[int, int]] = {}
     for row in groups:
@@ -211,7 +211,7 @@ def _groups(
         of = np.array([row["of"] for row in groups])[kind]
         durations.add(of[of != NOTHING], ns[of != NOTHING])
     changing = {device: float((np.diff(each[1:]) != 0).mean()) for device, each in signatures.items() if len(each) > 2}
-    return groups, durations.found(), changing
+    return groups, durations.spreads(), changing
 
 
 def _by(rows: Sequence[Row], *keys: str) -> list[tuple[Row, list[Row]]]:

@@ -78,7 +78,7 @@ def phases(run: Run) -> Phases:
     count, width = 0, len(texts) + 1
     for level in range(int(found.depths.max(initial=0)) + 1):
         here = np.flatnonzero(found.program & (found.depths == level))
-        here, again = here[~found.again[here]], here[found.again[here]]
+        here, again = here[~found.repeats_parent[here]], here[found.repeats_parent[here]]
         label[again] = label[found.parents[again]]
         around = np.where(found.parents[here] == NOTHING, NOTHING, label[found.parents[here]])
         values, of = coded(arrow((around + 1) * width + named[here]))
@@ -120,7 +120,7 @@ class Marks:
     program: Any  # whether each is push/pop and no library's: those of ``own``, and Python's garbage collections
 
     @functools.cached_property
-    def again(self) -> Any:
+    def repeats_parent(self) -> Any:
         """Whether each lies right in one of its own name: of a loop that pushes and never pops, or of a recursion."""
         return (self.parents != NOTHING) & (self.name == self.name[self.parents])
 

@@ -162,13 +162,13 @@ def cli() -> None:
     """Run GPU kernels under Nsight Systems and Nsight Compute, archive what they saw, and read it."""
 
 
-def said(error: FiprofError) -> str:
+def error_text(error: FiprofError) -> str:
     """An error as people read it, with why in words."""
     if error.why is None:
         return str(error)
-    from fiprof.model.finding import worded
+    from fiprof.model.finding import words_of
 
-    return str(FiprofError(f"{error.message}: {worded(error.why)}", error.remedy))  # type: ignore[arg-type]
+    return str(FiprofError(f"{error.message}: {words_of(error.why)}", error.remedy))  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -197,7 +197,7 @@ def main() -> None:
 
 
 def _failed(error: BaseException) -> int:
-    """Print what ended the command. Returns the exit status; raises what is nobody's to fix."""
+    """Print what ended the command. Returns the exit status; raises what no user can fix."""
     status = 1
     # As libraries say it: for arrays, threads, their own code.
     if isinstance(error, MemoryError) or re.search("start new thread|map segment|Cannot allocate", str(error)):
@@ -223,7 +223,7 @@ def _failed(error: BaseException) -> int:
         text, status = "fiprof: interrupted", 128 + (interrupts.received() or signal.SIGINT)
     elif isinstance(error, FiprofError):
         ended = error.exit_code == INTERRUPTED_EXIT
-        text, status = f"fiprof: {said(error)}", 128 + interrupts.received() if ended else error.exit_code
+        text, status = f"fiprof: {error_text(error)}", 128 + interrupts.received() if ended else error.exit_code
     else:
         raise error
     try:

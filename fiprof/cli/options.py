@@ -233,7 +233,7 @@ def open_run(folder: Path) -> tuple[Run, int]:
 
 def setting_option(setting: Setting, heading: str = "Options") -> click.Option:
     """The option that a setting's declaration makes, given to the command under the setting's name."""
-    option, comma_list = setting.option, setting.several and not setting.listed
+    option, comma_list = setting.option, setting.several and not setting.repeatable
     kind: Any = {bool: click.BOOL, int: click.INT}.get(setting.type, click.STRING)
     if comma_list:
         kind = lambda text: _chosen_of(setting.choices, text)  # noqa: E731
@@ -248,10 +248,10 @@ def setting_option(setting: Setting, heading: str = "Options") -> click.Option:
         [f"{option}/{option.replace('--', '--no-', 1)}" if setting.type is bool else option, setting.name],
         heading=heading,
         type=kind,
-        multiple=setting.listed,
+        multiple=setting.repeatable,
         default=",".join(setting.default) if comma_list else setting.default,
         envvar=setting.variable or None,
-        show_default=not setting.otherwise and not setting.listed,
+        show_default=not setting.otherwise and not setting.repeatable,
         metavar=setting.metavar or ("LIST" if comma_list else None),
         help=f"{setting.help} [default: {setting.otherwise}]." if setting.otherwise else setting.help,
     )

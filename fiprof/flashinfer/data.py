@@ -92,7 +92,7 @@ class JitResults:
 class SourcePlace:
     """A definition in the installed library; without a path it was looked for and is not there."""
 
-    topic: str  # what it belongs to, e.g. «decode on CUDA cores»; empty for a kernel that no topic has
+    topic: str  # what it belongs to, e.g. "decode on CUDA cores"; empty for a kernel that no topic has
     part: str
     """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel or device; choice: words
     that decide which kernel runs; step and variable: of building a module."""

@@ -27,7 +27,7 @@ from fiprof.flashinfer.data import (
 from fiprof.flashinfer.jit.measure import call_rows, sentences
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.source_map import TOPICS
-from fiprof.model.finding import worded
+from fiprof.model.finding import words_of
 from fiprof.model.manifest import fact
 from fiprof.model.packs import Value
 from fiprof.model.results import RESULTS, CaseResult, read
@@ -46,7 +46,7 @@ T = TypeVar("T", JitResults, SourceResults)
 
 CITED = {
     "NOTES": "public notes on FlashInfer 0.5.3, A100 (9 January 2026)",
-    "BLOG": "FlashInfer's blog, «Accelerating Self-Attentions for LLM Serving with FlashInfer» (2 February 2024)",
+    "BLOG": "FlashInfer's blog, 'Accelerating Self-Attentions for LLM Serving with FlashInfer' (2 February 2024)",
 }
 """As ``claims.csv`` calls them. The notes are three documents of a public repository, whose name is not known here."""
 
@@ -125,7 +125,7 @@ def _throughput(study: Study) -> StudySection:
     cases = [case for case in study.of("decode") if case.id in tokens and "batch" in case.params]
     if len({case.params["batch"] for case in cases}) < 2:
         why = "only one batch was measured" if cases else "its cases do not say how many tokens they process"
-        return _report("serving", title, "", absent=why if study.of("decode") else worded(study.absence("decode")))
+        return _report("serving", title, "", absent=why if study.of("decode") else words_of(study.absence("decode")))
     rows: list[tuple[Value, ...]] = []
     for length in dict.fromkeys(case.params.get("kv_len") for case in cases):
         best = max((case for case in cases if case.params.get("kv_len") == length), key=lambda case: tokens[case.id])
@@ -159,7 +159,7 @@ def _waiting(study: Study) -> StudySection:
     title = "Launching decode"
     cases = [case for case in study.of("decode") if case.waiting_pct is not None and not case.params.get("cuda_graph")]
     if not cases:
-        why = "how long the GPU waits was not recorded" if study.of("decode") else worded(study.absence("decode"))
+        why = "how long the GPU waits was not recorded" if study.of("decode") else words_of(study.absence("decode"))
         return _report("serving", title, "", absent=why)
     waiting = {case.id: case for case in cases if (case.waiting_pct or 0) >= WAITING}
     twins = [

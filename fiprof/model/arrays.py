@@ -125,7 +125,7 @@ class Quantiles:
         keys += groups.astype(np.int64) << self.BITS
         self._count += len(values)
 
-    def found(self) -> dict[int, tuple[int, float, float, float]]:
+    def spreads(self) -> dict[int, tuple[int, float, float, float]]:
         """Group -> count, p10, median and p90, interpolated between neighbours."""
         keys = self._keys[: self._count]
         keys.sort()

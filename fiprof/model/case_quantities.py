@@ -59,7 +59,7 @@ def busy_times(run: Run) -> dict[str, Times]:
     return slowest(of_ranks, lambda times: times.median_us)
 
 
-def beside(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
+def overlap_share(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
     """BESIDE of a kernel in a case; None without nsys."""
     share = overlap_shares(run).get((case, kernel))
     source = Provenance("nsys", "100 * sum(beside_ns) / sum(duration_ns)", case=case, kernel=kernel)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Self
 
-from fiprof.text import Worded as Worded
+from fiprof.text import Wording as Wording
 from fiprof.text import figure, join_words
 
 SUM = "sum(parts)"
@@ -156,7 +156,7 @@ SMALL = 0.01  # below it, decimals are as many as two figures take
 MOST_VALUES = 8  # values that a sentence names before it counts the rest
 
 
-class Phrase(str):
+class Label(str):
     """A name for programs with its words beside it."""
 
     words: str
@@ -175,7 +175,7 @@ def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
         pieces.append(before)
         if name is not None:
             value = next(left) if not name else values[name] if name in values else _AT.get_field(name, (), values)[0]
-            pieces.append(_filled(value, spec or "", facts))
+            pieces.append(_value_words(value, spec or "", facts))
     text = TracedText("".join(pieces))
     text.facts = tuple(facts)
     return text
@@ -190,28 +190,28 @@ def template_fields(template: str) -> tuple[tuple[str, str | None, str | None], 
     return tuple(each[:3] for each in _AT.parse(template))
 
 
-def worded(what: Finding | StrEnum | str) -> str:
+def words_of(what: Finding | StrEnum | str) -> str:
     """A finding or an enum in words; a text as it is."""
     if isinstance(what, Finding) and (words := what.words or getattr(what.kind, "words", "")):
         return say(words, **what.values)
-    if isinstance(what, (Worded, Phrase)):
+    if isinstance(what, (Wording, Label)):
         return what.words
     assert not isinstance(what, Finding), f"{what!r} has no words"
     return what
 
 
-def _filled(value: Any, spec: str, facts: list[TracedNumber]) -> str:
+def _value_words(value: Any, spec: str, facts: list[TracedNumber]) -> str:
     """A value as a template has it. facts: takes the traced numbers in it."""
     if type(value) in (str, int, float) and "|" not in spec:
         # A step of 7.6 µs is 0.0076 ms, not 0.01.
         return figure(value, ".2g" if spec.endswith(("2f", "3f")) and 0 < abs(value) < SMALL else spec)
-    if isinstance(value, (Finding, StrEnum, Phrase)):
-        value = worded(value)
+    if isinstance(value, (Finding, StrEnum, Label)):
+        value = words_of(value)
     elif isinstance(value, (tuple, list)):
         head = ""
         if "|" in spec:
             head, spec = f"{spec.split('|')[len(value) != 1]} ", ""
-        parts = [_filled(item, spec, facts) for item in value]
+        parts = [_value_words(item, spec, facts) for item in value]
         if len(parts) > MOST_VALUES:
             return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
         return head + join_words(parts)

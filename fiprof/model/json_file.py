@@ -115,7 +115,7 @@ def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: st
 
 
 def in_words(problem: str, field: str = "") -> str:
-    """msgspec's «Expected `int`, got `str` - at `$.a.b`» with the field first."""
+    """msgspec's "Expected `int`, got `str` - at `$.a.b`" with the field first."""
     what, _, where = problem.replace("\n", " ").rpartition(" - at `$")
     path = f"{field}{where.removesuffix('`')}".lstrip(".") if what else field
     what = re.sub(r"`([^`]*)`", r"\1", what or problem)

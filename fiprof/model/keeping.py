@@ -12,7 +12,7 @@ from pathlib import Path
 from fiprof.errors import FiprofError
 from fiprof.files import locked, write_whole
 from fiprof.model import json_file, layout
-from fiprof.model.finding import Finding, Worded
+from fiprof.model.finding import Finding, Wording
 
 LONGEST_TAG = 100
 LONGEST_NOTE = 4000  # characters
@@ -65,7 +65,7 @@ def change(
     return json_file.decode(written, Annotations)
 
 
-class FileState(Worded):
+class FileState(Wording):
     """What is to be said of a file of a run that is not as it was made."""
 
     MISSING = "missing", "{run}: {file} is missing"
@@ -82,7 +82,7 @@ class FileState(Worded):
 HARMLESS = frozenset({FileState.EXTRA, FileState.WITHHELD, FileState.PRUNED, FileState.LEFTOVER})
 
 
-class TablesState(Worded):
+class TablesState(Wording):
     """What there is of a run's tables."""
 
     WHOLE = "whole"
@@ -109,7 +109,7 @@ class Verified:
         return self.tables != TablesState.LOST and all(each.kind in HARMLESS for each in self.found)
 
 
-class Kept(Worded):
+class Kept(Wording):
     """Why a run keeps its raw files."""
 
     YOUNG = "young", "younger"

@@ -218,7 +218,7 @@ def _named(text: str, named: re.Match[str], found: Found) -> re.Match[str] | Non
     said = value["value"]
     public = REFERENCE.fullmatch(said) or (apart and said.startswith("-"))
     if named["weak"] and not public:
-        # «key: batch» is a sentence.
+        # "key: batch" is a sentence.
         sentence = ":" in between and name == named["weak"] and between[0] in ": " and not re.search("[0-9]", said)
         public = HARMLESS.fullmatch(said) or sentence
     if said.startswith(MASK) or not public:

@@ -41,7 +41,7 @@ class Times:
 
 @dataclass(frozen=True)
 class KernelVerdict:
-    """What binds a kernel, as ``fiprof verdict`` finds it; its enums' values."""
+    """What limits a kernel, as ``fiprof verdict`` finds it; its enums' values."""
 
     kind: str
     part: str | None

@@ -285,7 +285,7 @@ class Run:
             kept = measured(piece) if self.cases else slice(None)
             rank = ranks.of_rows(piece) if ranks.several else np.zeros(piece.num_rows, np.int64)
             durations.add(kinds.of(piece.select(keys), kept, rank=rank[kept]), numbers(piece["duration_ns"])[kept])
-        times = durations.found()
+        times = durations.spreads()
         found: dict[tuple[str | None, Shape], dict[int, Times]] = defaultdict(dict)
         for (*values, number), each in kinds.numbers.items():
             row = dict(zip(keys, values, strict=True))

@@ -146,7 +146,7 @@ class Setting:
     help: str  # what it is, for the command line
 
     @property
-    def listed(self) -> bool:
+    def repeatable(self) -> bool:
         """The option may be given several times, with a value each; no comma list of choices."""
         return self.several and not self.choices
 
@@ -154,7 +154,7 @@ class Setting:
         """The option and the value, as the command line has them."""
         if self.type is bool:
             return [self.option if value else self.option.replace("--", "--no-", 1)]
-        if self.listed:
+        if self.repeatable:
             return [word for each in value for word in (self.option, str(each))]
         return [self.option, ",".join(map(str, value)) if self.several else str(value)]
 

@@ -96,7 +96,7 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
         added[: len(totals_ns)] += totals_ns
         totals_ns = added
     by_rank: dict[int, TraceTimes] = {}
-    times = durations_ns.found()
+    times = durations_ns.spreads()
     for (case_id, name, of_rank), each in kernels.numbers.items():
         by_rank.setdefault(of_rank, TraceTimes({}, {})).kernels[case_id, name] = Times.of_ns(*times[each])
     summed = zip(iterations.numbers, totals_ns.tolist(), strict=True)

@@ -29,7 +29,7 @@ from fiprof.analysis.checks import CLOCK_LOW
 from fiprof.analysis.study import FEWEST_ON_AXIS, is_number
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file, layout, packs
-from fiprof.model.finding import Finding, finding, worded
+from fiprof.model.finding import Finding, finding, words_of
 from fiprof.model.manifest import CaseEntry, Manifest, case_errors, read_manifest
 from fiprof.model.selection import by_key
 from fiprof.orchestrator import collect
@@ -319,7 +319,7 @@ def _left_alone(gpu: str, bench: Bench) -> dict[str, Any]:
     deadline = time.monotonic() + LEAVING_S
     while found := disturbances([state := gpu_state(gpu)]):
         if time.monotonic() > deadline:
-            raise FiprofError(f"GPU {gpu}: {'; '.join(map(worded, found))}", "free it, or take another")
+            raise FiprofError(f"GPU {gpu}: {'; '.join(map(words_of, found))}", "free it, or take another")
         if bench.executor.stopping.wait(WATCH_S):
             raise Interrupted
     return state
@@ -349,7 +349,7 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
         if during:
             collection.folder.note(environment={"gpu_state": {**states, "during": during[len(during) // 2]}})
         if found := disturbances([before, *during, after]):
-            what = "; ".join(map(worded, found))
+            what = "; ".join(map(words_of, found))
             raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")
 
 

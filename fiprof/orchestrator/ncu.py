@@ -60,7 +60,7 @@ def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Set
 def program_argv(
     ncu: Path, report: Path, program: Sequence[str], settings: ProfileSettings, chosen: Filter
 ) -> tuple[str, ...]:
-    """``ncu`` over a program of the user's: the chosen launches. An option of the user's takes the place of ours."""
+    """``ncu`` over a program of the user's: the chosen launches. An option of the user's replaces ours."""
     kind, _, name = (settings.capture or "").partition(":")
     # NVTX ranges outside which nothing is profiled; none where everything may be.
     marked = settings.ranges or ((name,) if kind == "nvtx" else ())
@@ -143,7 +143,7 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
         raise FiprofError(f"ncu made no report: {last_line(log)}", "its whole output stands in the log")
 
 
-def kept(log: str, report: Path) -> bool:
+def has_report(log: str, report: Path) -> bool:
     """Whether ncu left a report of the launches before something went wrong, the program's end included."""
     return '==PROF== Profiling "' in log and report.exists() and report.stat().st_size > 0
 

@@ -42,7 +42,7 @@ def program_argv(
 ) -> tuple[str, ...]:
     """``nsys profile`` over a program of the user's, or a window of it.
 
-    nsys waits for the program alone, not for daemons that it leaves. An option of the user's takes the place of ours.
+    nsys waits for the program alone, not for daemons that it leaves. An option of the user's replaces ours.
     """
     traced, *detail = program_trace(version, settings)
     ours = [traced, *NO_SAMPLING, *detail]

@@ -182,7 +182,7 @@ class Profiling(RunSession):
             try:
                 ncu.check_log(log, report, exit_status=finished.exit_status)
             except FiprofError as error:
-                if not ncu.kept(log, report):
+                if not ncu.has_report(log, report):
                     raise
                 # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
                 own = finished.outcome == "timeout" or finished.message == ENOUGH

@@ -226,7 +226,7 @@ class RunFolder:
     def keep_private(self, paths: Collection[str]) -> None:
         """Keep files of tools, of which a secret became known, from other users and out of bundles."""
 
-        def kept(entry: FileEntry) -> FileEntry:
+        def as_private(entry: FileEntry) -> FileEntry:
             if str(path := self.path / entry.path) not in paths:
                 return entry
             path.chmod(0o600)
@@ -234,7 +234,7 @@ class RunFolder:
 
         with self._lock:
             actions = self.manifest.actions
-            self.set(actions=[dataclasses.replace(each, files=list(map(kept, each.files))) for each in actions])
+            self.set(actions=[dataclasses.replace(each, files=list(map(as_private, each.files))) for each in actions])
 
     def finish(self, status: Status, reason: str, duration_s: float | None = None) -> Path:
         """Write the manifest and give the folder its name. Returns where it lies now.

@@ -40,7 +40,7 @@ def verify(folder: Path) -> Verified:
     try:
         manifest = read_manifest(folder)
     except FiprofError as error:
-        damaged = _said(folder, FileState.DAMAGED, layout.FILE_NAME, reason=error.message)
+        damaged = _file_state(folder, FileState.DAMAGED, layout.FILE_NAME, reason=error.message)
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
     of_raw = [*_raw_files(folder, manifest), *_others(folder, manifest, there)]
     of_tables = list(_changed_tables(folder, manifest))
@@ -64,7 +64,7 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
     return tuple(finding("stale", "{run}: the catalogue says something else of it", run=name) for name in differing)
 
 
-def _said(folder: Path, state: FileState, file: str, **values: Any) -> Finding:
+def _file_state(folder: Path, state: FileState, file: str, **values: Any) -> Finding:
     """What is to be said of a file. values: what its words need besides."""
     return finding(state, state.words, run=folder.resolve().name, file=file, **values)
 
@@ -81,19 +81,19 @@ def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Finding]:
                 packing.checksum(folder, name)
             elif packing.stored(folder, name) is None:
                 if name in pruned:
-                    yield _said(folder, FileState.PRUNED, name, when=pruned[name])
+                    yield _file_state(folder, FileState.PRUNED, name, when=pruned[name])
                 else:
-                    yield _said(folder, FileState.WITHHELD if private else FileState.MISSING, name)
+                    yield _file_state(folder, FileState.WITHHELD if private else FileState.MISSING, name)
             elif name in pruned:
-                yield _said(folder, FileState.LEFTOVER, name)
+                yield _file_state(folder, FileState.LEFTOVER, name)
             elif packing.checksum(folder, name) != entry.sha256:
-                yield _said(folder, FileState.CHANGED, name)
+                yield _file_state(folder, FileState.CHANGED, name)
         except (FiprofError, OSError) as error:
             if private and isinstance(error, PermissionError):
-                yield _said(folder, FileState.WITHHELD, name)
+                yield _file_state(folder, FileState.WITHHELD, name)
             else:
                 reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
-                yield _said(folder, FileState.DAMAGED, name, reason=reason)
+                yield _file_state(folder, FileState.DAMAGED, name, reason=reason)
 
 
 def _others(folder: Path, manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _others(folder: Path, manifest: Manifest, there: dict[str, os.stat_result]) 
         regular = stat.S_ISREG(status.st_mode)
         if not (known and regular):
             harmful = head in layout.RAW_FOLDERS or not regular
-            yield _said(folder, FileState.PLANTED if harmful else FileState.EXTRA, name)
+            yield _file_state(folder, FileState.PLANTED if harmful else FileState.EXTRA, name)
 
 
 def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
@@ -120,13 +120,13 @@ def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
         try:
             if made and files.exists(folder, file):
                 if (file, packing.checksum(folder, file)) not in made:
-                    yield _said(folder, FileState.CHANGED, file)
+                    yield _file_state(folder, FileState.CHANGED, file)
             elif tables.table_path(folder / layout.TABLES, name).exists():
                 reader = tables.Reader(folder / layout.TABLES, name)
                 for _ in reader.pieces(reader.names):
                     pass
         except (FiprofError, OSError) as error:
-            yield _said(folder, FileState.DAMAGED, file, reason=getattr(error, "message", None) or str(error))
+            yield _file_state(folder, FileState.DAMAGED, file, reason=getattr(error, "message", None) or str(error))
 
 
 def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, damaged: bool) -> TablesState:

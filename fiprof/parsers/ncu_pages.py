@@ -82,7 +82,7 @@ class Page:
     def cut_short(self, detail: str = "its last row is not complete") -> FiprofError:
         return self.error(f"is cut short: {detail}")
 
-    def several(self) -> FiprofError:
+    def several_pages(self) -> FiprofError:
         return self.error("holds several pages, each with launches of its own; import them one by one")
 
     def check_end(self, begin: int = 0, end: int | None = None, *, closing: bytes = b'\n"}') -> None:
@@ -341,7 +341,7 @@ def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: in
         row = ids.index(None)
         found = columns["ID"][row] if "ID" in columns else None
         if found == "ID":
-            raise page.several()
+            raise page.several_pages()
         raise page.error(f"has no launch ID in row {row + 1}" + (f": {found[:40]!r}" if found else ""))
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
@@ -407,7 +407,7 @@ def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
             header = row if set(needed) <= set(row) else []
             closest = max(closest, row, key=lambda cells: len(set(needed).intersection(cells)))
         elif row == header:
-            raise page.several()
+            raise page.several_pages()
         elif len(row) > header.index("Section Name"):
             yield dict(zip(header, row, strict=False))
     if not header:

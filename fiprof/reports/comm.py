@@ -5,7 +5,7 @@ from typing import Literal
 
 from fiprof.analysis.comm import CAUSES, COLLECTIVES, RANKS, Comm, doing_words
 from fiprof.analysis.frames import Row
-from fiprof.model.finding import say, worded
+from fiprof.model.finding import say, words_of
 from fiprof.reports.timeline_text import axis, time_words
 from fiprof.reports.view import Column, Document, Narrow, View, left_out, view_of
 from fiprof.text import byte_words
@@ -87,7 +87,7 @@ def summary(what: Comm) -> str:
 
 
 def _doing(row: Row) -> str:
-    return worded(doing_words(row["doing"], row["doing_name"], row["range"]))
+    return words_of(doing_words(row["doing"], row["doing_name"], row["range"]))
 
 
 def _chart(chart: Row, what: Comm) -> View:

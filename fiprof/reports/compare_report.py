@@ -12,7 +12,7 @@ from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import PROCESSES_DRIFT
 from fiprof.model.case_quantities import NCU, NSYS
-from fiprof.model.finding import Finding, finding, say, worded
+from fiprof.model.finding import Finding, finding, say, words_of
 from fiprof.model.quantities import QUANTITIES
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.columns import change_words
@@ -277,7 +277,7 @@ def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]
         rest = "{count:other kernel|other kernels}: --all shows them"
         yield _first(columns, kernels, most, "Kernels, the largest change first", rest)
     idle: list[tuple[Value, ...]] = [
-        (worded(each.item or ""), each.call or "", *_ms(each), each.range or "")
+        (words_of(each.item or ""), each.call or "", *_ms(each), each.range or "")
         for each in found.idle
         if each.us or most is None
     ]

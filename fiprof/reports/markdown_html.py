@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof import files
 from fiprof.analysis.frames import Column
 from fiprof.errors import FiprofError
-from fiprof.model.finding import Finding, numbers_of, worded
+from fiprof.model.finding import Finding, numbers_of, words_of
 from fiprof.reports.view import Document, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import cell_width, escape_control, escape_lines, join_words, shorten
 
@@ -152,7 +152,7 @@ def document_markdown(document: Document) -> str:
         if view.title:
             parts += [f"<details>\n<summary>{html.escape(escape_control(view.title))}</summary>", "</details>"]
         parts[-1:] = [view_markdown(replace(view, title="")), "</details>"]
-    return "\n\n".join(filter(None, parts + _said(document.notes)))
+    return "\n\n".join(filter(None, parts + _sentences(document.notes)))
 
 
 def view_markdown(view: View) -> Markdown:
@@ -163,16 +163,16 @@ def view_markdown(view: View) -> Markdown:
         rows = zip(*(values for _, values in shown), strict=True)
         table.append(markdown_table([column for column, _ in shown], rows, whole=False))
     code = [code_block(view.code, "sh")] if view.code else []
-    sentences = _warnings(view.warnings), _said(view.summary), table, _said(view.notes)
+    sentences = _warnings(view.warnings), _sentences(view.summary), table, _sentences(view.notes)
     return Markdown("\n\n".join([*title, *chain(*sentences), *code]))
 
 
-def _said(texts: Iterable[Sayable]) -> list[str]:
-    return [escape_markdown(worded(text)) for text in texts]
+def _sentences(texts: Iterable[Sayable]) -> list[str]:
+    return [escape_markdown(words_of(text)) for text in texts]
 
 
 def _warnings(texts: Iterable[Sayable]) -> list[str]:
-    return [f"> **Warning:** {text}" for text in _said(texts)]
+    return [f"> **Warning:** {text}" for text in _sentences(texts)]
 
 
 # Templates
@@ -243,7 +243,7 @@ def _cautions(texts: Iterable[Sayable]) -> list[str]:
 
 def _traced(what: Any) -> Markdown:
     """A sentence, or a cell, whose numbers carry their sources."""
-    text = worded(what) if isinstance(what, str | Finding) else what
+    text = words_of(what) if isinstance(what, str | Finding) else what
     whole, done = str(text), Markdown("")
     for fact in numbers_of(text):
         before, found, whole = whole.partition(str(fact))

@@ -11,7 +11,7 @@ from fiprof.analysis.comparison.measured_result import ComparedCase, Decision, G
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN
 from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
-from fiprof.model.finding import Finding, finding, say, worded
+from fiprof.model.finding import Finding, finding, say, words_of
 from fiprof.model.manifest import CaseEntry, fact
 from fiprof.model.selection import Labels, by_key
 from fiprof.reports import charts
@@ -197,7 +197,7 @@ def answer(found: Gate) -> str:
 
 
 def why(found: Gate) -> str:
-    return answer(found) if found.slower else worded(next(_warnings(found)))
+    return answer(found) if found.slower else words_of(next(_warnings(found)))
 
 
 def _sides(found: Gate) -> str:
@@ -217,7 +217,7 @@ def _warnings(found: Gate) -> Iterator[Finding]:
     label = Labels(case.id for case in found.run.cases)
     if unknown := found.of(Decision.CANNOT_TELL):
         words = "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes "
-        words += "{needed} would tell, or a GPU that nobody else uses."
+        words += "{needed} would tell, or a GPU without other users."
         needed = max(case.processes_needed or 0 for case in unknown)
         yield finding("cannot_tell", words, count=len(unknown), limit=found.max_slowdown_pct, needed=needed)
     for decision, words in (

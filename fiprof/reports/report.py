@@ -17,7 +17,7 @@ from fiprof.analysis.show import missing
 from fiprof.analysis.story import story
 from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.model import packs
-from fiprof.model.finding import TracedNumber, worded
+from fiprof.model.finding import TracedNumber, words_of
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.reports import comm as comm_report
@@ -53,7 +53,7 @@ class Report:
     """Every number whose source is known: its section, how it is written there, and itself."""
 
     @property
-    def told(self) -> bool:
+    def has_story(self) -> bool:
         """Whether it begins with a program's story."""
         return any(part.anchor == "story" for part in self.parts)
 
@@ -61,7 +61,7 @@ class Report:
     def sections(self) -> tuple[Section, ...]:
         """The parts with the answer among them."""
         answer = Section("answer", "What takes the time", tuple(view for of in self.found for view in _answer(*of)))
-        return (*self.parts[: self.told], answer, *self.parts[self.told :])
+        return (*self.parts[: self.has_story], answer, *self.parts[self.has_story :])
 
     def html(self, links: Sequence[tuple[str, str]] = ()) -> str:
         """One file that needs no network. links: texts and addresses of sibling pages."""
@@ -102,7 +102,7 @@ def report(runs: Sequence[Run]) -> Report:
         Section("planned", "Planning", (show.planning(planned),) if planned else ()),
         Section("ranges", "Copies and ranges", tuple(view for view in details if view.title in top.DETAILS)),
         sections.ranks(runs),
-        sections.sure(runs),
+        sections.confidence(runs),
         sections.asked(runs),
         sections.environment(runs),
         sections.actions(runs),
@@ -114,7 +114,7 @@ def report(runs: Sequence[Run]) -> Report:
     names = [escape_control(run.manifest.name) for run in runs]
     days = dict.fromkeys(run.manifest.started[:10] for run in runs)
     subtitle = " · ".join(", ".join(each) for each in (names, gpus, days) if each)
-    warnings = tuple(text for each in measured for text in _doubts(each.run, bool(told)))
+    warnings = tuple(text for each in measured for text in _caveats(each.run, bool(told)))
     return Report(title, subtitle, head, warnings, data, parts, pairs, tuple(ink.numbers))
 
 
@@ -189,11 +189,11 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
 
 
-def _doubts(run: Run, told: bool) -> Iterator[str]:
+def _caveats(run: Run, told: bool) -> Iterator[str]:
     """What makes a report doubtful as a whole: how its run ended, what it lacks. told: its story says the latter."""
-    yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
+    yield from map(words_of, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.folder} has every collective"
     if not told:
-        yield from map(worded, missing(run))
+        yield from map(words_of, missing(run))

@@ -8,7 +8,7 @@ from typing import Any
 from fiprof.analysis import roofline
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, Work
-from fiprof.model.finding import say, worded
+from fiprof.model.finding import say, words_of
 from fiprof.model.quantities import QUANTITIES, ratio
 from fiprof.model.selection import alike, by_key, longest_first
 from fiprof.reports.columns import HOW_TIMED, NAMES, TIMES, bounded, grouped
@@ -25,7 +25,7 @@ HOW_TO_READ = (
 )
 MOST_ROWS = 20  # groups of like launches, and cases, that people are shown
 MOST_REMARKS = 8  # about launches, that people are shown
-L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)  # shown where L1 binds a launch
+L1 = Column("l1_flop_per_byte", "L1", "FLOP/B", ".4g", narrow=Narrow.DROP)  # shown where L1 limits a launch
 LAUNCHES = (
     *TIMES,
     Column("dram_flop_per_byte", "DRAM", "FLOP/B", ".4g"),
@@ -108,7 +108,7 @@ def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
 
 def _remarks(launches: Sequence[LaunchRoofline]) -> list[str]:
     """Each remark once, with the launches that it is about; of many the first."""
-    about = by_key((worded(item.remark), item.launch) for item in launches if item.remark is not None)
+    about = by_key((words_of(item.remark), item.launch) for item in launches if item.remark is not None)
     template = "{launches:launch|launches}: {remark}"
     notes: list[str] = [say(template, launches=numbers, remark=remark) for remark, numbers in about.items()]
     words = "{count:remark|remarks} more: --format json has them"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from fiprof.model.catalogue.queries import Answer, Question
 from fiprof.model.catalogue.store import Row
-from fiprof.model.finding import Finding, say, worded
+from fiprof.model.finding import Finding, say, words_of
 from fiprof.model.keeping import HARMLESS, Verified
 from fiprof.model.manifest import run_warning
 from fiprof.model.selection import Labels
@@ -145,9 +145,9 @@ def verified(runs: Sequence[Verified], catalogue: Sequence[Finding] = ()) -> Doc
     harmless = [each for run in runs for each in run.found if each.kind in HARMLESS]
     wrong = [row for row in rows if not row["intact"]]
     warnings = (*(each for run in runs for each in run.found if each.kind not in HARMLESS), *catalogue)
-    notes = [worded(each) for each in harmless] if len(runs) == 1 else []
+    notes = [words_of(each) for each in harmless] if len(runs) == 1 else []
     if harmless and len(runs) > 1:
-        words = "{count:file|files} pruned, private or nobody's: fiprof verify RUN names them."
+        words = "{count:file|files} pruned, private or unowned: fiprof verify RUN names them."
         notes.append(say(words, count=len(harmless)))
     summary = "{wrong} of {count:run|runs} not as made." if wrong else "{count:run is|runs are} as made."
     notes.append(say(summary, count=len(runs), wrong=len(wrong)))

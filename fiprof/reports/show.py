@@ -13,7 +13,7 @@ from fiprof.analysis.show import FIGURES, LaunchFigures, NotCounted, time_us
 from fiprof.analysis.verdict.verdict import limits
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
-from fiprof.model.finding import say, worded
+from fiprof.model.finding import say, words_of
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Launch, Run
@@ -293,7 +293,7 @@ def _occupancy(groups: Sequence[Group]) -> Iterator[View]:
     if not any(group.shown.occupancy.limits for group in groups):
         return
     limits = LIMITS if any(group.shown[CLUSTERS.key] for group in groups) else [x for x in LIMITS if x is not CLUSTERS]
-    texts = ((" ".join(map(worded, findings(group.shown.occupancy))), group.shown.launch) for group in groups)
+    texts = ((" ".join(map(words_of, findings(group.shown.occupancy))), group.shown.launch) for group in groups)
     about = by_key((text, launch) for text, launch in texts if text)
     note = "shared: with the shared memory as set up; max: with all there is. lifted: occupancy without the limit that "
     note += "binds."

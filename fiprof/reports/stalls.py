@@ -2,7 +2,7 @@
 
 from fiprof.analysis.frames import OfRun
 from fiprof.analysis.stalls import LaunchStalls, disagreements, findings
-from fiprof.model.finding import say, worded
+from fiprof.model.finding import say, words_of
 from fiprof.model.run import StallReason
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.columns import bounded, heading
@@ -67,5 +67,5 @@ def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
         rows.append((say("other ({count})", count=len(folded)), weight, share, total("warps_per_issue"), sampled))
     said = findings(item)
     helps = said[-1:] if said[-1].kind == "helps" else ()
-    summary: tuple[Sayable, ...] = (" ".join(map(worded, said[: len(said) - len(helps)])), *helps)
+    summary: tuple[Sayable, ...] = (" ".join(map(words_of, said[: len(said) - len(helps)])), *helps)
     return View(SHOWN, tuple(rows), heading(item, group), item.warnings, summary, disagreements(item))

@@ -11,7 +11,7 @@ from fiprof.analysis.story import HAPPENED, SAYS, SHOWN, STEPS, Story
 from fiprof.analysis.surprises import LEAST_SHARE
 from fiprof.analysis.telling import TOLD
 from fiprof.errors import FiprofError
-from fiprof.model.finding import finding, say, worded
+from fiprof.model.finding import finding, say, words_of
 from fiprof.reports.show import planning
 from fiprof.reports.top import ABOVE, ranking
 from fiprof.reports.view import Document, View, left_out, view_of
@@ -40,7 +40,7 @@ def document(
 
 def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | None) -> Iterator[View]:
     found, requests = what.found, what.rows("requests")
-    rows = [row | {"said": escape_control(worded(row["said"])) + (row["hot"] and " ◀")} for row in what.rows("told")]
+    rows = [row | {"said": escape_control(words_of(row["said"])) + (row["hot"] and " ◀")} for row in what.rows("told")]
     yield view_of(TOLD, rows, title="What happened", summary=found["summary"])
     yield happened(what, most)
     if requests:

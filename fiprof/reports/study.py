@@ -21,7 +21,7 @@ from fiprof.analysis.ratio import Direction
 from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import packs
-from fiprof.model.finding import Finding, worded
+from fiprof.model.finding import Finding, words_of
 from fiprof.model.manifest import fact
 from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports import colours, markdown_html
@@ -76,7 +76,7 @@ def cases_csv(found: studies.Study) -> str:
 
     def cell(value: Any) -> str:
         if isinstance(value, str | Finding):
-            return csv_cell(worded(value))
+            return csv_cell(words_of(value))
         return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
     text = io.StringIO()
@@ -110,7 +110,7 @@ class StudyTables(studies.Study):
     grid = staticmethod(markdown_html.grid)
     knowledge = staticmethod(packs.of_workload)
     title = staticmethod(packs.title)
-    worded = staticmethod(worded)
+    words_of = staticmethod(words_of)
 
     # Cases
 
@@ -157,7 +157,7 @@ class StudyTables(studies.Study):
         counted = f"{len(self.of(workload))} cases."
         if figures is None or figures["roof_pct"] is None:
             return counted
-        limit = f", {worded(figures['bound'])}" if figures["bound"] else ""
+        limit = f", {words_of(figures['bound'])}" if figures["bound"] else ""
         stall = f"; its warps: {figures['stalls']}" if figures["stalls"] else ""
         best = f"At best it reaches {figures['roof_pct']:.0f}% of the {figures['roof']} roof ({figures['case']})"
         return f"{best}{limit}{stall}. {counted}"

@@ -35,7 +35,7 @@ _PROGRAM = (
 _EVIDENCE = (
     Column("what", "evidence"),
     Column("value", "value"),
-    Column("limit", "held against"),
+    Column("limit", "compared with"),
     Column("provenance", "measured as", narrow=Narrow.BELOW),
 )
 
@@ -148,6 +148,6 @@ def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
         *((stands.count, stands.total_us, stands.share, stands.grids) if stands else (None,) * 4),
         item.kind.value, item.part.value if item.part else None, tuple(each.fields() for each in item.limits),
         tuple(each.fields() for each in item.causes), tuple(each.fields() for each in item.evidence),
-        item.runner_up.fields() if item.runner_up else None, item.margin_points, item.confidence.value, item.doubts,
+        item.runner_up.fields() if item.runner_up else None, item.margin_points, item.confidence.value, item.caveats,
         tuple(each.fields() for each in item.steps), tuple(each.fields() for each in item.rules), item.notes,
     )  # fmt: skip

@@ -4,13 +4,13 @@ from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, T
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.finding import TracedText, join, say, worded
+from fiprof.model.finding import TracedText, join, say, words_of
 from fiprof.model.quantities import calculated
 
 
 def short_title(of: Verdict) -> str:
     """``latency-bound: barriers``, ``memory-bound (DRAM) and latency-bound``."""
-    return worded(of.finding)
+    return words_of(of.finding)
 
 
 def distance(of: Verdict) -> TracedText:
@@ -35,11 +35,11 @@ def what(of: Comparison) -> TracedText:
 
 
 def limits(of: Comparison) -> list[str]:
-    """``at least 80%``, and who chose it; nothing where it was held against nothing."""
+    """``at least 80%``, and who chose it; nothing where it was compared with nothing."""
     if of.threshold is None:
         return []
     test = "at least" if of.reached else "below"
-    return [f"{test} {of.threshold:g}{of.number.unit}", worded(of.threshold.origin)]
+    return [f"{test} {of.threshold:g}{of.number.unit}", words_of(of.threshold.origin)]
 
 
 def comparison(of: Comparison) -> TracedText:
@@ -60,7 +60,7 @@ def runner_up(of: Verdict) -> str:
     """The runner-up and how close it was; empty where there is none, or it is named as the second of a pair."""
     if of.pair or of.runner_up is None or of.margin_points is None:
         return ""
-    words = "{runner_up}, {points:.1f} points ahead, but it feeds what binds"
+    words = "{runner_up}, {points:.1f} points ahead, but it feeds the limit"
     if of.margin_points >= 0:
         words = "{runner_up}, only {points:.1f} points away" if of.close else "{runner_up}, {points:.1f} points away"
     return say(words, runner_up=of.runner_up.finding, points=abs(of.margin_points))
@@ -68,13 +68,13 @@ def runner_up(of: Verdict) -> str:
 
 def confidence(of: LaunchVerdict) -> TracedText:
     """``medium: borderline: …; short launch, …``."""
-    return join(": ", [worded(of.confidence), join("; ", map(worded, of.doubts))])
+    return join(": ", [words_of(of.confidence), join("; ", map(words_of, of.caveats))])
 
 
 def basis(of: Step) -> str:
     """What it rests on; with ncu's estimates where rules say the same."""
     if of.id == "ncu_rule" or not of.rules:
-        return worded(of.basis)
+        return words_of(of.basis)
     rules = tuple(f"{rule.rule} {estimate(rule)}" for rule in of.rules)
     return say("{basis}; ncu's rule: {rules}", basis=of.basis, rules=rules)
 

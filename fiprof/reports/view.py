@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from fiprof.analysis.frames import Column, Narrow
-from fiprof.model.finding import Finding, TracedNumber, TracedText, say, worded
+from fiprof.model.finding import Finding, TracedNumber, TracedText, say, words_of
 from fiprof.text import escape_control, figure
 
 if TYPE_CHECKING:
@@ -91,10 +91,12 @@ def left_out(words: str, count: int, **values: Any) -> tuple[TracedText, ...]:
 
 def warnings(what: View | Document) -> tuple[str, ...]:
     """Every warning of a report, with its heading: CSV leaves them out, so that a command says them on stderr."""
-    own = tuple(map(worded, what.warnings))
+    own = tuple(map(words_of, what.warnings))
     if isinstance(what, View):
         return own
-    below = (f"{of.title}: {worded(each)}" if of.title else worded(each) for of in what.shown for each in of.warnings)
+    below = (
+        f"{of.title}: {words_of(each)}" if of.title else words_of(each) for of in what.shown for each in of.warnings
+    )
     return tuple(map(escape_control, (*own, *below)))
 
 
@@ -108,8 +110,8 @@ def word(value: Value, spec: str = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return escape_control(", ".join(worded(each) for each in value if not isinstance(each, dict))) or "–"
-    return escape_control(worded(value)) if isinstance(value, (str, Finding)) else figure(value, spec)
+        return escape_control(", ".join(words_of(each) for each in value if not isinstance(each, dict))) or "–"
+    return escape_control(words_of(value)) if isinstance(value, (str, Finding)) else figure(value, spec)
 
 
 def shown_columns(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:

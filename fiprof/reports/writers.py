@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import fiprof
-from fiprof.model.finding import Finding, TracedNumber, plain, worded
+from fiprof.model.finding import Finding, TracedNumber, plain, words_of
 from fiprof.reports.markdown_html import document_markdown
 from fiprof.reports.view import Column, Document, Format, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.text import INDENT, cell_width, csv_cell, escape_control, escape_lines, shorten, wrap
@@ -67,14 +67,14 @@ def render(
     if format == "md":
         return document_markdown(document)
     pen = _Pen(max(width, NARROWEST), colour)
-    blocks = [pen.said(document.warnings, "yellow", "! ")]
+    blocks = [pen.sentences(document.warnings, "yellow", "! ")]
     for view in document.shown:
         lines = [pen.style(line, "bold") for line in wrap(shorten(escape_control(view.title), LONGEST_CELL), pen.width)]
-        lines += [*pen.said(view.warnings, "yellow", "! "), *pen.said(view.summary)]
+        lines += [*pen.sentences(view.warnings, "yellow", "! "), *pen.sentences(view.summary)]
         if view.rows and (columns := shown_columns(view, bars=bars)):
             lines += [line for table in _tables(columns, pen) for line in table]
-        blocks.append(lines + pen.said(view.notes) + (escape_lines(view.code).split("\n") if view.code else []))
-    blocks.append(pen.said(document.notes))
+        blocks.append(lines + pen.sentences(view.notes) + (escape_lines(view.code).split("\n") if view.code else []))
+    blocks.append(pen.sentences(document.notes))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -90,8 +90,8 @@ class _Pen(NamedTuple):
     def style(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colour and text else text
 
-    def said(self, texts: Iterable[Sayable], style: str = "", before: str = "") -> list[str]:
-        lines = [line for said in texts for line in wrap(escape_control(before + worded(said)), self.width)]
+    def sentences(self, texts: Iterable[Sayable], style: str = "", before: str = "") -> list[str]:
+        lines = [line for said in texts for line in wrap(escape_control(before + words_of(said)), self.width)]
         return [self.style(line, style) for line in lines] if style else lines
 
 
@@ -232,5 +232,5 @@ def _csv_value(value: Value) -> str:
     if isinstance(value, dict) or (isinstance(value, tuple | list) and any(isinstance(each, dict) for each in value)):
         value = json.dumps(_json_value(value))
     if isinstance(value, tuple | list):
-        value = "; ".join(worded(each) for each in value if not isinstance(each, dict))
-    return csv_cell(worded(value)) if isinstance(value, str | Finding) else repr(value)
+        value = "; ".join(words_of(each) for each in value if not isinstance(each, dict))
+    return csv_cell(words_of(value)) if isinstance(value, str | Finding) else repr(value)

@@ -29,7 +29,7 @@ from fiprof.workloads.runner import await_gate
 
 
 def main() -> None:
-    # What follows the interpreter is «…/workloads/__main__.py run …».
+    # What follows the interpreter is "…/workloads/__main__.py run …".
     options = _parser().parse_args(sys.argv[2:])
     behaviour = os.environ.get("FAKE_WORKLOAD", "ok")
     if options.action == "rounds":

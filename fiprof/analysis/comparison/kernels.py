@@ -21,7 +21,7 @@ from fiprof.analysis.sass import parse
 from fiprof.analysis.trace import sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.arrays import finite
-from fiprof.model.finding import Worded, plain
+from fiprof.model.finding import Wording, plain
 from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, Formula, number, stall_share
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Launch, Run
@@ -184,7 +184,7 @@ SAME_COUNT, AS_LONG, MAIN = 1e-3, 1.05, 0.75
 same, and its share of the time of all that have as many executions."""
 
 
-class Match(Worded):
+class Match(Wording):
     """How a kernel of one side was found on the other."""
 
     SAME = "same"  # by its name, the functor and the numbers among its template arguments
@@ -374,7 +374,7 @@ def _compared(run_a: Run, run_b: Run, a: LaunchVerdict | None, b: LaunchVerdict 
         yield Change("stall", name, mixes[0].get(name), mixes[1].get(name), unit=STALL_SHARE.unit)
 
 
-class FactorKind(Worded):
+class FactorKind(Wording):
     """What a launch's time is made of."""
 
     INSTRUCTIONS = "instructions", "instructions a scheduler"  # more of them take more time

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences, processes_for
 from fiprof.model import json_file, layout
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.manifest import Environment, Manifest
 
@@ -98,7 +98,7 @@ def read_comparison(folder: Path) -> MeasuredComparison:
     return json_file.read(folder / layout.COMPARISON, MeasuredComparison, "restore it from a copy", makes=makes)
 
 
-class Decision(Worded):
+class Decision(Wording):
     """What is said of a case, the gravest first."""
 
     FAILED = "failed"  # the present tree has it and cannot run it, or its result is wrong

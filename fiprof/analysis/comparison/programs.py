@@ -25,7 +25,7 @@ from fiprof.analysis.program import LEAST_OUTSIDE_NS
 from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.model.finding import Worded, say
+from fiprof.model.finding import Wording, say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
@@ -42,7 +42,7 @@ MOST_REASONS = 4
 FEW_STEPS = 0.25  # part of the change of the mean step, below which half of the steps did not change
 
 
-class PartKind(Worded):
+class PartKind(Wording):
     """What GPUs do from their first work to their last."""
 
     KERNELS = "kernels"  # kernels that do not communicate; concurrent ones are counted once

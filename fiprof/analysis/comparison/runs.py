@@ -16,7 +16,7 @@ from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, PROGRAMS_
 from fiprof.analysis.verdict.model import titled
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
-from fiprof.model.finding import Finding, Phrase, Worded, finding, say, worded
+from fiprof.model.finding import Finding, Label, Wording, finding, say, words_of
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from fiprof.model.selection import Labels, by_key, written
@@ -30,7 +30,7 @@ MORE_TIMES = (WALL, BUSY, WAITING)
 TIMED_BY = {PLAIN.key: "without a profiler", NSYS.key: "under nsys", NCU.key: "under ncu"}
 
 
-class Weight(Worded):
+class Weight(Wording):
     """What a difference does to a comparison, the gravest first; it is the id of the finding, and words it."""
 
     REFUSED = "refused", "{what} differs ({a} · {b}): the numbers say nothing about each other"
@@ -69,7 +69,7 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
                 value = ", ".join(f"{name} {str(each)[:12]}" for name, each in value.items())
             elif isinstance(value, list | tuple):
                 value = " ".join(map(str, value))
-            told.append(Phrase("not_installed", "not installed") if value is None else str(value))
+            told.append(Label("not_installed", "not installed") if value is None else str(value))
         found.append(finding(weight, weight.words, of=of, what=title or of, a=told[0], b=told[1]))
 
     for of, title, path, weight in CONDITIONS:
@@ -314,7 +314,7 @@ def summary(found: RunComparison) -> Iterator[str]:
         words = "{count:kernel|kernels} under ncu: B took {b:,.2f} µs instead of {a:,.2f} µs "
         words += "({us:+,.2f} µs, {pct:+.1f}%)."
         yield say(words, count=len(found.launches), a=a, b=b, us=b - a, pct=100 * (b / a - 1) if a else math.nan)
-    yield worded(found.confidence)
+    yield words_of(found.confidence)
     if not found.same_run and (command := suggest_measure(found)):
         yield say("To be sure: {command}", command=command)
 

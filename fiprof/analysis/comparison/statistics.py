@@ -18,7 +18,7 @@ import numpy as np
 
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, PROCESS_SPREAD, SAME_WITHIN
 from fiprof.model.arrays import Floats
-from fiprof.model.finding import Worded
+from fiprof.model.finding import Wording
 
 LEAST_PROCESSES = 5  # a side: four have 70 relabellings, and no difference reaches 2 in 100 of them
 MOST_ENUMERATED = 20_000  # relabellings that are all tried: of up to eight processes a side; of more, so many are drawn
@@ -31,7 +31,7 @@ ANGLES = 4001  # of the table of Student's t
 TIE = 1e-9  # relative difference below which two statistics are equal, and the difference is not called significant
 
 
-class Outcome(Worded):
+class Outcome(Wording):
     """What is said of side B against side A."""
 
     SLOWER = "slower"

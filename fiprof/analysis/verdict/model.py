@@ -1,4 +1,4 @@
-"""A verdict as data: what was measured, what it was held against, what may bind and what does."""
+"""A verdict as data: what was measured, what it was compared with, what may limit and what does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fiprof.analysis.thresholds import CLOSE, Threshold
-from fiprof.model.finding import Finding, TracedNumber, Worded, finding, plain
+from fiprof.model.finding import Finding, TracedNumber, Wording, finding, plain
 from fiprof.model.quantities import Key
 
 
-class Kind(Worded):
-    """What binds a launch, by kind."""
+class Kind(Wording):
+    """What limits a launch, by kind."""
 
     COMPUTE = "compute", "compute-bound ({part})"
     MEMORY = "memory", "memory-bound ({part})"
@@ -28,8 +28,8 @@ class Kind(Worded):
         return cls.UNKNOWN
 
 
-class Part(Worded):
-    """Which resource binds, or which imbalance."""
+class Part(Wording):
+    """The limiting resource, or imbalance."""
 
     TENSOR_CORES = "tensor_cores", "tensor cores"
     FMA_PIPE = "fma_pipe", "FMA pipe"
@@ -66,7 +66,7 @@ class Part(Worded):
     UNEVEN_WORK = "uneven_work", "uneven work"
 
 
-class Confidence(Worded):
+class Confidence(Wording):
     """high: nothing speaks against it; medium: something does, or is missing; low: it might be the runner-up."""
 
     HIGH = "high"
@@ -75,11 +75,11 @@ class Confidence(Worded):
 
 
 class Comparison(NamedTuple):
-    """A measured number, and what it was held against."""
+    """A measured number, and what it was compared with."""
 
     quantity: Key
     number: TracedNumber
-    threshold: Threshold | None = None  # in the number's unit; None where it was held against nothing
+    threshold: Threshold | None = None  # in the number's unit; None where it was compared with nothing
     of: Part | str | None = None  # the resource whose use it is, or the stall reason whose share it is
 
     @property
@@ -102,7 +102,7 @@ class Comparison(NamedTuple):
         }  # fmt: skip
 
 
-class TimeOf(Worded):
+class TimeOf(Wording):
     """Whose time a bound is of."""
 
     LAUNCH = "launch", "the launch"
@@ -113,7 +113,7 @@ class TimeOf(Worded):
 
 
 class Bottleneck(NamedTuple):
-    """Something that may bind a launch."""
+    """Something that may limit a launch."""
 
     kind: Kind
     part: Part | None  # None where the kind says all
@@ -144,8 +144,8 @@ def titled(limits: Sequence[tuple[Kind, Part | None]], cause: CauseId | None = N
     return found if cause is None else finding("caused", "{verdict}: {cause}", verdict=found, cause=cause)
 
 
-class CauseId(Worded):
-    """What makes a launch slow, beside or below the resource that binds it; with the stall reasons that it shows as: a
+class CauseId(Wording):
+    """What makes a launch slow, beside or below the resource that limits it; with the stall reasons that it shows as: a
     step against the stall itself says less."""
 
     @property
@@ -183,15 +183,15 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What binds a launch, and why."""
+    """What limits a launch, and why."""
 
     limits: tuple[Bottleneck, ...] = ()
-    """What binds; a pair where the second comes first after a change within ``NOISE``. Empty where not known."""
+    """What limits; a pair where the second comes first after a change within ``NOISE``. Empty where not known."""
     evidence: tuple[Comparison, ...] = ()  # the deciding one first
     runner_up: Bottleneck | None = None  # what the verdict would be otherwise; of a pair the second
     margin_points: float | None = None
     """Points of a percent by which one number would have to change for the runner-up, of all rules that would come
-    first then; negative where it is ahead and merely feeds what binds."""
+    first then; negative where it is ahead and only feeds the limit."""
     resources: tuple[Bottleneck, ...] = ()  # every resource that was measured, the busiest first
     idle: TracedNumber | None = None
     """Percent of the time of the multiprocessor that worked longest in which the average one was idle."""
@@ -236,7 +236,7 @@ class Verdict:
         return next((found for found in self.resources if found.part == part), None)
 
 
-class CaseBound(Worded):
+class CaseBound(Wording):
     """What an iteration of a case waits for."""
 
     HOST = "host", "launch-bound: the GPU waits for {waiting} of an iteration; {host}"

@@ -1,4 +1,4 @@
-"""What ncu's own rules say about a launch, and which of it is about what binds."""
+"""What ncu's own rules say about a launch, and which of it is about the limit."""
 
 import functools
 import re
@@ -82,7 +82,7 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
         return finding("host", "it is about the kernel, and the GPU waits for the host")
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN:
         return finding("small", "its estimate is below {least_pct:g}%", least_pct=LEAST_GAIN)
-    # What binds, the runner-up too where it is close.
+    # What limits, the runner-up too where it is close.
     limits = (*verdict.limits, *([verdict.runner_up] if verdict.close and verdict.runner_up else []))
     bound = {each for limit in limits for each in (str(limit.kind), limit.part)}
     conflicts = BANK_CONFLICTS.of(row)

@@ -1,14 +1,14 @@
-"""What binds a launch, and why: the resources it uses, how evenly its multiprocessors work, what the GPU waits for.
+"""What limits a launch, and why: the resources it uses, how evenly its multiprocessors work, what the GPU waits for.
 
 Everything is on one scale, percent of time. A resource used to r percent of its peak needs r percent of the launch's
 time at the least, whatever else is done about it. In this order the first that holds is the verdict:
 
 1. launch-bound: the GPU waits for at least ``WAITING`` of an iteration's time, so no faster kernel helps;
-2. a resource at ``SATURATED`` or more binds;
+2. a resource at ``SATURATED`` or more limits;
 3. concurrent: the kernel runs beside others for at least ``BESIDE`` of its time, and ncu measured it alone;
 4. imbalanced: the multiprocessors are idle, on average, for ``IDLE`` of the time of the one that works longest, and
    warps do not wait for each other for longer than that;
-5. a resource at ``BUSY`` or more binds; where warps spend ``MOSTLY`` of their time in one stall, one that shows as it;
+5. a resource at ``BUSY`` or more limits; where warps spend ``MOSTLY`` of their time in one stall, one that shows as it;
 6. latency-bound: none of these.
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
@@ -18,7 +18,7 @@ is not saturated with latency, where warps mostly wait for loads and these are n
 for that memory does not show as.
 
 A cause is a pattern that a use of hardware alone does not name. Each of these was made into a kernel
-(tests/trouble_kernels.py) and recorded on a GPU. It has to bear on what binds: local memory is none of a kernel whose
+(tests/trouble_kernels.py) and recorded on a GPU. It has to bear on the limit: local memory is none of a kernel whose
 tensor cores are saturated.
 """
 
@@ -105,7 +105,7 @@ def feeds(item: Bottleneck, other: Bottleneck) -> bool:
 
 
 class _Limits(NamedTuple):
-    """What may bind a launch, and in which order."""
+    """What may limit a launch, and in which order."""
 
     resources: tuple[Bottleneck, ...]
     waiting: Bottleneck | None
@@ -142,7 +142,7 @@ class _Limits(NamedTuple):
 
     @property
     def latency(self) -> Bottleneck | None:
-        """That nothing binds; None where it is not known how evenly the multiprocessors work."""
+        """That nothing limits it; None where it is not known how evenly the multiprocessors work."""
         left = 100 - (self.resources[0].value if self.resources else 0.0)
         return Bottleneck(Kind.LATENCY, None, left) if self.imbalance else None
 
@@ -212,7 +212,7 @@ def judge(
     dram: DramUse | None = None,
     names: Names = _FIRST_NAMES.__getitem__,
 ) -> Verdict:
-    """What binds a launch. Never fails for numbers; what was not collected is named in ``missing``.
+    """What limits a launch. Never fails for numbers; what was not collected is named in ``missing``.
 
     row: of ``launches``. stalls: each reason in percent of the warps' time, the largest first. waiting: percent of an
     iteration in which the GPU waits, of the launch's case. copying: percent of the GPU's busy time in which only copies
@@ -267,7 +267,7 @@ def judge(
             known = {cause.id for cause in why}
             why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in known)
         elif found.kind in _USED and resources[0].part != found.part:
-            # It is ahead, and feeds what binds.
+            # It is ahead, and feeds the limit.
             runner_up, margin = resources[0], found.value - resources[0].value
         else:
             for other, points in others:
@@ -390,7 +390,7 @@ def _shows_as(of: Bottleneck) -> frozenset[str]:
 
 
 def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
-    """What makes a launch slow, the most specific first; empty where nothing that is known does. found: what binds it.
+    """What makes a launch slow, the most specific first; empty where nothing that is known does. found: what limits it.
     stalls: percent of the warps' time in each stall reason, the largest first."""
     if found is None or found.kind not in (*_USED, Kind.LATENCY, Kind.IMBALANCE):
         return ()
@@ -407,10 +407,10 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         comparison = held(quantity, threshold)
         return comparison if comparison and comparison.reached else None
 
-    def beside(*wanted: Quantity) -> Iterator[Comparison]:
+    def comparisons(*wanted: Quantity) -> Iterator[Comparison]:
         return (comparison for each in wanted if (comparison := held(each)))
 
-    # One of the parts binds, or nothing does and the warps mostly wait for one of the reasons.
+    # One of the parts is the limit, or nothing is and the warps mostly wait for one of the reasons.
     traffic = waits_for in _TRAFFIC_STALLS if latency else found.part in _TRAFFIC
     shared = waits_for in _SHARED_STALLS if latency else found.part in _SHARED
     queued = not latency or 100 - found.value >= thresholds.QUEUED
@@ -457,10 +457,10 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         because(CauseId.CONSTANT_CACHE, top)
 
     if traffic and (share := reached(quantities.LOCAL_SHARE, thresholds.LOCAL_TRAFFIC)):
-        because(CauseId.LOCAL_MEMORY, share, *beside(quantities.LOCAL_BYTES, quantity("spill_requests")))
+        because(CauseId.LOCAL_MEMORY, share, *comparisons(quantities.LOCAL_BYTES, quantity("spill_requests")))
 
     # More sectors than the bytes need; where only requests were counted, more than the widest request has. And they
-    # queue somewhere: a resource binds, or one is used enough for that.
+    # queue somewhere: a resource is the limit, or one is used enough for that.
     touched = held(quantities.SECTORS_PER_NEEDED, thresholds.SCATTERED)
     if touched is None:
         touched = reached(quantities.SECTORS_PER_REQUEST, thresholds.FULL_REQUEST)
@@ -469,7 +469,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     per_needed = quantities.DRAM_PER_NEEDED if found.part is Part.DRAM else quantities.L2_PER_NEEDED
     beyond = None if found.part in _IN_L1 else held(per_needed, thresholds.SCATTERED)
     if traffic and queued and touched and touched.reached and (beyond is None or beyond.reached):
-        sectors = beside(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
+        sectors = comparisons(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
         because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
 
     # Instructions that few threads of a warp take part in.
@@ -479,7 +479,7 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         if block and not block.reached:
             because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
         else:
-            because(CauseId.DIVERGENCE, lanes, *beside(quantity("uniform_branches_pct")), of_time=False)
+            because(CauseId.DIVERGENCE, lanes, *comparisons(quantity("uniform_branches_pct")), of_time=False)
     fixed = reached(quantities.FIXED, MOSTLY)
     if fixed and not why and found.kind not in _USED:
         because(CauseId.TOO_LITTLE_WORK, fixed)

@@ -1,10 +1,10 @@
-"""What to do about what binds a launch: each step with its words, its bound and what that rests on.
+"""What to do about what limits a launch: each step with its words, its bound and what that rests on.
 
 A resource at r percent of its peak needs r percent of the time whatever is done about the others. So a step saves at
 most what the busiest resource leaves whose work it does not make less; and, where the work stays the same, what the
 floor of the case's bytes and operations leaves. A stall's share bounds nothing: warps wait at the same time.
 
-Each step declares what it relieves. First come those that relieve what binds for most of the time: every limit of the
+Each step declares what it relieves. First come those that relieve the limit for most of the time: every limit of the
 launch, or, of a tail behind a saturated resource, the longer part. Among these come first those whose saving was
 estimated from counters, then those with a bound that says something, then the rest, the largest first. What relieves no
 limit is never first.
@@ -27,7 +27,7 @@ from fiprof.analysis.verdict.ncu_rules import BALANCE_RULES, CONFLICT_RULES, SEC
 from fiprof.analysis.verdict.rules import PASSES, RESOURCES, queued
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
-from fiprof.model.finding import Finding, Phrase, Provenance, TracedNumber, finding, plain
+from fiprof.model.finding import Finding, Label, Provenance, TracedNumber, finding, plain
 from fiprof.model.quantities import Formula, Names, Quantity, Row, calculated, number, quantity
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 from fiprof.text import csv_rows
@@ -77,7 +77,7 @@ class Step(NamedTuple):
     """What it saves where everything else keeps its time, likewise: by the counters of what it removes, or ncu's rule.
     None where there is none."""
     relieves: tuple[Relief, ...] = ()  # the limits that it makes less
-    cause: CauseId | None = None  # the cause that it is for; None for one that is for what binds
+    cause: CauseId | None = None  # the cause that it is for; None for one that is for the limit
     rules: tuple[QuotedRule, ...] = ()  # ncu's rules that the step restates; of ncu_rule the one whose estimate it is
     bound_source: Provenance | None = None
     """Where the bound comes from; None without one, and where nothing that the step leaves as it is was used."""
@@ -166,7 +166,7 @@ class LaunchContext(NamedTuple):
         return {"part": part, "use": found.comparison.number if found and found.comparison else None}
 
     def cost(self, cause: CauseId, part: float | None = 1.0) -> TracedNumber | None:
-        """Percent of the time that goes with a cause: so much of the use of what binds, or of the warps' time in the
+        """Percent of the time that goes with a cause: so much of the use of the limit, or of the warps' time in the
         stalls that the cause shows as. part: 0 to 1; None where it is not known."""
         binds = [use] if (use := self.use_of(self.verdict.part)["use"]) else []
         spent = binds or [each.number for each in self.stalls if each.of in cause.stalls]
@@ -309,7 +309,7 @@ def both(*parts: Finding | None) -> Finding | None:
     return finding("both", "{first}; {then}", first=known[0], then=both(*known[1:]))
 
 
-def hot(found: HotInstruction | None) -> Finding | None:
+def hot_instruction(found: HotInstruction | None) -> Finding | None:
     """An instruction at which warps stall, as a basis."""
     if found is None:
         return None
@@ -323,7 +323,7 @@ def ways(*those: str | tuple[str, bool]) -> dict[str, Any]:
     """The ways of ``ways.csv`` that the kernel does not go already, as a step's values."""
     words, open_ = WAYS, (each for each in those if isinstance(each, str) or each[1])
     names = (each if isinstance(each, str) else each[0] for each in open_)
-    return {"ways": tuple(Phrase(way, words[way]["words"]) for way in names)}
+    return {"ways": tuple(Label(way, words[way]["words"]) for way in names)}
 
 
 def peaks(ratio: float) -> Finding:
@@ -384,7 +384,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
     elif limits[0].part and not any(each.relieving(limit) for each in worth for limit in limits):
         worth.append(s.step("at_roof", values=s.use_of(limits[0].part), relieves=(limits[0].part,)))
 
-    # A resource binds while the multiprocessors work, the imbalance while they idle; other limits all the time.
+    # A resource limits while the multiprocessors work, the imbalance while they idle; other limits all the time.
     idle = limits[0].value if verdict.pair and limits[0].kind is Kind.IMBALANCE and limits[1].kind in USED else 50.0
 
     def rank(each: Step) -> tuple[bool, float, int, float]:
@@ -397,7 +397,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
 
 
 def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
-    """ncu's rules that are about what binds, but those whose step is among fiprof's own, with their estimate."""
+    """ncu's rules that are about the limit, but those whose step is among fiprof's own, with their estimate."""
     taken |= {"CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *BALANCE_RULES, *CONFLICT_RULES}
     for rule in s.rules:
         if rule.rejected is not None or rule.speedup_pct is None or rule.rule in taken:
@@ -408,7 +408,7 @@ def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
 
 
 def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
-    """The rules, with a reason for those that are about what binds and yet no step rests on."""
+    """The rules, with a reason for those that are about the limit and yet no step rests on."""
     taken = {rule.rule for each in found for rule in each.rules}
     better = finding("better_steps", "the steps above save more")
     return tuple(rule if rule.rejected or rule.rule in taken else rule._replace(rejected=better) for rule in rules)
@@ -464,11 +464,11 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
             values, less = {"reason": reason, "share": share, **_ways_out(s, reason)}, _parts(state(reason).relieves)
             where = s.hottest(reason)
             kind = "more_loads" if reason == "long_scoreboard" and _below_word(where) else "less_stall"
-            yield s.step(kind, hot(where), values, relieves=less, rules=s.estimated("CPIStall"))
+            yield s.step(kind, hot_instruction(where), values, relieves=less, rules=s.estimated("CPIStall"))
     elif s.stalls:
         waits = tuple(finding("wait", "{reason} {share}", reason=each.of, share=each.number) for each in s.stalls[:3])
         longest = finding("longest_waits", "the largest stalls are {waits} of the warps' time", waits=waits)
-        yield s.step("read_hotspots", both(longest, hot(s.hottest())))
+        yield s.step("read_hotspots", both(longest, hot_instruction(s.hottest())))
     if not by_warpgroups(s.row) and not s.too_small:
         yield from more_warps(s)
 
@@ -716,7 +716,7 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
         waits = top if top and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL else None
         wait = finding("wait", "{reason} {share}", reason=waits.of, share=waits.number) if waits else None
         where, rules = (s.hottest("long_scoreboard"), s.estimated("CPIStall")) if waits else (None, ())
-        yield s.step("more_loads", both(wait, hot(where)), load_ways(s, where), rules=rules)
+        yield s.step("more_loads", both(wait, hot_instruction(where)), load_ways(s, where), rules=rules)
         yield from more_warps(s)
 
 
@@ -808,7 +808,7 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             yield s.step("spread_atomics", code, estimate=s.cost(cause, share / 100))
         case CauseId.BARRIER:
             how = ways("warp_sync", "named_barriers", ("double_buffer", s.has(Family.SHARED_STORE)))
-            because = both(s.in_code(Family.BARRIER), hot(s.hottest("barrier")))
+            because = both(s.in_code(Family.BARRIER), hot_instruction(s.hottest("barrier")))
             # What goes by shuffles within a warp passes no shared memory either.
             exchanged = LOADS if s.verdict.part in LOADS else ()
             yield s.step("fewer_barriers", because, how, relieves=exchanged, estimate=s.cost(cause))
@@ -842,7 +842,7 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             because = finding("code_size", "the code has {kilobytes:.0f} kB", kilobytes=size) if size else None
             yield s.step("smaller_code", because, estimate=s.cost(cause))
         case CauseId.CONSTANT_CACHE:
-            yield s.step("fewer_constants", hot(s.hottest("imc_miss")), estimate=s.cost(cause))
+            yield s.step("fewer_constants", hot_instruction(s.hottest("imc_miss")), estimate=s.cost(cause))
         case CauseId.MEMORY_FENCE:
             yield s.step("fewer_fences", s.in_code(Family.FENCE), estimate=s.cost(cause))
         case CauseId.SLEEPING:

@@ -1,4 +1,4 @@
-"""What binds each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
+"""What limits each launch and each case of a run, with the evidence, how sure it is, and what to do next."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ from fiprof.model.selection import EVERYTHING, Alike, Selection, alike, by_key, 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchVerdict(OfLaunch, Verdict):
-    """What binds a launch, how sure that is, and what to do about it."""
+    """What limits a launch, how sure that is, and what to do about it."""
 
     iteration_share: float | None  # of the time of its iteration's kernels under ncu, 0 to 1; None without a case
     stands_for: StandsFor | None  # of a program's trace; None for a run with cases, or without a trace
     confidence: Confidence
-    doubts: tuple[Finding, ...]  # why it is not surer
+    caveats: tuple[Finding, ...]  # why it is not surer
     steps: tuple[Step, ...]
     """What to do next: a measured alternative of its case, if there is one and it is the main kernel; then at most
     three whose gain is bounded, the largest first."""
@@ -41,19 +41,19 @@ Verdicts = OfRun[LaunchVerdict, CaseVerdict]  # a run's verdicts; those of launc
 
 
 def limits(run: Run, launches: Sequence[Launch]) -> list[Verdict]:
-    """What binds each of these launches, without what follows from it."""
+    """What limits each of these launches, without what follows from it."""
     return [_judged(run, launch, cases(run).get(launch.case or ""))[0] for launch in launches]
 
 
 def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict, tuple[Comparison, ...]]:
-    """What binds a launch, and its warps' stalls (not ready, not issuing) as ``loads_behind_barriers`` has them."""
+    """What limits a launch, and its warps' stalls (not ready, not issuing) as ``loads_behind_barriers`` has them."""
     shares = [
         Comparison(STALL_SHARE, stall_share(launch, item.reason, item.share), DOMINANT_STALL, item.reason)
         for item in run.stall_reasons.get(launch.launch, ())
         if item.share is not None and state(item.reason).kind == ReasonKind.STALL
     ]
     stalls = loads_behind_barriers(launch, sorted(shares, key=lambda each: (-each.value, str(each.of))))
-    beside = case_quantities.beside(run, launch.case, launch.kernel)
+    beside = case_quantities.overlap_share(run, launch.case, launch.kernel)
     found = judge(
         launch,
         stalls=stalls,
@@ -115,7 +115,7 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
     return found
 
 
-def doubts(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Finding, ...]:
+def caveats(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Finding, ...]:
     """Why a verdict is not surer. failed: the checks of its launch and of its case that failed."""
     by_stalls = any(cause.evidence[0].quantity is STALL_SHARE for cause in found.causes)
     why = [
@@ -163,7 +163,7 @@ def _memory_would_bind(check: Check, found: Verdict) -> bool:
 
 
 def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False, program: bool = False) -> Verdicts:
-    """What binds each launch of a run, in the order of the launches, and each case.
+    """What limits each launch of a run, in the order of the launches, and each case.
 
     medians: of like launches only that of median duration is judged, for all of them. program: whether the program has
     a verdict of its own, so that there need be no launches.
@@ -178,7 +178,7 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     if not launches:
         warnings.append(finding("no_launches", "no launch can be judged: {why}", why=run.missing("ncu")))
     groups = alike(kept, weights=weights(run)) if medians else []
-    shown, known = [group.shown for group in groups] if medians else kept, _known(run)
+    shown, known = [group.shown for group in groups] if medians else kept, _judged_before(run)
     if new := [launch for launch in shown if launch.launch not in known]:
         known |= {each.launch: each for each in _advised(run, new, failed)}
     judged = tuple(known[launch.launch] for launch in shown)
@@ -189,13 +189,13 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
 
 
 @once
-def _known(_: Run) -> dict[int, LaunchVerdict]:
+def _judged_before(_: Run) -> dict[int, LaunchVerdict]:
     """Launch -> its verdict, of those that were asked for: a program's are, and then the page's."""
     return {}
 
 
 def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Iterator[LaunchVerdict]:
-    """The verdicts of launches, with doubts and steps. failed: the run's checks that did."""
+    """The verdicts of launches, with caveats and steps. failed: the run's checks that did."""
     from fiprof.analysis import alternatives, instructions
     from fiprof.analysis.verdict import ncu_rules, steps
 
@@ -234,13 +234,14 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             whole=TimeOf.ITERATION_KERNELS if stands is None else TimeOf.KERNELS,
         )
         advice = steps.steps(context)
-        if not on_tensor_cores.isdisjoint(alternatives.beside(run).get(case_id, ())):  # what they gain was measured
+        # What tensor cores gain was measured.
+        if not on_tensor_cores.isdisjoint(alternatives.same_problem(run).get(case_id, ())):
             advice = tuple(step for step in advice if step.id != "use_tensor_cores")
         of_kernels = times_us[launch.case]
         faster = alternatives.of_run(run).get(case_id)
         if faster and launch.kernel == max(of_kernels, key=of_kernels.__getitem__):
             advice = (steps.measured(faster), *advice)
-        why = doubts(verdict, launch, [*failed_of.get(launch.launch, ()), *failed_of.get(launch.case or "", ())])
+        why = caveats(verdict, launch, [*failed_of.get(launch.launch, ()), *failed_of.get(launch.case or "", ())])
         confidence = Confidence.MEDIUM if why else Confidence.HIGH
         yield LaunchVerdict(
             **vars(verdict),
@@ -248,7 +249,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             iteration_share=share,
             stands_for=stands,
             confidence=Confidence.LOW if verdict.kind is Kind.UNKNOWN else confidence,
-            doubts=why,
+            caveats=why,
             steps=advice,
             rules=steps.with_steps(quoted, advice),
         )

@@ -196,7 +196,7 @@ def list_(archive: Archive, format_: Format) -> None:
     """List the baselines of the archive."""
     from fiprof.reports import measured_table
 
-    found = [_found(archive, name) for name in baselines.names(archive.root)]
+    found = [_baseline(archive, name) for name in baselines.names(archive.root)]
     options.show(measured_table.baselines(found), format_)
 
 
@@ -208,7 +208,7 @@ def show_(archive: Archive, name: str, format_: Format) -> None:
     """Show a baseline and its cases."""
     from fiprof.reports import measured_table
 
-    options.show(measured_table.baselines([_found(archive, name)], with_cases=True), format_)
+    options.show(measured_table.baselines([_baseline(archive, name)], with_cases=True), format_)
 
 
 @baseline_command.command("remove", cls=Command, epilog="Example: fiprof baseline remove main")
@@ -219,7 +219,7 @@ def remove_(archive: Archive, name: str) -> None:
     baselines.remove_baseline(archive.root, name)
 
 
-def _found(archive: Archive, name: str) -> tuple[baselines.NamedBaseline, list[CaseEntry] | None]:
+def _baseline(archive: Archive, name: str) -> tuple[baselines.NamedBaseline, list[CaseEntry] | None]:
     from fiprof.model import layout
     from fiprof.model.manifest import read_manifest
 

@@ -101,13 +101,13 @@ def index_command(archive: Archive, catalog: str | None, rebuild: bool) -> None:
 
     It is derived from the run folders, tags and notes too, and may be deleted at any time.
     """
-    from fiprof.model.finding import worded
+    from fiprof.model.finding import words_of
     from fiprof.orchestrator import index
 
     with working("index"):
         found = index.opened(archive, catalog, anew=rebuild)
         changes = found.refresh(rebuild=rebuild)
-    output.data(f"{found.name}: {worded(changes)}")
+    output.data(f"{found.name}: {words_of(changes)}")
 
 
 @options.command("fiprof verify latest --format json")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fiprof import clock
 from fiprof.errors import FiprofError
-from fiprof.model.catalogue.store import EPOCH, MOST_IDS, Catalogue, Row, listed
+from fiprof.model.catalogue.store import EPOCH, MOST_IDS, Catalogue, Row, id_lists
 from fiprof.model.catalogue.summary import OF_CASES, VALUES
 from fiprof.model.selection import matching
 from fiprof.text import escape_control
@@ -302,7 +302,7 @@ class _Finder:
 
     def _by_id(self, key: str, wanted: str, numbers: Sequence[int]) -> dict[int, Row]:
         """Rows of a table by a column that tells them apart."""
-        found = (self.catalogue.rows(f"SELECT {wanted} WHERE {key} IN ({some})") for some in listed([*{*numbers}]))
+        found = (self.catalogue.rows(f"SELECT {wanted} WHERE {key} IN ({some})") for some in id_lists([*{*numbers}]))
         return {row[key]: row for rows in found for row in rows}
 
     def _facts(self, numbers: Sequence[int]) -> dict[int, Row]:

@@ -420,17 +420,17 @@ class Catalogue:
         """Remove runs; all of them without names."""
         every = [f"SELECT id FROM runs WHERE archive = {self.archive}"]
         with self.writing():
-            self._delete(every if names is None else listed([row_id(self.archive, name) for name in names]))
+            self._delete(every if names is None else id_lists([row_id(self.archive, name) for name in names]))
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Write runs in place of those of the same names, except where they are there already."""
         with self.writing():
             by_id = {row_id(self.archive, entry.run["name"]): entry for entry in entries}
-            for some in listed([*by_id]):
+            for some in id_lists([*by_id]):
                 for run, stamped in self.execute(f"SELECT id, stamp FROM runs WHERE id IN ({some})").fetchall():
                     if by_id[run].run["stamp"] == stamped:
                         del by_id[run]
-            self._delete(listed([*by_id]))
+            self._delete(id_lists([*by_id]))
             rows: Rows = defaultdict(dict)
             for run, entry in by_id.items():
                 _add_rows(rows, self.archive, run, entry)
@@ -499,7 +499,7 @@ def _measured(keys: tuple[str, ...]) -> tuple[str, ...]:
     return (*OF_ALL, *(key for key in VALUES if key in keys))
 
 
-def listed(numbers: Sequence[int]) -> Iterator[str]:
+def id_lists(numbers: Sequence[int]) -> Iterator[str]:
     """Numbers as they stand in statements, some in each: a database limits how long one is."""
     for start in range(0, len(numbers), MOST_IDS):
         yield ", ".join(map(str, numbers[start : start + MOST_IDS]))

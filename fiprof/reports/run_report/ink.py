@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from fiprof.model.finding import Finding, TracedNumber, TracedText, numbers_of, worded
+from fiprof.model.finding import Finding, TracedNumber, TracedText, numbers_of, words_of
 from fiprof.reports.view import Column, Sayable, View, is_number, word
 from fiprof.text import escape_control, escape_lines
 
@@ -21,7 +21,7 @@ class Section:
     folded: bool = False  # for looking things up: folded until a link leads into it
 
 
-def said(*texts: Sayable) -> View:
+def text_block(*texts: Sayable) -> View:
     return View(summary=texts)
 
 
@@ -64,7 +64,7 @@ class Ink:
         if type(value) is str:
             return escape_control(value)
         if isinstance(value, (Finding, Enum)):
-            return self._text(worded(value))  # type: ignore[arg-type]
+            return self._text(words_of(value))  # type: ignore[arg-type]
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, float):

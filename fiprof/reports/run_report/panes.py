@@ -21,7 +21,7 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Columns, Kinds, arrow, coded, floats, numbers
 from fiprof.model.case_quantities import work_factor
-from fiprof.model.finding import Finding, join, say, worded
+from fiprof.model.finding import Finding, join, say, words_of
 from fiprof.model.quantities import QUANTITIES, quantity
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key
@@ -29,7 +29,7 @@ from fiprof.model.spans import split
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import times
-from fiprof.reports.run_report.ink import Ink, said, shortened, significant
+from fiprof.reports.run_report.ink import Ink, shortened, significant, text_block
 from fiprof.reports.view import Column, View
 from fiprof.text import escape_control
 
@@ -79,7 +79,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
         verdict, counters = measured.judged.get(launch.launch), []
         for place, each in enumerate(QUANTITIES.values()):
             if (number := launch.traced(each)) is not None:
-                # The page puts «ncu, launch N» before the formula.
+                # The page puts "ncu, launch N" before the formula.
                 ink.numbers.append((ink.section, text := str(number), number))
                 counters.append([place, significant(number.value), text, number.source.formula])
         mix, roof = mixes.get(launch.launch), measured.rooflines.get(launch.launch)
@@ -104,7 +104,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
 def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
     """Reason, steps, confidence, evidence, and what ncu's rules say."""
     far, runner_up = words.distance(verdict), words.runner_up(verdict)
-    yield said(
+    yield text_block(
         join(" · ", (words.short_title(verdict), far)),
         words.reason(verdict),
         *([f"Runner-up: {runner_up}"] if runner_up else []),
@@ -112,7 +112,7 @@ def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
     if verdict.steps:
         steps = [say("{n}. {step}", n=n, step=words.step(step)) for n, step in enumerate(verdict.steps, 1)]
         yield View(title="What to do next", summary=tuple(steps))
-    yield said(say("Confidence {confidence}", confidence=words.confidence(verdict)))
+    yield text_block(say("Confidence {confidence}", confidence=words.confidence(verdict)))
     evidence = [*verdict.evidence, *(shown for cause in verdict.causes for shown in cause.evidence)]
     used = [item.comparison for item in verdict.resources if item.comparison]
     rows = tuple(
@@ -150,7 +150,7 @@ def _stalls(mix: LaunchStalls, medians: Mapping[str, float]) -> View:
 
 def _roof(item: LaunchRoofline, group: Group) -> dict[str, Any]:
     """What the roofline is drawn from, and its table."""
-    summary, notes = [], [worded(item.remark)] if item.remark else []
+    summary, notes = [], [words_of(item.remark)] if item.remark else []
     if item.share is not None:
         by = ", by the cost model's operations" if item.basis is Basis.MODEL else ""
         summary.append(f"{item.share:.0%} of what the {item.roof} roof allows{by}.")
@@ -184,7 +184,7 @@ def _occupancy(group: Group) -> dict[str, Any] | None:
     if (waves := found.waves) is not None:
         loss = f"a partial last wave costs at most {waves.loss_share or 0:.0%} of the time"
         summary.append(f"{waves.waves:.2f} waves of {waves.wave_blocks:,} blocks; {loss}.")
-    rows = tuple((worded(of.resource), of.blocks, of.most_blocks, of.occupancy_pct, of.binds) for of in found.limits)
+    rows = tuple((words_of(of.resource), of.blocks, of.most_blocks, of.occupancy_pct, of.binds) for of in found.limits)
     bar = {"b": achieved.value / 100, "m": possible.value / 100 if possible else None}
     return {"bar": bar, "table": View(LIMITS, rows, summary=tuple(summary))}
 

@@ -11,7 +11,7 @@ from fiprof.analysis.frames import Row
 from fiprof.analysis.requests import Kind
 from fiprof.analysis.story import SAYS, SHOWN, Story
 from fiprof.analysis.trace import folded
-from fiprof.model.finding import Finding, say, worded
+from fiprof.model.finding import Finding, say, words_of
 from fiprof.model.run import Run
 from fiprof.model.selection import by_key
 from fiprof.reports import colours
@@ -45,7 +45,7 @@ def _steps(what: Story) -> Iterator[Picture]:
     for name, rows in phases.items():
         several = len({row["kind"] for _, row in rows}) > 1
         for place, row in rows:
-            parts[f"{name} ({worded(row['kind'])})" if several else name].append((place, row))
+            parts[f"{name} ({words_of(row['kind'])})" if several else name].append((place, row))
     palette = colours.series(sorted(parts, key=lambda name: -len(parts[name])))
     found = (*what.found["surprises"], *what.found["first_steps"])
     causes = {each.values["at_ms"]: each for each in found if {"at_ms", "cause"} <= each.values.keys()}
@@ -56,7 +56,7 @@ def _steps(what: Story) -> Iterator[Picture]:
             "name": escape_control(name),
             "colour": palette[name],
             "xy": [value for place, row in kept for value in (place, round(row["length_ms"], 4))],
-            "words": [_said(row, causes.get(row["at_ms"])) for _, row in kept],
+            "words": [_tip(row, causes.get(row["at_ms"])) for _, row in kept],
         })  # fmt: skip
     lines = [_line(law, [at for at, _ in phases[name]]) for law in what.found["laws"] if (name := law.values["what"])]
     note = "A dot a step, in order of time." if every == 1 else f"A dot the longest of {every} steps of a phase."
@@ -66,10 +66,10 @@ def _steps(what: Story) -> Iterator[Picture]:
     yield {**titles, "top": top, "groups": groups, "lines": lines, "marks": [], "note": note}
 
 
-def _said(row: Row, slow: Finding | None) -> str:
+def _tip(row: Row, slow: Finding | None) -> str:
     """slow: why it took longer than usual."""
     name = shorten(escape_control(row["what"]), LONGEST_NAME)
-    cause = say("; {cause}", cause=worded(slow.values["cause"])) if slow else ""
+    cause = say("; {cause}", cause=words_of(slow.values["cause"])) if slow else ""
     return say("{what}: {ms:,.3f} ms{cause}", what=name, ms=row["length_ms"], cause=escape_control(cause))
 
 
@@ -93,7 +93,7 @@ def _kv_law(what: Story) -> Iterator[Picture]:
         "name": "steps that only decode",
         "colour": colours.COLOURS[0],
         "xy": [value for row in rows for value in (row["kv_tokens"], round(row["busy_ms"], 4))],
-        "words": [_said(row, None) for row in rows],
+        "words": [_tip(row, None) for row in rows],
     }
     titles = {"title": "GPU time of a decode step", "x": "tokens in the KV cache", "y": "ms"}
     words = "Line: {ns:,.1f} ns a token" + (", for {batch:.0f} requests." if "batch_us" in law else ".")

@@ -15,7 +15,7 @@ from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
 from fiprof.analysis.verdict.steps import STEPS, Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import DRAM_FLOOR, kernel_times, timed
-from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, worded
+from fiprof.model.finding import Provenance, TracedNumber, TracedText, say, words_of
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.selection import NO_CASE, by_key, sums_by_key
@@ -111,7 +111,7 @@ class Row:
     def data(self, place: int, prefix: str) -> dict[str, Any]:
         """What the page has of it. place: among the run's rows; prefix: of the run's launches in the address."""
         (family, colour), (limit, distance) = self.family, self.limit()
-        # «47% (tensor cores at 53%)» after «latency-bound» reads as 47% latency-bound.
+        # "47% (tensor cores at 53%)" after "latency-bound" reads as 47% latency-bound.
         far = TracedText(distance.replace(" (", " left (", 1))
         far.facts = distance.facts
         verdict, step, launch = self.verdict, self.step, self.group.shown.launch if self.group else None
@@ -287,9 +287,9 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
         if not (kind := _kind(item)):
             continue
         ns, step = _of_all(found, item, window_ns)
-        name = ("idle: " if kind == "idle" else "") + worded(item["cause"])
+        name = ("idle: " if kind == "idle" else "") + words_of(item["cause"])
         name += f" ({item['name']})" if item["name"] else ""
-        about = (worded(words.step(step)),) if step else ()
+        about = (words_of(words.step(step)),) if step else ()
         label = item["range"] if item["range"] and item["range"] != item["name"] else ""
         rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step, item=place))
     rows.sort(key=lambda row: (places.get(row.item, len(places)), -row.share))
@@ -349,7 +349,7 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
             bound, estimate, part = step.bound_pct, step.estimate_pct, min(wall_ns / (ns or 1), 1.0)
             step = step._replace(bound_pct=bound and bound * part, estimate_pct=estimate and estimate * part)
             of_launch = STEPS[step.id]["relieves"] or STEPS[step.id]["work"]
-            about += () if of_launch else (worded(words.step(step)),)
+            about += () if of_launch else (words_of(words.step(step)),)
         verdict = measured.judged.get(of_kernel[0].shown.launch) if of_kernel else None
         if not step and verdict and verdict.steps:  # of a kernel that is among the small ones of the ranking
             step = verdict.steps[0].part_of(TimeOf.PROGRAM, wall_ns / window_ns)
@@ -402,14 +402,14 @@ def _kind(item: dict[str, Any]) -> str:
 
 def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     """The wall time of all GPUs: idle by cause, then kernels by what limits them, collectives and copies."""
-    idle = ((f"idle: {worded(each['cause'])}", each) for each in found.program.every if _kind(each) == "idle")
+    idle = ((f"idle: {words_of(each['cause'])}", each) for each in found.program.every if _kind(each) == "idle")
     causes = Counter(sums_by_key((cause, each["total_ns"]) for cause, each in idle))
     for (cause, ns), grey in zip(causes.most_common(), itertools.cycle(IDLE_GREYS)):
         yield cause, ns / window_ns, grey
     parts: Counter[tuple[str, Any]] = Counter()
     for part in found.parts:
         if (what := part["what"]) is not Spent.IDLE:
-            parts[worded(what), what if isinstance(what, Spent) else Kind(what.kind)] += part["total_ns"]
+            parts[words_of(what), what if isinstance(what, Spent) else Kind(what.kind)] += part["total_ns"]
     left = dict(LIMIT_COLOURS)
     others = itertools.cycle([colour for colour in colours.COLOURS if colour not in left.values()])
     for (name, kind), ns in parts.most_common():

@@ -16,7 +16,7 @@ from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSE
 from fiprof.errors import FiprofError
 from fiprof.model import layout, packing, packs
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
-from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, worded
+from fiprof.model.finding import Provenance, TracedNumber, numbers_of, say, words_of
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -26,7 +26,7 @@ from fiprof.reports import comm as comm_report
 from fiprof.reports import show as show_report
 from fiprof.reports.columns import change_words
 from fiprof.reports.environment import environment_words
-from fiprof.reports.run_report.ink import Section, Shaded, caution, said
+from fiprof.reports.run_report.ink import Section, Shaded, caution, text_block
 from fiprof.reports.run_report.rows import Row, Rows, short
 from fiprof.reports.view import Column, Value, View
 from fiprof.text import escape_control, shorten
@@ -37,7 +37,7 @@ MOST_NAMED = 4  # launches or cases that a row names
 MOST_KERNELS = 20  # that several runs are compared by: those with most time in any of them
 
 
-def beside(runs: Sequence[Run], rows: Iterable[tuple[str, Sequence[Any]]], **texts: Any) -> View:
+def run_columns(runs: Sequence[Run], rows: Iterable[tuple[str, Sequence[Any]]], **texts: Any) -> View:
     """A row a quantity and a column a run; what differs from the first run is marked. texts: as for ``View``."""
     names = [run.manifest.name for run in runs]
     columns = [Column("what", "what")]
@@ -88,7 +88,7 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
             ("  next step", [short(row.step) if row and row.step else None for row in each]),
         ]
     if lines:
-        blocks.append(beside(runs, lines))
+        blocks.append(run_columns(runs, lines))
     return Section("compared", "The runs beside each other", tuple(blocks))
 
 
@@ -136,7 +136,7 @@ def parameters(measured: Analyses) -> Section:
             told: Value = "no: within noise"
             if certain is not None:
                 ratio, observed = certain
-                told = f"yes: {ratio.low:.2f} to {ratio.high:.2f} {worded(observed)}"
+                told = f"yes: {ratio.low:.2f} to {ratio.high:.2f} {words_of(observed)}"
             found, ends, time = of_options, (slow, fast), of[fast.id]
         else:
             small, *_, large = sorted(members, key=lambda case: float(case.params[key]))
@@ -159,7 +159,7 @@ def parameters(measured: Analyses) -> Section:
             rows = tuple(cells for *_, cells in sorted(pairs, key=lambda pair: pair[:2])[:MOST_PAIRS])
             blocks.append(View(columns, rows, title=title, notes=(note,)))
         if len(pairs) > MOST_PAIRS:
-            blocks.append(said(f"The {MOST_PAIRS} largest of {len(pairs)} differences are shown."))
+            blocks.append(text_block(f"The {MOST_PAIRS} largest of {len(pairs)} differences are shown."))
     return Section("parameters", "What parameters do", tuple(blocks))
 
 
@@ -260,11 +260,11 @@ def times(runs: Sequence[Run]) -> Section:
         note += f"cannot tell a change from noise: the same code differs by up to {PROCESSES_DIFFER:g}% between "
         note += f"processes, by about {BOARDS_DIFFER:g}% between boards of a kind, and drifts by up to "
         note += f"{PROCESSES_DRIFT:g}% over ten processes in a row."
-        blocks.append(beside(runs, rows, notes=(note,)))
+        blocks.append(run_columns(runs, rows, notes=(note,)))
     elif len(runs) > 1 and cases:
         blocks.append(caution("no case was timed in more than one of these runs: there is nothing to compare"))
     if len(shown) < len(timed):
-        blocks.append(said(f"The {len(shown)} of {len(timed)} cases with most time are shown."))
+        blocks.append(text_block(f"The {len(shown)} of {len(timed)} cases with most time are shown."))
     return Section("times", "Time of an iteration", tuple(blocks))
 
 
@@ -286,13 +286,13 @@ def checked(found: Sequence[Check]) -> str:
     return f"{passed:,} of {len(found):,} checks passed, {failed:,} failed, {neither:,} not possible."
 
 
-def sure(runs: Sequence[Run]) -> Section:
+def confidence(runs: Sequence[Run]) -> Section:
     """The checks that failed and those that were not possible."""
     blocks: list[Any] = []
     rows = []
     for number, run in enumerate(runs, 1):
         found = checks.every(run)
-        blocks.append(said(checked(found)) if found else caution(checked(found)))
+        blocks.append(text_block(checked(found)) if found else caution(checked(found)))
         for outcome, word in ((False, "failed"), (None, "not possible")):
             alike = by_key(((each.check, each.values.get("why")), each) for each in found if each.passed is outcome)
             for (name, _), of_kind in alike.items():
@@ -303,7 +303,7 @@ def sure(runs: Sequence[Run]) -> Section:
                     about[subject if launch is None else f"launch {launch} ({checks.subject(run, check)})"] = None
                 more = f" and {len(about) - MOST_NAMED} more" if len(about) > MOST_NAMED else ""
                 what = ", ".join(list(about)[:MOST_NAMED]) + more
-                rows.append((str(number), word, checks.CHECKS[name]["holds"], what, worded(of_kind[0].finding)))
+                rows.append((str(number), word, checks.CHECKS[name]["holds"], what, words_of(of_kind[0].finding)))
     columns = (
         Column("run", "run"), Column("outcome", "outcome"), Column("what", "what should hold", wrap=True),
         Column("about", "about", wrap=True), Column("finding", "finding", wrap=True),
@@ -333,7 +333,7 @@ def _named(runs: Sequence[Run], facts: Any, **texts: Any) -> View:
         (name, [shorten(escape_control(each[name]), LONGEST_VALUE) if each.get(name) else None for each in found])
         for name in names
     ]
-    return beside(runs, rows, **texts)
+    return run_columns(runs, rows, **texts)
 
 
 def _environment(run: Run) -> Iterator[tuple[str, str]]:
@@ -355,7 +355,7 @@ def _environment(run: Run) -> Iterator[tuple[str, str]]:
 
 def asked(runs: Sequence[Run]) -> Section:
     blocks: list[Any] = [
-        said(f"This run measured nothing: it reads the raw files of {run.manifest.replayed_from}.")
+        text_block(f"This run measured nothing: it reads the raw files of {run.manifest.replayed_from}.")
         for run in runs
         if run.manifest.replayed_from
     ]
@@ -485,7 +485,7 @@ def actions(runs: Sequence[Run]) -> Section:
         note = "As the tools wrote them; a packed one (.zst, .xz) has this sum when it is unpacked."
         blocks.append(View(of_files, there, title="Raw files", notes=(note,)))
     if left_out := [file.path for file, stored in raw if not stored]:
-        blocks.append(said(say("Left out of the run folder: {files}.", files=left_out)))
+        blocks.append(text_block(say("Left out of the run folder: {files}.", files=left_out)))
     return Section("actions", "Actions and files", tuple(blocks), folded=True)
 
 
@@ -514,7 +514,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
         packages = run.environment("packages")
         made = run.once(_stored)
         if len(runs) > 1:
-            blocks.append(said(f"Run {name}:"))
+            blocks.append(text_block(f"Run {name}:"))
         if manifest.imported:
             blocks.append(View(summary=("From the same files, whose checksums run.json has:",), code=commands))
         elif commands:
@@ -525,9 +525,9 @@ def reproduction(runs: Sequence[Run]) -> Section:
             if run.settings.rounds != 1 and not run.of_program:
                 rounds = run.settings.rounds
                 told = f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does."
-                blocks.append(said(told))
+                blocks.append(text_block(told))
         if masked := sorted({name.partition(": ")[2] for name in manifest.masked or () if name.startswith(TYPED)}):
-            blocks.append(said(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
+            blocks.append(text_block(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
         if made & {layout.NCU_PAGES["raw"], layout.NSYS_SQLITE} and not run.of_program and not manifest.imported:
             replay = f"fiprof collect --replay {run.folder}\nfiprof report latest"
             blocks.append(View(summary=("Without a GPU, from the raw files in this run's folder:",), code=replay))
@@ -542,7 +542,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
             blocks.append(View(summary=("By hand, in bash:",), code="\n".join([folders, *by_hand])))
         if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
             sentence = "The raw reports open in {opened}; fiprof pack RUN --undo unpacks them."
-            blocks.append(said(say(sentence, opened=opened)))
+            blocks.append(text_block(say(sentence, opened=opened)))
     return Section("reproduce", "How to do it again", tuple(blocks), folded=True)
 
 

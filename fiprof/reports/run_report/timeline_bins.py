@@ -11,7 +11,7 @@ from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.trace import readable
 from fiprof.model.arrays import Ints, Kinds, numbers
-from fiprof.model.finding import worded
+from fiprof.model.finding import words_of
 from fiprof.model.manifest import RUN_WARNINGS
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -67,7 +67,7 @@ def timeline(measured: Analyses, rows: Sequence[Row]) -> dict[str, Any]:
             left -= min(size, left)
         times = {"start_us": start / 1e3, "length_us": (end - start) / 1e3}
         made.append({"name": escape_control(name), **times, "tracks": tracks[:MOST_TRACKS]})
-    notes = [escape_control(worded(each)) for each in measured.timeline.warnings if each.kind not in SAID]
+    notes = [escape_control(words_of(each)) for each in measured.timeline.warnings if each.kind not in SAID]
     return {"windows": made, "names": [escape_control(name)[:120] for name in names], "notes": notes}
 
 

@@ -76,7 +76,7 @@ const COLUMNS = [
   ["count", "runs", true, "Executions in an iteration; of a program in all."],
   ["time", "time", true, "Of one execution: the median under nsys; where nsys has none, of ncu's launches."],
   ["limit", "limited by", false, "What limits it, how far that is from its limit, and how sure that is."],
-  ["roof", "of roof", true, "Of what the lowest roof allows: of a memory's, bytes a second of its peak. The busy time of its unit, under «limited by», is more: it counts what is no data."],
+  ["roof", "of roof", true, "Of what the lowest roof allows: of a memory's, bytes a second of its peak. The busy time of its unit, under 'limited by', is more: it counts what is no data."],
   ["saving", "gain", true, "What the first step saves, measured, or at most. Sorted by the share of the run's time."],
 ];
 
@@ -447,7 +447,7 @@ function paneRoofline(row, launch) {
   }
   return [
     el("svg", { viewBox: `0 0 ${wide} ${high}`, role: "group", "aria-label": "Roofline" }, parts, ...names.values()),
-    el("p", { class: "note" }, "Places by DRAM traffic; the orange line is the roof that binds the chosen launch."),
+    el("p", { class: "note" }, "Places by DRAM traffic; the orange line is the roof that limits the chosen launch."),
     ...table(roof.table),
   ];
 }
