@@ -21,7 +21,7 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import nsys
-from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.process import Supervisor, ToolCommand
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.conftest import Fiprof, ran, run_fiprof
@@ -106,7 +106,7 @@ def test_a_report_is_exported_by_nsys_here(tmp_path: Path, nsys_path: Path, monk
     program = (sys.executable, "-c", MARKED)
     argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, program, Settings(gpu_metrics_hz=0))
     for _ in range(3):  # now and then nsys ends by itself where another one has just ended
-        Supervisor().start(Command("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
+        Supervisor().start(ToolCommand("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
         if report.exists():
             break
     monkeypatch.setenv("FIPROF_NSYS", str(nsys_path))

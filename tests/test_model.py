@@ -12,7 +12,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.model.arrays import Kinds
 from fiprof.model.quantities import Formula
-from fiprof.model.results import CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict, Times
+from fiprof.model.results import CaseResult, CaseTimes, EnvironmentInfo, Kernel, KernelResults, KernelVerdict
 from fiprof.model.selection import Selection
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.model.work import peak_of
@@ -40,7 +40,7 @@ def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | No
     assert peak_of("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
 
 
-@pytest.mark.parametrize("kind", [CaseResult, Times, Kernel, KernelVerdict, EnvironmentInfo, KernelResults])
+@pytest.mark.parametrize("kind", [CaseResult, CaseTimes, Kernel, KernelVerdict, EnvironmentInfo, KernelResults])
 def test_every_field_is_described(kind: type) -> None:
     described = set(re.findall(r"`(\w+)`", (REPOSITORY / "docs/results.md").read_text()))
     assert {field.name for field in dataclasses.fields(kind)} <= described

@@ -20,7 +20,7 @@ import pytest
 from fiprof import files
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.orchestrator import locks
-from fiprof.orchestrator.process import Command, Supervisor, end_orphans
+from fiprof.orchestrator.process import Supervisor, ToolCommand, end_orphans
 from fiprof.orchestrator.run_folder import Archive
 from tests.conftest import Fiprof, python_path, until
 
@@ -105,8 +105,8 @@ time.sleep(300)
 """
 
 
-def command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Command:
-    return Command("step", (sys.executable, "-c", code), tmp_path / "logs/step.log", timeout_s=timeout_s)
+def command(tmp_path: Path, code: str, timeout_s: float | None = None) -> ToolCommand:
+    return ToolCommand("step", (sys.executable, "-c", code), tmp_path / "logs/step.log", timeout_s=timeout_s)
 
 
 def test_time_limit_ends_helpers_too(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_trace_that_is_closed_goes(tmp_path: Path) -> None:
     tool, trace, closed = (tmp_path / name for name in ("tool", "nsys-report-1.qdstrm", "closed"))
     tool.write_text(f"#!/bin/sh\nexec 3> {trace}\nsleep 1\nexec 3>&-\ntouch {closed}\nsleep 60\n")
     tool.chmod(0o755)
-    traces = Supervisor().start(Command("nsys", (str(tool), "profile"), tmp_path / "log"))
+    traces = Supervisor().start(ToolCommand("nsys", (str(tool), "profile"), tmp_path / "log"))
     assert traces.wait(lambda _: closed.exists()).message and closed.exists() and not trace.exists()
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fiprof.errors import FiprofError
 from fiprof.model.spans import NOTHING
 from fiprof.parsers import nsys, nsys_export
-from fiprof.parsers.nsys import Range, Scope, Scopes, nested
+from fiprof.parsers.nsys import RangeRow, Scope, Scopes, nested
 from fiprof.parsers.nsys_scrub import scrub
 from tests import nsys_exports
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered, changed, parsed, query, recorded
@@ -457,10 +457,10 @@ def test_tables_of_an_earlier_parse_survive_a_failure(tmp_path: Path) -> None:
 
 def test_ranges_that_share_a_tick() -> None:
     """A case that starts with its phase is inside it; a phase that starts where the one before ended is beside it."""
-    setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
-    warmup = Range("fiprof", "warmup", 10, 30, 1, "push_pop")
-    case = Range("fiprof", "rope[a=1]", 10, 20, 1, "push_pop")
-    counted = Range("fiprof", "iter 0", 12, 14, 1, "push_pop")  # only measured iterations have a number
+    setup = RangeRow("fiprof", "setup", 0, 10, 1, "push_pop")
+    warmup = RangeRow("fiprof", "warmup", 10, 30, 1, "push_pop")
+    case = RangeRow("fiprof", "rope[a=1]", 10, 20, 1, "push_pop")
+    counted = RangeRow("fiprof", "iter 0", 12, 14, 1, "push_pop")  # only measured iterations have a number
     ranges = nested([counted, case, warmup, setup])
     assert [(found.name, found.depth, found.parent) for found in ranges] == [
         ("setup", 0, None), ("warmup", 0, None), ("rope[a=1]", 1, 1),

@@ -19,7 +19,7 @@ import pytest
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run, shape
-from fiprof.orchestrator.choosing import Choice, Filter, Group, choose, traced_groups
+from fiprof.orchestrator.choosing import Filter, Group, LaunchChoice, choose, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
@@ -36,7 +36,7 @@ def group(name: str, total_ns: int, count: int = 10, grid: str = "1x1x1") -> Gro
 GEMM, CAT, ADD, COPY = group("gemm", 500), [group("cat", 10, grid=f"{n}x1x1") for n in range(20)], group("add", 200), group("copy", 60)  # fmt: skip
 
 
-def chosen(groups: list[Group], total_ns: int, **changes: Any) -> Choice:
+def chosen(groups: list[Group], total_ns: int, **changes: Any) -> LaunchChoice:
     """At a second a launch."""
     request = ProfileRequest(program=("x",), **{"ncu_set": "quick", "ncu_budget_s": 120.0, **changes})
     budget_s = request.ncu_budget_s or 120.0

@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from fiprof.analysis.comm import comm
-from fiprof.analysis.idle import Cause, idle, parts
+from fiprof.analysis.idle import IdleCause, idle, parts
 from fiprof.analysis.top import top
 from fiprof.model import spans, tables
 from fiprof.model.catalogue.summary import summarize
@@ -75,12 +75,12 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
         ranges=[{"us": (0, 95), "name": "a"}, {"us": (26, 91), "name": "b", "depth": 1, "parent": 0}],
     )
     assert {(row["cause"], row["call"], row["range"]): row["total_ns"] / 1000 for row in idle(run)} == {
-        (Cause.SYNCHRONIZATION, "cudaDeviceSynchronize", "a"): 5,
-        (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a"): 2,
-        (Cause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35, (Cause.CALL, "cudaMalloc", "a > b"): 30,
-        (Cause.LAUNCH, None, "a"): 7, (Cause.GPU, None, "a"): 1, (Cause.OUTSIDE_RANGES, None, None): 40,
-        (Cause.LAUNCH, None, None): 15, (Cause.GPU, None, None): 5, (Cause.CALL, "cuLibraryLoadData", None): 30,
-        (Cause.UNKNOWN, None, None): 90,
+        (IdleCause.SYNCHRONIZATION, "cudaDeviceSynchronize", "a"): 5,
+        (IdleCause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a"): 2,
+        (IdleCause.HOST_AFTER_WAIT, "cudaDeviceSynchronize", "a > b"): 35, (IdleCause.CALL, "cudaMalloc", "a > b"): 30,
+        (IdleCause.LAUNCH, None, "a"): 7, (IdleCause.GPU, None, "a"): 1, (IdleCause.OUTSIDE_RANGES, None, None): 40,
+        (IdleCause.LAUNCH, None, None): 15, (IdleCause.GPU, None, None): 5, (IdleCause.CALL, "cuLibraryLoadData", None): 30,
+        (IdleCause.UNKNOWN, None, None): 90,
     }  # fmt: skip
     (activity,) = parts(run, within_steady=False).values()
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)

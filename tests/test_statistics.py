@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fiprof.analysis import alternatives
-from fiprof.analysis.claims import Claim, Result
+from fiprof.analysis.claims import Claim, ClaimResult
 from fiprof.analysis.comparison import statistics
 from fiprof.analysis.comparison.statistics import Outcome, differences, relabellings
 from fiprof.analysis.ratio import by_rounds, interval, ratio, times
@@ -21,7 +21,7 @@ from fiprof.analysis.study import Study
 from fiprof.analysis.thresholds import Threshold
 from fiprof.flashinfer.study import claims
 from fiprof.model.packs import Value
-from fiprof.model.results import CaseResult, KernelResults, Times
+from fiprof.model.results import CaseResult, CaseTimes, KernelResults
 from tests.test_study import RECORDED, times_around
 
 
@@ -58,7 +58,7 @@ def test_a_round_that_was_cut_short_makes_one_round_of_all() -> None:
     assert times([], rounds=3) is None
 
 
-def gqa_faster(*cases: CaseResult) -> Result:
+def gqa_faster(*cases: CaseResult) -> ClaimResult:
     """Of the claim "1.5x faster" about a study of these cases."""
     (claim,) = (each for each in claims() if each.name == "gqa-faster")
     return claim.result(Study(Path("nowhere"), RECORDED.info, (KernelResults("any", "mine", list(cases)),)))
@@ -72,7 +72,7 @@ def decode(kv_heads: int, us: float, *, batch: int = 32, relative: float = 0.005
 
 
 def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() -> None:
-    found = ratio(Times(110, 108, 113, 0.97, 60, 6, []), Times(100, 99, 102, 0.95, 60, 6, []))
+    found = ratio(CaseTimes(110, 108, 113, 0.97, 60, 6, []), CaseTimes(100, 99, 102, 0.95, 60, 6, []))
     assert found is not None
     assert found.value == pytest.approx(1.1)
     assert math.log(found.value / found.low) == pytest.approx(math.hypot(math.log(110 / 108), math.log(102 / 100)))
@@ -99,7 +99,7 @@ def test_all_intervals_of_a_claim_hold_at_once_as_often_as_they_say() -> None:
         studies = 0
         for _ in range(100):
             rounds = np.exp(noise.normal(0, 0.02, (54, 2, 6))).tolist()
-            times = [[Times(1, 1, 1, 0.97, 60, 6, each) for each in pair] for pair in rounds]
+            times = [[CaseTimes(1, 1, 1, 0.97, 60, 6, each) for each in pair] for pair in rounds]
             found = [by_rounds(one, other, comparisons) for one, other in times]
             studies += any(ratio is not None and ratio.direction != "same" for ratio in found)
         return studies / 100

@@ -33,7 +33,7 @@ from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
 from fiprof.flashinfer.study import claims as declared_claims
 from fiprof.model import json_file, packs
-from fiprof.model.results import CaseResult, KernelResults, Times, read
+from fiprof.model.results import CaseResult, CaseTimes, KernelResults, read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.batches import too_large
 from fiprof.orchestrator.process import Supervisor
@@ -149,11 +149,11 @@ RECORDED = load(STUDY)
 BY_NAME = {claim.name: claim for claim in declared_claims()}
 
 
-def times_around(median_us: float, *, relative: float = 0.005, seed: str = "") -> Times:
+def times_around(median_us: float, *, relative: float = 0.005, seed: str = "") -> CaseTimes:
     """With an interval of ± relative."""
     noise = random.Random(seed)
     each = [median_us * (1 + relative * (noise.random() - 0.5)) for _ in range(6)]
-    return Times(median_us, median_us * (1 - relative), median_us * (1 + relative), 0.97, 60, 6, each)
+    return CaseTimes(median_us, median_us * (1 - relative), median_us * (1 + relative), 0.97, 60, 6, each)
 
 
 def make_case(workload: str, params: dict[str, Any], us: float) -> CaseResult:

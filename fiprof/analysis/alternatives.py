@@ -15,7 +15,7 @@ from fiprof.model import case_quantities, packs
 from fiprof.model.finding import Finding, Provenance, TracedNumber, Wording, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.packs import Value
-from fiprof.model.results import CaseResult, Times
+from fiprof.model.results import CaseResult, CaseTimes
 from fiprof.model.run import Run, once
 from fiprof.model.selection import by_key
 
@@ -30,7 +30,7 @@ class Measure(Wording):
     """An iteration as a loop on the host sees it, where the GPU waits for the host for most of it."""
 
 
-class Change(NamedTuple):
+class ParameterChange(NamedTuple):
     """A parameter whose value another case changes; or the workload itself, by the name WORKLOAD."""
 
     name: str
@@ -52,7 +52,7 @@ class Alternative(NamedTuple):
     """The fastest case of the same process that solves a case's problem."""
 
     instead: str  # id of the faster case
-    changes: tuple[Change, ...]  # what differs between the two
+    changes: tuple[ParameterChange, ...]  # what differs between the two
     measure: Measure
     factor: Ratio  # time of the slower case over that of the faster one; with its interval
     observed: Finding  # what it was compared with, as :func:`difference` says
@@ -105,15 +105,15 @@ def alternative(case: CaseResult, others: Sequence[CaseResult]) -> Alternative |
     return Alternative(instead.id, changes, measure, *certain, time, instead_time)
 
 
-def _changes(case: CaseResult, instead: CaseResult) -> tuple[Change, ...]:
+def _changes(case: CaseResult, instead: CaseResult) -> tuple[ParameterChange, ...]:
     """In what two cases of a problem differ."""
     values = {WORKLOAD: (case.workload, instead.workload)} | {
         name: (value, instead.params[name]) for name, value in case.params.items() if name in instead.params
     }
-    return tuple(Change(name, value, other) for name, (value, other) in values.items() if value != other)
+    return tuple(ParameterChange(name, value, other) for name, (value, other) in values.items() if value != other)
 
 
-def _times(case: CaseResult, measure: Measure) -> Times | None:
+def _times(case: CaseResult, measure: Measure) -> CaseTimes | None:
     return case.plain if measure is Measure.GPU else case.wall
 
 
@@ -152,7 +152,7 @@ def plain_time(case: CaseResult) -> TracedNumber | None:
     return _traced(case.id, Measure.GPU, case.plain) if case.plain else None
 
 
-def _traced(case: str, measure: Measure, times: Times) -> TracedNumber:
+def _traced(case: str, measure: Measure, times: CaseTimes) -> TracedNumber:
     formula = "median(round_us)" if measure is Measure.GPU else "wall_us"
     return TracedNumber(times.median_us, Provenance("plain", formula, case=case), ",.2f", " µs")
 

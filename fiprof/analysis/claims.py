@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from fiprof.analysis import study as studies
 from fiprof.analysis.ratio import Direction, Ratio, by_rounds
-from fiprof.analysis.study import Pair, Side, Study, is_number, parse_side
+from fiprof.analysis.study import CaseSide, Pair, Study, is_number, parse_side
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
@@ -38,7 +38,7 @@ MOST_GROUPS = 6  # groups of cases that the parameters tell apart, at most
 UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.CONCURRENT)  # kinds of a verdict that say nothing for or against a bound
 
 
-class Outcome(StrEnum):
+class ClaimOutcome(StrEnum):
     """What a case, or a pair of cases, says of a claim; BELOW is less than is claimed, or another bound."""
 
     HOLDS = "holds"
@@ -59,7 +59,7 @@ class Tested(NamedTuple):
     """One case, or one pair of cases, that a claim was tested on, with what was found of it."""
 
     cases: tuple[CaseResult, ...]
-    outcome: Outcome
+    outcome: ClaimOutcome
     ratio: Ratio | None = None  # of a pair: its plain times, first case over second
     saving: float | None = None  # of a pair: its counted DRAM bytes, 1 - first case over second
 
@@ -98,7 +98,7 @@ class Claim:
     what: str = ""  # what a ratio is called
 
     @cached_property
-    def both(self) -> tuple[Side, Side]:
+    def both(self) -> tuple[CaseSide, CaseSide]:
         """Its sides; of a growth or a bound the same one twice."""
         one, _, other = self.sides.partition(" | ")
         return parse_side(one), parse_side(other or one)
@@ -132,12 +132,12 @@ class Claim:
         tolerance = "" if ".." in self.limits else f" (the number ± {TOLERANCE:.0%} of it)"
         return f"{what}, plain; {confirms}{tolerance}"
 
-    def outcome(self, low: float, high: float) -> Outcome:
+    def outcome(self, low: float, high: float) -> ClaimOutcome:
         """What a number somewhere in this interval says."""
         least, most = self.range
         if least <= low and high <= most:
-            return Outcome.HOLDS
-        return Outcome.BELOW if high < least else Outcome.ABOVE if low > most else Outcome.UNCLEAR
+            return ClaimOutcome.HOLDS
+        return ClaimOutcome.BELOW if high < least else ClaimOutcome.ABOVE if low > most else ClaimOutcome.UNCLEAR
 
     def tested(self, study: Study) -> list[Tested] | Finding:
         """Every pair or case with its outcome, or why there is none."""
@@ -149,8 +149,8 @@ class Claim:
             found: list[Pair] = []
             for value in study.varied(one.workload).get(axis, ()):
                 if is_number(value):
-                    longer = Side(one.workload, {axis: value * factor})  # type: ignore[operator]
-                    found += study.pairs(longer, Side(one.workload, {axis: value}))
+                    longer = CaseSide(one.workload, {axis: value * factor})  # type: ignore[operator]
+                    found += study.pairs(longer, CaseSide(one.workload, {axis: value}))
             if not found and study.of(one.workload):
                 words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
                 return finding("growth", words, workload=one.workload, axis=axis, factor=factor)
@@ -166,7 +166,7 @@ class Claim:
             ratio = by_rounds(times[0], times[1], len(found)) if times[0] and times[1] else None
             if ratio is not None:
                 ratio = ratio.widened(study.apart(*pair))
-                outcome = self.outcome(ratio.low, ratio.high) if ratio.certain else Outcome.UNCLEAR
+                outcome = self.outcome(ratio.low, ratio.high) if ratio.certain else ClaimOutcome.UNCLEAR
                 tested.append(Tested(pair, outcome, ratio=ratio))
         return tested or absent
 
@@ -192,34 +192,34 @@ class Claim:
             asked, kernel = True, studies.main_kernel(case)
             if kernel is not None and kernel.verdict is not None:
                 kinds = {kind for kind, _ in studies.limits(kernel.verdict)}
-                outcome = Outcome.HOLDS if kinds == {self.limits} else Outcome.BELOW
+                outcome = ClaimOutcome.HOLDS if kinds == {self.limits} else ClaimOutcome.BELOW
                 undecided = not kinds.isdisjoint(UNDECIDED_KINDS) or {self.limits} < kinds
-                tested.append(Tested((case,), Outcome.UNCLEAR if undecided else outcome))
+                tested.append(Tested((case,), ClaimOutcome.UNCLEAR if undecided else outcome))
         if asked and not tested:
             return finding("verdict", "ncu gave no verdict of any of these cases")
         return tested or study.absence(side.workload)
 
-    def result(self, study: Study) -> Result:
+    def result(self, study: Study) -> ClaimResult:
         tested = self.tested(study)
         if isinstance(tested, Finding):
-            return Result(self, ClaimVerdict.NOT_TESTABLE, (), tested)
-        decided = [item.outcome for item in tested if item.outcome is not Outcome.UNCLEAR]
+            return ClaimResult(self, ClaimVerdict.NOT_TESTABLE, (), tested)
+        decided = [item.outcome for item in tested if item.outcome is not ClaimOutcome.UNCLEAR]
         if len(decided) < LEAST_DECIDED * len(tested):
             values = {"count": len(tested) - len(decided), "of": len(tested)}
             why = finding("too_wide", "{count} of {of} decide nothing", **values)
-            return Result(self, ClaimVerdict.NOT_TESTABLE, tuple(tested), why)
+            return ClaimResult(self, ClaimVerdict.NOT_TESTABLE, tuple(tested), why)
         verdict, beyond = ClaimVerdict.DEPENDS, MOST * len(decided)
-        if decided.count(Outcome.HOLDS) == len(decided):
+        if decided.count(ClaimOutcome.HOLDS) == len(decided):
             verdict = ClaimVerdict.CONFIRMED
-        elif decided.count(Outcome.ABOVE) >= beyond:
+        elif decided.count(ClaimOutcome.ABOVE) >= beyond:
             verdict = ClaimVerdict.UNDERSTATED
-        elif decided.count(Outcome.BELOW) >= beyond:
+        elif decided.count(ClaimOutcome.BELOW) >= beyond:
             verdict = ClaimVerdict.OVERSTATED
-        return Result(self, verdict, tuple(tested))
+        return ClaimResult(self, verdict, tuple(tested))
 
 
 @dataclass(frozen=True)
-class Result:
+class ClaimResult:
     """What became of a claim; with an absence where it is not testable."""
 
     claim: Claim
@@ -227,7 +227,7 @@ class Result:
     tested: tuple[Tested, ...]
     absence: Finding | None = None
 
-    def counted(self, outcome: Outcome) -> int:
+    def counted(self, outcome: ClaimOutcome) -> int:
         return sum(item.outcome is outcome for item in self.tested)
 
     @property
@@ -243,7 +243,7 @@ class Result:
             return median(ratio.value for ratio in ratios), interval if sure else None
         if savings := [item.saving for item in self.tested if item.saving is not None]:
             return median(savings), None
-        holds, unclear = (self.counted(each) / len(self.tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
+        holds, unclear = (self.counted(each) / len(self.tested) for each in (ClaimOutcome.HOLDS, ClaimOutcome.UNCLEAR))
         return holds, (holds, holds + unclear)
 
     @property
@@ -273,17 +273,17 @@ class Result:
 
         ``GQA 32/8, CUDA cores: 36 below; MHA 32/32: 50 hold``: it describes these cases and infers nothing of others.
         """
-        decided = [item for item in self.tested if item.outcome is not Outcome.UNCLEAR]
+        decided = [item for item in self.tested if item.outcome is not ClaimOutcome.UNCLEAR]
         usual = Counter(item.outcome for item in decided).most_common(1)
         if len({item.outcome for item in decided}) < 2:
             return ""
         # Of the second case, e.g. of the shorter one.
         params = decided[0].cases[-1].params
         names = [name for name in params if len({item.cases[-1].params.get(name) for item in decided}) > 1]
-        best: dict[tuple[Value, ...], Counter[Outcome]] = {}
+        best: dict[tuple[Value, ...], Counter[ClaimOutcome]] = {}
         fewest = (len(decided) - usual[0][1]) / 2
         for chosen in (*((name,) for name in names), *combinations(names, 2)):
-            groups: dict[tuple[Value, ...], Counter[Outcome]] = {}
+            groups: dict[tuple[Value, ...], Counter[ClaimOutcome]] = {}
             for item in decided:
                 groups.setdefault(tuple(item.cases[-1].params[name] for name in chosen), Counter())[item.outcome] += 1
             wrong = sum(group.total() - max(group.values()) for group in groups.values())
@@ -297,7 +297,7 @@ class Result:
         return "; ".join(parts)
 
 
-def results(study: Study) -> tuple[Result, ...]:
+def results(study: Study) -> tuple[ClaimResult, ...]:
     """What became of the claims of the installed packs whose workloads the study has."""
     return tuple(
         each.result(study)
@@ -315,8 +315,8 @@ class Choice:
     """Two ways to do the same, or two models, and how a recommendation for one of them is said."""
 
     what: str  # the question, e.g. "Tensor cores for decode"
-    old: Side
-    new: Side
+    old: CaseSide
+    new: CaseSide
     take_new: str  # what to do where new is faster, e.g. ``pass use_tensor_cores=True``
     keep_old: str
     by: str = ""  # an option to tell apart, e.g. kv_heads; empty for none

@@ -103,7 +103,7 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
         mine = kernels.rank == rank
         start[mine], end[mine] = clock.to_first(start[mine]), clock.to_first(end[mine])
     matched = comm_match.match(replace(kernels, start=start, end=end), ranks, comm_match.local_ranks(run, ranks))
-    activity = Activity(run, ranks, communicating, clocks)
+    activity = RankActivity(run, ranks, communicating, clocks)
     steps = Steps(run, kernels)
     collectives, causes = _collectives(matched, activity, steps)
     return Comm(
@@ -166,7 +166,7 @@ def doing_words(doing: str, name: str, range_: str) -> Finding:
     return finding("doing", said, doing=doing, name=short_kernel(name), range=range_)
 
 
-def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[list[Row], list[Row]]:
+def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tuple[list[Row], list[Row]]:
     """Rows of COLLECTIVES, and of CAUSES."""
     kernels, there, count = matched.kernels, matched.there, len(matched.index)
     if not count:
@@ -272,7 +272,7 @@ def recurring(times: Mapping[int, float], count: int) -> float:
     return sum(us for us in times.values() if us <= most)
 
 
-def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: Steps) -> Row:
+def _totals(rank: Rank, collectives: Sequence[Row], activity: RankActivity, steps: Steps) -> Row:
     mine = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
     late = {place: row["skew_us"] for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
     wait_us = sum(each["wait_us"] for _, each in mine)
@@ -324,7 +324,7 @@ def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Mapping[int,
         yield finding("clock_off" if kind == "clock" and clock.furthest_ns else kind, words, **values)
 
 
-def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, cells: int) -> Iterator[Row]:
+def _charts(collectives: Sequence[Row], matched: Matched, activity: RankActivity, cells: int) -> Iterator[Row]:
     if not collectives:
         return
     first = matched.of(matched.kernels.start, np.iinfo(np.int64).max).min(axis=1)
@@ -346,7 +346,7 @@ def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, ce
         yield {"start_us": begin / 1e3, "end_us": end / 1e3, "tracks": tracks, "number": number}
 
 
-class Activity:
+class RankActivity:
     """What the ranks of a run did, all times on the first trace's clock: disjoint intervals of each rank, by start."""
 
     def __init__(self, run: Run, ranks: Ranks, communicating: Bools, clocks: Mapping[int, Clock]) -> None:

@@ -67,7 +67,7 @@ class Figure(NamedTuple):
     high: float | None = None
 
 
-class Family(Struct, frozen=True, forbid_unknown_fields=True):
+class KernelFamily(Struct, frozen=True, forbid_unknown_fields=True):
     """Kernels of which the same is expected."""
 
     name: Name
@@ -102,7 +102,7 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
     source: Source
-    family: Annotated[tuple[Family, ...], Meta(min_length=1)]
+    family: Annotated[tuple[KernelFamily, ...], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         names = [name for family in self.family for name in family.workloads]
@@ -120,7 +120,7 @@ def read_expectations(path: Path) -> Expectations:
         raise FiprofError(f"{path}: {in_words(str(error))}", EXAMPLE) from error
 
 
-def combined(own: Expectations | None = None) -> Iterator[tuple[Source, Family]]:
+def combined(own: Expectations | None = None) -> Iterator[tuple[Source, KernelFamily]]:
     """A user's families, then the packs' for the workloads that these leave. Raises FiprofError for a wrong pack."""
     taken: set[str] = set()
     files = [own] if own else []
@@ -201,7 +201,7 @@ class Expected(NamedTuple):
 
 
 def expected(
-    run: Run, *, families: Iterable[tuple[Source, Family]] | None = None, wanted: Selection = EVERYTHING
+    run: Run, *, families: Iterable[tuple[Source, KernelFamily]] | None = None, wanted: Selection = EVERYTHING
 ) -> Expected:
     """The run's cases compared with the expectations of their families, like with like: figures of the run's compute
     capability, for the case's parameters and size.
@@ -218,7 +218,7 @@ def expected(
     cases = [case for case in run.cases if case.id in wanted_cases]
     compared: list[CaseExpected] = []
     sources: dict[Source, None] = {}
-    others: dict[tuple[str, str], tuple[Source, Family, Figure, dict[str, list[str]]]] = {}
+    others: dict[tuple[str, str], tuple[Source, KernelFamily, Figure, dict[str, list[str]]]] = {}
     for case in cases:
         if case.workload not in by_workload:
             continue
@@ -269,7 +269,7 @@ def expected(
     )
 
 
-def _unlike(source: Source, family: Family, figure: Figure, case: CaseEntry, capability: str) -> str:
+def _unlike(source: Source, family: KernelFamily, figure: Figure, case: CaseEntry, capability: str) -> str:
     """Why a figure is not compared with a case: gpu, shape or size; empty where they are alike."""
     if source.compute_capability != capability:
         return "gpu"
@@ -279,7 +279,7 @@ def _unlike(source: Source, family: Family, figure: Figure, case: CaseEntry, cap
     return "size" if sizes is not None and case.params.get(family.size) not in sizes else ""
 
 
-def _not_compared(source: Source, family: Family, figure: Figure, why: Mapping[str, Sequence[str]]) -> Row:
+def _not_compared(source: Source, family: KernelFamily, figure: Figure, why: Mapping[str, Sequence[str]]) -> Row:
     if family.roof and figure.kind in ("tensor", "dram"):
         shares = dict(sorted(family.roof.shares.items()))
         kind, at = ("by_size", " at {name} {sizes:g}") if family.size else ("number", "")
@@ -338,7 +338,7 @@ def deviation_text(row: Mapping[str, Any]) -> str:
     return f"{size} {row['outcome']}"
 
 
-def _notes(rows: Sequence[Row], family: Family, mix: Mapping[str, float]) -> Iterator[Finding]:
+def _notes(rows: Sequence[Row], family: KernelFamily, mix: Mapping[str, float]) -> Iterator[Finding]:
     deviating = [row for row in rows if row["outcome"] != "as expected"]
     for row in deviating:
         unit = {"stall": "% of the warps' time", "bandwidth": " TB/s"}.get(row["kind"], "%")
@@ -365,7 +365,7 @@ def _standing(launches: Sequence[Launch]) -> Launch:
     return next(each for each in same if (each.duration_us or 0.0) == middle)
 
 
-def _roof_share(family: Family, figure: Figure, case: CaseEntry, at: Launch) -> Row:
+def _roof_share(family: KernelFamily, figure: Figure, case: CaseEntry, at: Launch) -> Row:
     assert family.roof is not None
     size = case.params.get(family.size)
     stated = next(share for at_size, share in sorted(family.roof.shares.items()) if not family.size or at_size == size)
@@ -384,7 +384,7 @@ def _roof_share(family: Family, figure: Figure, case: CaseEntry, at: Launch) -> 
     return _row(figure, low, high, percent, stated=stated, work=work, remarks=remarks)
 
 
-def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, at: Launch) -> Row:
+def _bandwidth(source: Source, family: KernelFamily, figure: Figure, case: CaseEntry, at: Launch) -> Row:
     """A target in TB/s as the same share of this GPU's roof, where both roofs are known."""
     least, roof, moved = figure.low, DRAM_ROOF.of(at), DRAM_GB_PER_S.of(at)
     measured = None if moved is None else moved / 1000

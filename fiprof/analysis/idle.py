@@ -22,7 +22,7 @@ from fiprof.model.selection import sums_by_key
 from fiprof.model.spans import LONG_AGO, NOTHING, Stretches, covered, side_by_side, split, union
 
 
-class Cause(Wording):
+class IdleCause(Wording):
     """Why a GPU had nothing to run."""
 
     LAUNCH = "launch", "launching"  # the call that launches the next work is under way, or the work on its way
@@ -41,10 +41,10 @@ class Cause(Wording):
 
 
 CALLS = (
-    (Cause.LAUNCH, re.compile(r"cu(da)?(Launch|GraphLaunch)")),
-    (Cause.SYNCHRONIZATION, re.compile(r"cu(da)?\w*(Synchronize|StreamWaitEvent)|cu(da)?(Stream|Event)Query")),
-    (Cause.COPY_CALL, re.compile(r"cu(da)?(Memcpy|Memset)")),
-    (Cause.CALL, re.compile("")),
+    (IdleCause.LAUNCH, re.compile(r"cu(da)?(Launch|GraphLaunch)")),
+    (IdleCause.SYNCHRONIZATION, re.compile(r"cu(da)?\w*(Synchronize|StreamWaitEvent)|cu(da)?(Stream|Event)Query")),
+    (IdleCause.COPY_CALL, re.compile(r"cu(da)?(Memcpy|Memset)")),
+    (IdleCause.CALL, re.compile("")),
 )
 """What a thread does in a call, by the first of these that its name begins with."""
 FREES = re.compile(r"cu(da)?(Free|MemFree)(?!Async)")  # calls that wait for the GPU too
@@ -60,7 +60,7 @@ IDLE = (RANK, DEVICE, Column("cause", "cause"), Column("call", "call"), BY_RANGE
 
 
 class Why(NamedTuple):
-    cause: Cause
+    cause: IdleCause
     call: str | None = None  # name of a CUDA call; None where it does not matter
     range: str | None = None  # NVTX range of the launching thread, outermost first; None outside all
     drained_in: str | None = None
@@ -147,7 +147,7 @@ def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
     order = np.argsort(copies[0], kind="stable")
     copies = [column[order] for column in (*copies, called_by)]
     known = [Copying(kind or "", memory, phases(run).path(label)) for kind, memory, label in kinds.numbers]
-    host, ranks, gpus, at = _Host(run), ranks_of(run), dict[int, _Gpu](), 0
+    host, ranks, gpus, at = _Host(run), ranks_of(run), dict[int, _GpuWork](), 0
     for piece in run.pieces("kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
         columns = starts, ends, started_by[at : (at := at + piece.num_rows)], pids << 32 | streams
@@ -156,12 +156,12 @@ def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
                 mine = copies[2] == device
                 own = [copies[column][mine] for column in (0, 1, 4, 3)]
                 activity = Activity(ranks.on(device), device)
-                gpus[device] = _Gpu(host, activity, steady(run)[device], int(starts[rows][0]), *own)
+                gpus[device] = _GpuWork(host, activity, steady(run)[device], int(starts[rows][0]), *own)
             gpus[device].take(*(column[rows] for column in columns))
     return {device: gpu.activities(known) for device, gpu in sorted(gpus.items())}
 
 
-class _Gpu:
+class _GpuWork:
     """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
 
     def __init__(self, host: _Host, activity: Activity, steady: Steady, first_ns: int, *copies: Ints) -> None:
@@ -267,7 +267,7 @@ class _Gpu:
             self._add("side_by_side_ns", *side_by_side(streams, np.minimum(starts, until), np.minimum(ends, until)))
 
 
-OF_HOST = tuple(map(Why, (Cause.HOST, Cause.HOST, Cause.LAUNCH, Cause.GPU)))
+OF_HOST = tuple(map(Why, (IdleCause.HOST, IdleCause.HOST, IdleCause.LAUNCH, IdleCause.GPU)))
 """What a thread does in no call: the host's work, in short and in long pieces, and what is not its doing."""
 
 
@@ -278,14 +278,14 @@ class _Host:
         self.phases, self.calls = phases(run), calls(run)
         self.threads = {number: key for key, number in self.calls.threads.items()}
         kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
-        self.waits = [cause is Cause.SYNCHRONIZATION for cause in kinds]
+        self.waits = [cause is IdleCause.SYNCHRONIZATION for cause in kinds]
         """Of each name of a call, whether it waits for the GPU."""
         self.drains = np.array([*self.waits, False])
         self.frees = np.array([*(bool(FREES.match(name)) for name in self.calls.names), False])
         self.copies = np.array([*(bool(COPIES.match(name)) for name in self.calls.names), False])
         """Likewise, and of no call; and whether it frees memory, or copies: then it may wait beside what it is for."""
         named = zip(kinds, self.calls.names, strict=True)
-        self.why = [Why(cause, None if cause is Cause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
+        self.why = [Why(cause, None if cause is IdleCause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         self.ranges = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
 
@@ -294,7 +294,7 @@ class _Host:
         calls that launched the work that then began. further: whether the same call launched the work before too."""
         known = rows != NOTHING
         if not known.all():
-            part.causes[Why(Cause.UNKNOWN)] += int((stops - begins)[~known].sum())
+            part.causes[Why(IdleCause.UNKNOWN)] += int((stops - begins)[~known].sum())
             begins, stops, before, rows, further = (each[known] for each in (begins, stops, before, rows, further))
         for thread, here in split(self.calls.thread[rows]):
             of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
@@ -304,7 +304,7 @@ class _Host:
             if gone.any():
                 from_, ns = of_calls[0][gone], (gaps[1] - gaps[0])[gone]
                 for key, total in _sums(2 * (self.ranges[thread].at(from_) + 1) + further[here][gone], ns).items():
-                    cause = Cause.GRAPH if key % 2 else Cause.GPU
+                    cause = IdleCause.GRAPH if key % 2 else IdleCause.GPU
                     part.causes[Why(cause, range=self.phases.path(key // 2 - 1))] += total
                 gaps = tuple(each[~gone] for each in gaps)
             if len(gaps[0]):
@@ -346,10 +346,10 @@ class _Host:
             wait, kind = divmod(rest, len(self.why))
             why, path = self.why[kind], self.phases.path(label - 1)
             waited = self.calls.names[wait - 1] if wait else None
-            if why.cause is Cause.HOST and path is None and self.phases.threads:
-                why = Why(Cause.OUTSIDE_RANGES)
-            elif why.cause is Cause.HOST and wait and self.waits[wait - 1]:
-                why = Why(Cause.HOST_AFTER_WAIT, waited)
+            if why.cause is IdleCause.HOST and path is None and self.phases.threads:
+                why = Why(IdleCause.OUTSIDE_RANGES)
+            elif why.cause is IdleCause.HOST and wait and self.waits[wait - 1]:
+                why = Why(IdleCause.HOST_AFTER_WAIT, waited)
             part.causes[why._replace(range=path, drained_in=waited, long=kind == host + 1)] += total
 
 

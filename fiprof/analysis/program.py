@@ -15,7 +15,7 @@ import numpy as np
 from fiprof.analysis.comm import delays
 from fiprof.analysis.frames import Column, Narrow, Row
 from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
-from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, Cause, Why, between, outside, parts
+from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, IdleCause, Why, between, outside, parts
 from fiprof.analysis.samples import device_memory
 from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, kernel_calls, of_device, phases
@@ -413,23 +413,23 @@ class _Gpu:
     def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
         """What a cause counts as, and the name that it goes by. share: of the time, of its call."""
         cause, call = why.cause, why.call or ""
-        if cause is Cause.UNKNOWN:
+        if cause is IdleCause.UNKNOWN:
             return Waste.UNKNOWN, None
-        if cause in (Cause.GPU, Cause.GRAPH):
+        if cause in (IdleCause.GPU, IdleCause.GRAPH):
             return Waste.GPU, cause.words
-        if cause is Cause.CALL and ALLOCATES.match(call):
+        if cause is IdleCause.CALL and ALLOCATES.match(call):
             return Waste.ALLOCATION, None
-        if cause is Cause.CALL and LOADS.match(call):
+        if cause is IdleCause.CALL and LOADS.match(call):
             return Waste.LOADING, None
-        if why.long and cause in (Cause.HOST, Cause.HOST_AFTER_WAIT, Cause.OUTSIDE_RANGES):
+        if why.long and cause in (IdleCause.HOST, IdleCause.HOST_AFTER_WAIT, IdleCause.OUTSIDE_RANGES):
             return Waste.HOST, None
         if why.drained_in and ALLOCATES.match(why.drained_in):
             return Waste.ALLOCATION, None
         if why.drained_in:
             return Waste.SYNCHRONIZATION, why.drained_in
-        if cause is Cause.COPY_CALL:
+        if cause is IdleCause.COPY_CALL:
             return Waste.COPIES, None
-        if cause is Cause.CALL and share >= CALL_SHARE and not (self.captures >= CAPTURED and GRAPHS.match(call)):
+        if cause is IdleCause.CALL and share >= CALL_SHARE and not (self.captures >= CAPTURED and GRAPHS.match(call)):
             return Waste.CALL, call
         return Waste.LAUNCHES, None
 

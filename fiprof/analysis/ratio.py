@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean, median, stdev
 
-from fiprof.model.results import Times
+from fiprof.model.results import CaseTimes
 
 CONFIDENCE = 0.95  # least of an interval, where there are enough rounds for it: six
 LEAST_CONFIDENCE = 0.5
 """Below it an interval says nothing, as that of a single round of one iteration: no difference is ever seen in it."""
 
 
-def times(values_us: Sequence[float], rounds: int = 1) -> Times | None:
+def times(values_us: Sequence[float], rounds: int = 1) -> CaseTimes | None:
     """What was measured in ``rounds`` rounds of equal length, in the order of time; None for no values.
 
     Iterations of a round share its clocks and the memory they got, so they are no independent observations; the
@@ -27,7 +27,7 @@ def times(values_us: Sequence[float], rounds: int = 1) -> Times | None:
         rounds, length = 1, len(values_us)
     medians = [median(values_us[start : start + length]) for start in range(0, len(values_us), length)]
     observed = medians if rounds > 1 else values_us
-    return Times(median(observed), *interval(observed), len(values_us), rounds, medians)
+    return CaseTimes(median(observed), *interval(observed), len(values_us), rounds, medians)
 
 
 def interval(observed: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -94,7 +94,7 @@ class Ratio:
         return max(self.value, 1 / self.value)
 
 
-def ratio(one: Times, other: Times) -> Ratio | None:
+def ratio(one: CaseTimes, other: CaseTimes) -> Ratio | None:
     """One time over the other; None where one is not above zero.
 
     The interval combines those of the two medians on a logarithmic scale (the "method of variance estimates recovery",
@@ -108,7 +108,7 @@ def ratio(one: Times, other: Times) -> Ratio | None:
     return Ratio(value, value * math.exp(-down), value * math.exp(up), min(one.confidence, other.confidence))
 
 
-def by_rounds(one: Times, other: Times, comparisons: int = 1) -> Ratio | None:
+def by_rounds(one: CaseTimes, other: CaseTimes, comparisons: int = 1) -> Ratio | None:
     """One time over the other, round by round; None where there is no round or a time is not above zero.
 
     The value is the geometric mean of the rounds' ratios. The interval is Student's t over their logarithms, at

@@ -64,7 +64,7 @@ REQUESTS = (
 """One request."""
 
 
-class Kind(Wording):
+class StepKind(Wording):
     """What a step is for."""
 
     PREFILL = "prefill", "prefill"
@@ -73,11 +73,11 @@ class Kind(Wording):
     OTHER = "other", "other"
 
 
-_KINDS = {Kind.PREFILL: ("prefill", "extend"), Kind.DECODE: ("decode", "generat")}
+_KINDS = {StepKind.PREFILL: ("prefill", "extend"), StepKind.DECODE: ("decode", "generat")}
 
 
 @dataclass
-class Step:
+class ServerStep:
     """A moment of a program, a server's step among them; ns since the trace began."""
 
     text: str  # its range's, empty for none
@@ -121,12 +121,18 @@ class Step:
         return _number(self.said, _DECODE)
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> StepKind:
         """By what it says, or by its name."""
         if self.said and (self.prefill or self.decode):
-            return Kind.MIXED if self.prefill and self.decode else Kind.PREFILL if self.prefill else Kind.DECODE
+            return (
+                StepKind.MIXED
+                if self.prefill and self.decode
+                else StepKind.PREFILL
+                if self.prefill
+                else StepKind.DECODE
+            )
         head = self.text.partition(": ")[0].lower()
-        return next((kind for kind, words in _KINDS.items() if any(word in head for word in words)), Kind.OTHER)
+        return next((kind for kind, words in _KINDS.items() if any(word in head for word in words)), StepKind.OTHER)
 
 
 @dataclass
@@ -215,7 +221,7 @@ def _of_ranges(found: Marks) -> Iterator[Request]:
     for number, row in enumerate(np.flatnonzero(asked).tolist()):
         text, begin = found.texts[found.name[row]] or "", int(found.starts[row])
         inner = [
-            Step(found.texts[found.name[each]] or "", int(found.starts[each]), int(found.ends[each]))
+            ServerStep(found.texts[found.name[each]] or "", int(found.starts[each]), int(found.ends[each]))
             for each in steps.get(row, ())
         ]
         prefills, decodes = ([each for each in inner if each.kind is kind] for kind in _KINDS)
@@ -225,7 +231,7 @@ def _of_ranges(found: Marks) -> Iterator[Request]:
         yield made
 
 
-def requests(found: Marks, steps: Sequence[Step]) -> list[Request]:
+def requests(found: Marks, steps: Sequence[ServerStep]) -> list[Request]:
     """The requests in the order of their arrival: those that marks, or steps, name, and from step to step who decodes
     and whose prompt is computed, first come, first served; else ranges that are requests.
 
@@ -288,7 +294,7 @@ def _ids(said: Said, verb: str) -> list[str]:
 
 
 def served(
-    made: Sequence[Request], steps: Sequence[Step], lengths: Mapping[str, int], kv_bytes: int, rate: Rate | None
+    made: Sequence[Request], steps: Sequence[ServerStep], lengths: Mapping[str, int], kv_bytes: int, rate: Rate | None
 ) -> list[Finding]:
     """What the requests came to, what made the longest waits for a token, how a prefill disturbs who decodes, and what
     a token in the KV cache costs. lengths: step -> tokens in the KV cache of the requests that get a token in it.
@@ -318,7 +324,9 @@ def served(
     late: dict[str, Finding] = {}
     for ms, who, number in gaps[: max(len(gaps) // 100, 1)] if len(gaps) >= FEW_STEPS else ():
         step = by_name.get(name := who.tokens[number][1])
-        why = "" if not step else "a slow step" if step.slow else "with a prefill" if step.kind is Kind.MIXED else ""
+        why = (
+            "" if not step else "a slow step" if step.slow else "with a prefill" if step.kind is StepKind.MIXED else ""
+        )
         why = "preempted before" if number in who.preempted else why
         words = "{ms:,.1f} ms until {step} (r{request}" + (", {why})" if why else ")")
         values = {"ms": ms, "step": name.partition(": ")[0], "request": who.id, "why": why}
@@ -327,7 +335,7 @@ def served(
         found.append(finding("slowest_tokens", "The longest waits for a token: {late}.", late=tuple(late.values())))
     alone, mixed = (
         [(each.end - each.begin) / 1e6 for each in steps if each.kind is kind and not each.slow]
-        for kind in (Kind.DECODE, Kind.MIXED)
+        for kind in (StepKind.DECODE, StepKind.MIXED)
     )
     alone_ms, mixed_ms = (float(np.median(each)) if len(each) >= FEW_STEPS else 0.0 for each in (alone, mixed))
     if alone_ms and mixed_ms >= DISTURBS * alone_ms:
@@ -346,13 +354,13 @@ def served(
     return found + laws
 
 
-def _law(steps: Sequence[Step], lengths: Mapping[str, int], known: bool) -> list[Finding]:
+def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], known: bool) -> list[Finding]:
     """How the GPU's time of a step that only decodes grows with the tokens in the KV cache and with the requests.
 
     Least squares without the slowest tenth; a slope is told where its interval (two standard errors) leaves out 0.
     known: whether prompts are.
     """
-    chosen = [each for each in steps if each.kind is Kind.DECODE and each.name in lengths and each.busy > 0]
+    chosen = [each for each in steps if each.kind is StepKind.DECODE and each.name in lengths and each.busy > 0]
     if len(chosen) < 4 * FEW_STEPS:
         return []
     limit = np.percentile([each.busy for each in chosen], 90)

@@ -15,7 +15,7 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, OUTSIDE, Program
-from fiprof.analysis.requests import FEW_STEPS, REQUESTS, Kind, Step, requests, says, served, short_name
+from fiprof.analysis.requests import FEW_STEPS, REQUESTS, ServerStep, StepKind, requests, says, served, short_name
 from fiprof.analysis.steady import steady
 from fiprof.analysis.telling import TOLD, doing, tell
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
@@ -176,7 +176,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
             what = moments.names[group].text
             surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))
 
-    server_steps = [step for step in every if step.text and (step.kind is not Kind.OTHER or step.said)]
+    server_steps = [step for step in every if step.text and (step.kind is not StepKind.OTHER or step.said)]
     asked = requests(marks(run), server_steps)
     said_bytes = (says(text).get("kv_bytes_per_token") for text in marks(run).texts if text and "kv_bytes" in text)
     kv_bytes = kv_bytes or next((each for each in said_bytes if isinstance(each, int)), 0)
@@ -304,10 +304,10 @@ def _again(
         yield again("--format csv", words, what=longest["what"], each_ms=longest["each_ms"])
 
 
-def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
+def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[ServerStep]:
     slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
     paces, paced = Counter[int](), {each.values["place"] for each in surprising if each.kind == "pace"}
-    counts, made, host = np.bincount(moments.group), list[Step](), host_times(moments.run)
+    counts, made, host = np.bincount(moments.group), list[ServerStep](), host_times(moments.run)
     columns = {
         "at_ms": moments.from_ / 1e6, "length_ms": moments.length / 1e6, "busy_ms": moments.busy / 1e6,
         "kernels": moments.kernels, "copied_bytes": moments.copied.astype(np.int64),
@@ -318,7 +318,9 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[Step]:
     for place, (group, of_place) in enumerate(zip(moments.group.tolist(), values, strict=True)):
         _, name, repeats = moments.names[group]
         text, since, begin = moments.texts[place], int(moments.from_[place]), int(moments.begins[place])
-        step = Step(text, begin, int(moments.done[place]), says(text), float(moments.busy[place]), since, place, name)
+        step = ServerStep(
+            text, begin, int(moments.done[place]), says(text), float(moments.busy[place]), since, place, name
+        )
         paces[group] += place in paced
         step.pace, step.repeats, step.slow = paces[group], repeats, slow.get(place)
         step.late = next(iter(moments.delays.get(place, ())), None)

@@ -85,22 +85,22 @@ def value_word(name: str, value: Value, params: Params) -> str:
 # One side of a comparison
 
 
-class Side(NamedTuple):
+class CaseSide(NamedTuple):
     """One side of a comparison: a workload with some parameters."""
 
     workload: str
     params: Params = MappingProxyType({})
 
 
-def side(workload: str, **params: Value) -> Side:
+def side(workload: str, **params: Value) -> CaseSide:
     """E.g. ``side("decode", cuda_graph=True)``."""
-    return Side(workload, params)
+    return CaseSide(workload, params)
 
 
-def parse_side(text: str) -> Side:
+def parse_side(text: str) -> CaseSide:
     """``decode kv_heads=8 backend="fa3"``: values as JSON."""
     workload, *params = text.split()
-    return Side(workload, {name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
+    return CaseSide(workload, {name: json.loads(value) for name, _, value in (each.partition("=") for each in params)})
 
 
 def matches(case: CaseResult, params: Params) -> bool:
@@ -339,7 +339,7 @@ class Study:
             return f"{self.short(other)} to {self.short(one)}"
         return self.short(one, without=differ)
 
-    def pairs(self, one: Side, other: Side) -> list[Pair]:
+    def pairs(self, one: CaseSide, other: CaseSide) -> list[Pair]:
         """Measured cases of the two sides that agree in every parameter that neither side names, in its order."""
 
         def rest(case: CaseResult) -> frozenset[tuple[str, Value, bool]]:
@@ -350,7 +350,7 @@ class Study:
         ones = (case for case in self.of(one.workload) if matches(case, one.params))
         return [(case, others[rest(case)]) for case in ones if rest(case) in others]
 
-    def fastest_pairs(self, one: Side, other: Side) -> list[Pair]:
+    def fastest_pairs(self, one: CaseSide, other: CaseSide) -> list[Pair]:
         """The fastest cases of the problems of two sides, paired where nothing else differs: what a model's choice
         does. None where a side names an option of solving: :func:`pairs` has those that differ in it."""
         named_ = one.params.keys() | other.params.keys()
@@ -383,7 +383,7 @@ class Study:
             why = "record", "what it needs of {count:{workload} case|{workload} cases} was not recorded"
         return finding(*why, workload=workload, count=len(matching))
 
-    def absent_pair(self, *sides: Side) -> Finding:
+    def absent_pair(self, *sides: CaseSide) -> Finding:
         """Why no two measured cases of the sides are a pair."""
         for each in sides:
             if not any(matches(case, each.params) for case in self.of(each.workload)):

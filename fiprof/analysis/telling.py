@@ -9,7 +9,7 @@ import numpy as np
 
 from fiprof.analysis.frames import Column, Row
 from fiprof.analysis.moments import BEFORE, DOES
-from fiprof.analysis.requests import Kind, Request, Step
+from fiprof.analysis.requests import Request, ServerStep, StepKind
 from fiprof.analysis.surprises import late_rank, same_cause
 from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, finding
@@ -29,13 +29,13 @@ TOLD = (
 )
 
 
-def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) -> list[Row]:
+def tell(steps: Sequence[ServerStep], requests: Sequence[Request], least_ms: float) -> list[Row]:
     """Rows of TOLD. steps: in order of time; least_ms: what comes once and takes less is left out."""
     _with_events(steps, requests)
     of_name = by_key((step.group, step) for step in steps if step.repeats and not step.slow)
     pieces = by_key((step.group, step.ms) for step in steps if not step.repeats)
     # Of each name the step of median length, of those that only decode where there are some.
-    alone = {name: [step for step in of if step.kind is Kind.DECODE] or of for name, of in of_name.items()}
+    alone = {name: [step for step in of if step.kind is StepKind.DECODE] or of for name, of in of_name.items()}
     usual = {name: sorted(of, key=lambda step: step.ms)[len(of) // 2] for name, of in alone.items()}
     single = {step.place for step in sorted(filter(_rank, steps), key=lambda step: -_rank(step))[:MOST_SINGLE]}
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
@@ -64,19 +64,19 @@ def tell(steps: Sequence[Step], requests: Sequence[Request], least_ms: float) ->
     return lines
 
 
-def _rank(step: Step) -> float:
+def _rank(step: ServerStep) -> float:
     """How much it wants a line of its own; 0: not at all."""
     kinds = {each.kind for each in step.events}
     of_events = 1e3 if kinds & {"preempted", "readmitted"} else float("admitted" in kinds)
     return of_events + (1e6 + step.slow.values["more_ms"] if step.slow else 0.0)
 
 
-def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
+def _with_events(every: Sequence[ServerStep], requests: Sequence[Request]) -> None:
     """Gives each step what happens to requests in it, or before it after the one before."""
     steps = [step for step in every if step.repeats]
     begins = np.array([step.since for step in steps])
 
-    def of(ns: int, side: Any, shift: int = 0) -> Step:
+    def of(ns: int, side: Any, shift: int = 0) -> ServerStep:
         place = int(np.searchsorted(begins, ns, side=side)) - shift
         return steps[min(max(place, 0), len(steps) - 1)]
 
@@ -117,7 +117,7 @@ def _with_events(every: Sequence[Step], requests: Sequence[Request]) -> None:
                     step.events.insert(0, finding("readmitted", words, who=again))
 
 
-def _cycles(runs: Sequence[list[Step]], single: Collection[int]) -> Iterator[list[list[Step]]]:
+def _cycles(runs: Sequence[list[ServerStep]], single: Collection[int]) -> Iterator[list[list[ServerStep]]]:
     """Runs of steps, those that follow one another in turns together: the turns. single: steps that stand alone."""
     plain = [run[0].repeats and run[0].place not in single and not run[0].said for run in runs]
     names = [run[0].group if each else None for run, each in zip(runs, plain, strict=True)]
@@ -135,7 +135,7 @@ def _cycles(runs: Sequence[list[Step]], single: Collection[int]) -> Iterator[lis
         at = stop
 
 
-def _turns(turns: Sequence[Sequence[Step]], run: Sequence[Step]) -> Finding:
+def _turns(turns: Sequence[Sequence[ServerStep]], run: Sequence[ServerStep]) -> Finding:
     """Phases that come in turns. run: the steps of all."""
     medians = {name: float(np.median(each)) for name, each in by_key((step.group, step.ms) for step in run).items()}
     phases = tuple(finding("phase", "{what} {ms:,.2f}", what=name, ms=ms) for name, ms in medians.items())
@@ -144,7 +144,7 @@ def _turns(turns: Sequence[Sequence[Step]], run: Sequence[Step]) -> Finding:
     return _joined("turns", head, phases=phases, **_lengths(lengths, run))
 
 
-def _lengths(lengths: Sequence[float], run: Sequence[Step]) -> Row:
+def _lengths(lengths: Sequence[float], run: Sequence[ServerStep]) -> Row:
     """How many, how long, ms, and how busy the GPU is."""
     busy = sum(step.busy / 1e6 for step in run) / max(sum(lengths), 1e-6)
     each = {"each_ms": float(np.median(lengths)), "low_ms": min(lengths), "high_ms": max(lengths)}
@@ -158,7 +158,7 @@ def doing(host: Floats) -> tuple[Finding, ...]:
     return tuple(finding("doing", "{share:.0%} {does}", share=share, does=each) for share, each in most)
 
 
-def _host(run: Sequence[Step]) -> Finding | None:
+def _host(run: Sequence[ServerStep]) -> Finding | None:
     """What it does in all of a run."""
     known = [step.does for step in run if step.does is not None]
     does = doing(np.sum(known, axis=0)) if known else ()
@@ -172,7 +172,7 @@ def _joined(kind: str, head: str, *parts: Finding | None, **values: Any) -> Find
     return finding(kind, words + ".", **values, **numbered)
 
 
-def _once(run: Sequence[Step]) -> Finding:
+def _once(run: Sequence[ServerStep]) -> Finding:
     """What comes once, or in pieces."""
     whole, memory = sum(step.ms for step in run), run[-1].row["memory_bytes"]
     count, busy = sum(step.row["kernels"] for step in run), _lengths([whole], run)["busy"] if whole else 0.0
@@ -182,7 +182,7 @@ def _once(run: Sequence[Step]) -> Finding:
     return _joined(kind, "{what}, {ms:,.1f} ms", _host(run), run[0].inside, ran, holds, what=run[0].group, ms=whole)
 
 
-def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) -> Finding:
+def _single(step: ServerStep, usual: Mapping[str, ServerStep], slow_before: dict[Any, str]) -> Finding:
     """A step of which something is to be said. slow_before: causes of slow steps -> the first of each."""
     like, batch, why = usual.get(step.group), None, None
     both = {"prefill": step.prefill, "decode": step.decode}
@@ -196,7 +196,7 @@ def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) 
         why = finding("slow", words, **told, like=like_step)
     elif like and step.ms >= NOTABLE * like.ms:
         more, busy = step.ms - like.ms, (step.busy - like.busy) / 1e6
-        words = "{more_ms:,.1f} ms more than " + ("a decode step" if like.kind is Kind.DECODE else "usual")
+        words = "{more_ms:,.1f} ms more than " + ("a decode step" if like.kind is StepKind.DECODE else "usual")
         words += ", {busy_ms:,.1f} on the GPU" if busy >= 0.1 * more else ", host work"
         why = finding("longer", words, more_ms=more, busy_ms=min(busy, more))
     # What stands in the lines around it is said where a request has to wait.
@@ -205,7 +205,7 @@ def _single(step: Step, usual: Mapping[str, Step], slow_before: dict[Any, str]) 
     return _joined("step", "{what}, {ms:,.2f} ms", *parts, what=step.head, ms=step.ms)
 
 
-def _folded(run: Sequence[Step]) -> Finding:
+def _folded(run: Sequence[ServerStep]) -> Finding:
     """Steps in a row of which nothing else is to be said."""
     values = _lengths([step.ms for step in run], run) | {"first": run[0].head, "last": run[-1].head}
     head = "{first} to {last}" if run[0].head != run[-1].head else "{count:,d} x {first}"
@@ -219,7 +219,7 @@ def _folded(run: Sequence[Step]) -> Finding:
     return _joined("steps", head, apart, late, _host(run), inside, *_levels(run), *_events(run), **values)
 
 
-def _events(run: Sequence[Step]) -> Iterator[Finding]:
+def _events(run: Sequence[ServerStep]) -> Iterator[Finding]:
     """What happens to requests, those that end as one."""
     events = [each for step in run for each in step.events]
     yield from (each for each in events if each.kind != "ended")
@@ -227,7 +227,7 @@ def _events(run: Sequence[Step]) -> Iterator[Finding]:
         yield finding("ended", "end: {ended}", ended=ended)
 
 
-def _levels(run: Sequence[Step]) -> Iterator[Finding]:
+def _levels(run: Sequence[ServerStep]) -> Iterator[Finding]:
     """What steps say of themselves beyond what their line tells: from the first to the last."""
     first, last = run[0].said, run[-1].said
     for word, value in last.items():

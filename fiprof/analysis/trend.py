@@ -30,7 +30,7 @@ WITHOUT_NCU = frozenset({PLAIN.key, PLAIN_SPREAD.key, WALL.key, NSYS.key, NSYS_S
 
 
 @dataclass(frozen=True)
-class Level:
+class TrendLevel:
     """Runs of a line between two changes."""
 
     start: int  # place of its first run
@@ -43,41 +43,41 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Line:
+class TrendLine:
     """A quantity of one case or kernel on one GPU."""
 
     rows: tuple[Row, ...]  # the runs, the oldest first. Case, kernel, GPU, board and driver are those of each.
     values: tuple[float, ...]
     conditions: str | None  # conditions under which ncu measured; None where the quantity does not depend on them
-    levels: tuple[Level, ...]
+    levels: tuple[TrendLevel, ...]
 
     @property
-    def changed(self) -> tuple[Level, ...]:
+    def changed(self) -> tuple[TrendLevel, ...]:
         """The levels after the first."""
         return self.levels[1:]
 
 
-def trend(rows: Sequence[Row], metric: str) -> list[Line]:
+def trend(rows: Sequence[Row], metric: str) -> list[TrendLine]:
     """The lines of a quantity over results of the catalogue, the oldest first; those with the largest changes first."""
     keys = ("case", "kernel", "gpu", "uuid", "driver", *(() if metric in WITHOUT_NCU else ("conditions",)))
     lines = []
     for runs in by_key((tuple(row[key] for key in keys), row) for row in rows if (row[metric] or 0) > 0).values():
         conditions = None if metric in WITHOUT_NCU else runs[0]["conditions"]
         values = tuple(row[metric] for row in runs)
-        lines.append(Line(tuple(runs), values, conditions, tuple(_levels(runs, values))))
+        lines.append(TrendLine(tuple(runs), values, conditions, tuple(_levels(runs, values))))
     lines.sort(key=lambda line: (-max(abs(each.ratio or 0) for each in line.levels), -len(line.rows)))
     return lines
 
 
-def _levels(runs: Sequence[Row], values: Sequence[float]) -> Iterator[Level]:
+def _levels(runs: Sequence[Row], values: Sequence[float]) -> Iterator[TrendLevel]:
     changes = levels(values)
     ends = [*(place for place, *_ in changes), len(values)]
-    yield Level(0, ends[0], median(values[: ends[0]]))
+    yield TrendLevel(0, ends[0], median(values[: ends[0]]))
     for (place, before, after, p_value), end in zip(changes, ends[1:], strict=True):
         old, new = ({"": run["git"], **run["packages"]} for run in (runs[place - 1], runs[place]))
         updates = ((name or "commit", old.get(name), new.get(name)) for name in sorted({*old, *new}))
         differing = tuple(each for each in updates if each[1] != each[2])
-        yield Level(place, end, after, after / before - 1, p_value, differing)
+        yield TrendLevel(place, end, after, after / before - 1, p_value, differing)
 
 
 def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:

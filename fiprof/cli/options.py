@@ -346,7 +346,7 @@ def format_option(function: F) -> F:
     return option(function)
 
 
-class Chosen(NamedTuple):
+class ChosenLaunches(NamedTuple):
     """The launches that the options name."""
 
     wanted: Selection
@@ -390,7 +390,7 @@ def reading_options(function: F) -> F:
             if not first.isdecimal() or (dash and not last.isdecimal()):
                 raise click.BadParameter(f"{word} is no number of a launch", param_hint="--launch")
             found += range(int(first), int(last or first) + 1)
-        return function(*args, chosen=Chosen(Selection(kernel, tuple(found), top), every), **kwargs)
+        return function(*args, chosen=ChosenLaunches(Selection(kernel, tuple(found), top), every), **kwargs)
 
     return wrapped  # type: ignore[return-value]
 

@@ -58,12 +58,12 @@ class GpuState(TypedDict, total=False):
     slowdowns: tuple[str, ...] | None  # why its clocks are lower than they would be; the power limit is none of these
 
 
-class Program(TypedDict, total=False):
+class ProgramInfo(TypedDict, total=False):
     """What was run, as the user typed it."""
 
     command: tuple[str, ...] | None
     cwd: str | None
-    program: Program | None
+    program: ProgramInfo | None
     git: str | None  # commit of the checkout that the program lies in, with ``-dirty`` after changes
     files: dict[str, str] | None  # each file of the command line that could be read -> SHA-256
     exit_status: int | None  # of the traced program; negative for a signal
@@ -82,7 +82,7 @@ class Environment(TypedDict, total=False):
     gpu_state: dict[str, GpuState | None] | None
     """Before and after the run; of a study's batch on several GPUs also ``during`` it."""
     host: dict[str, str | int | float | None] | None
-    program: Program | None
+    program: ProgramInfo | None
     git: str | dict[str, str | bool | None] | None  # commit of the folder that collect was started in
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
-class Times:
+class CaseTimes:
     """A duration, measured several times in several rounds: the median with its interval."""
 
     median_us: float
@@ -95,10 +95,10 @@ class CaseResult:
     bytes_read: int = 0
     bytes_written: int = 0
     tokens: int | None = None
-    plain: Times | None = None
+    plain: CaseTimes | None = None
     slow_clock_rounds: int | None = None
-    nsys: Times | None = None
-    wall: Times | None = None
+    nsys: CaseTimes | None = None
+    wall: CaseTimes | None = None
     wall_us: float | None = None
     ncu_us: float | None = None
     waiting_pct: float | None = None

@@ -33,7 +33,7 @@ CHECKED_ROWS = 1 << 20  # rows whose texts are looked through at once
 PIECE_ROWS = 1 << 18  # that are read at once of a table that may be larger than memory
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     name: str
     kind: str  # int64, int32, float64, string, bool, or category (a string stored once)
     doc: str  # what it holds, with its unit unless the name says so
@@ -42,14 +42,14 @@ class Column(NamedTuple):
 
 class Table(NamedTuple):
     row: str  # what one row is
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
 
 
 TABLES: dict[str, Table] = {}
 with (Path(__file__).parent / "tables.csv").open(encoding="utf-8", newline="") as _file:
     for _name, _rows in groupby(list(csv.reader(_file))[1:], key=lambda row: row[0]):
         (_, _, _, _meaning), *_rest = _rows
-        _columns = (Column(each, kind.rstrip("!"), doc, kind.endswith("!")) for _, each, kind, doc in _rest)
+        _columns = (TableColumn(each, kind.rstrip("!"), doc, kind.endswith("!")) for _, each, kind, doc in _rest)
         TABLES[_name] = Table(_meaning, tuple(_columns))
 
 

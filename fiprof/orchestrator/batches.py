@@ -184,7 +184,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch."""
 
     run: str = ""  # that holds it; empty where none does
@@ -200,7 +200,7 @@ class Outcome:
     schema_version: int = 1
 
 
-def measure(job: Job, bench: Bench | None = None, free: threading.Event | None = None) -> Outcome:
+def measure(job: Job, bench: Bench | None = None, free: threading.Event | None = None) -> BatchOutcome:
     """Measure a batch on a GPU that is visible and free, unless a complete run holds it already.
 
     A GPU that is disturbed meanwhile makes the run fail. bench: of who can stop it. free: of a session that measures
@@ -216,10 +216,10 @@ def measure(job: Job, bench: Bench | None = None, free: threading.Event | None =
     except Interrupted:
         raise
     except FiprofError as error:
-        return Outcome(message=error.message, remedy=error.remedy)
+        return BatchOutcome(message=error.message, remedy=error.remedy)
 
 
-def _earlier(job: Job) -> Outcome | None:
+def _earlier(job: Job) -> BatchOutcome | None:
     """What a worker has measured that could not say so; what it left half made is set aside."""
     folder, own = Path(job.folder), {case.id for case in job.own}
     if list(folder.glob(f".partial-*-{job.key}*")):
@@ -231,11 +231,11 @@ def _earlier(job: Job) -> Outcome | None:
         if manifest.status != "complete":
             set_aside(folder, path.parent.name)
         elif own <= {case.id for case in manifest.cases}:
-            return Outcome(path.parent.name)
+            return BatchOutcome(path.parent.name)
     return None
 
 
-def _measure(job: Job, bench: Bench, free: threading.Event | None) -> Outcome:
+def _measure(job: Job, bench: Bench, free: threading.Event | None) -> BatchOutcome:
     """Raises FiprofError for what is no case's fault."""
     tools = collect.require_tools(job.request)
     # Who measures in its own process holds the GPU for all its batches.
@@ -247,7 +247,7 @@ def _measure(job: Job, bench: Bench, free: threading.Event | None) -> Outcome:
         unfit = too_large(collect.case_entries(job.request), state)
         skipped = {case.id: unfit[case.id] for case in job.own if case.id in unfit}
         if len(skipped) == len(job.own):
-            return Outcome(gpu=gpu, skipped=skipped)
+            return BatchOutcome(gpu=gpu, skipped=skipped)
         if job.filling:
             fill_cache(job, bench, str(state.get("compute_capability", "")))
         cases = tuple(case for case in job.request.cases if case.id not in unfit)
@@ -264,10 +264,12 @@ def _measure(job: Job, bench: Bench, free: threading.Event | None) -> Outcome:
         raise result.problem
     manifest, tables_s = read_manifest(result.path), round(time.monotonic() - began - measuring_s, 1)
     if (problem := result.problem) is None:
-        return Outcome(result.path.name, gpu, measuring_s, tables_s, skipped=skipped, warnings=list(manifest.warnings))
+        return BatchOutcome(
+            result.path.name, gpu, measuring_s, tables_s, skipped=skipped, warnings=list(manifest.warnings)
+        )
     at_fault = culprits(result.path, manifest)
     set_aside(Path(job.folder), result.path.name)
-    return Outcome(gpu=gpu, failed=at_fault, skipped=skipped, message=problem.message, remedy=problem.remedy)
+    return BatchOutcome(gpu=gpu, failed=at_fault, skipped=skipped, message=problem.message, remedy=problem.remedy)
 
 
 def fill_cache(job: Job, bench: Bench, architecture: str) -> None:

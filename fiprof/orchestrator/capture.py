@@ -16,12 +16,12 @@ from fiprof.model import layout
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.redaction import mask_words
 from fiprof.orchestrator import nsys
-from fiprof.orchestrator.commands import Commands, ProfileRequest
+from fiprof.orchestrator.commands import ExportCommands, ProfileRequest
 from fiprof.orchestrator.environment import program_facts
 from fiprof.orchestrator.locks import folder_lock
-from fiprof.orchestrator.process import INPUT, Command, PassOn, Supervisor
+from fiprof.orchestrator.process import INPUT, PassOn, Supervisor, ToolCommand
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
-from fiprof.orchestrator.run_session import Bench, Result, RunSession
+from fiprof.orchestrator.run_session import Bench, FinishedRun, RunSession
 from fiprof.orchestrator.tools import visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # the name of a session: what nsys takes, and a file's name
@@ -61,8 +61,8 @@ def serve(
     write_whole(record, json.dumps(served).encode())
     options = (*nsys.program_trace(nsys_tool.version, request), *request.nsys_args)
     argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
-    command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
-    stop = Command("nsys-stop", (str(nsys_tool.path), "stop", f"--session={name}"), record.with_suffix(".stop"))
+    command = ToolCommand("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
+    stop = ToolCommand("nsys-stop", (str(nsys_tool.path), "stop", f"--session={name}"), record.with_suffix(".stop"))
 
     def look(_: object) -> None:
         meanwhile()
@@ -83,7 +83,7 @@ def serve(
     return finished.exit_status
 
 
-def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest | None = None) -> Result:
+def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest | None = None) -> FinishedRun:
     """Trace a session's program for some seconds, into a new run folder.
 
     request: as what it is recorded, where it is known.
@@ -100,7 +100,7 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
     with _held(name):
         folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served["facts"])
         session, report = RunSession(folder, bench), folder.path / layout.NSYS_REPORT
-        commands = Commands(folder.path, {"nsys": tool}, STOP_S)
+        commands = ExportCommands(folder.path, {"nsys": tool}, STOP_S)
         with session.ending_in_order():
             with session.collecting():
                 session_name = f"--session={name}"

@@ -55,7 +55,7 @@ class Filter(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class LaunchChoice:
     """What ncu is to profile, and what is known of it beforehand."""
 
     groups: tuple[Group, ...]  # of which a launch is profiled, those with most time first
@@ -83,7 +83,7 @@ def choose(
     budget_s: float,
     cost_s: Cost,
     orders: Callable[[], Names | None] = lambda: None,
-) -> Choice:
+) -> LaunchChoice:
     """The kernels whose launches stand for the wanted share of the GPU's time at the least cost.
 
     groups: that may be chosen from. total_ns: of all kernels of the trace. budget_s: seconds that their launches may
@@ -119,7 +119,7 @@ def choose(
             taken, numbers = along, picked
     chosen = sorted(set(taken), key=lambda group: (-group.total_ns, group.name, group.grid))
     stood = stood_for(chosen)
-    return Choice(
+    return LaunchChoice(
         groups=tuple(chosen),
         grids=len(stood),
         filter=Filter(tuple(dict.fromkeys(group.name for group in chosen)), skip, tuple(numbers)),

@@ -23,13 +23,13 @@ from fiprof.orchestrator.commands import CollectCommands, CollectRequest
 from fiprof.orchestrator.environment import collect_facts, run_environment
 from fiprof.orchestrator.process import Process, Supervisor
 from fiprof.orchestrator.run_folder import RunFolder
-from fiprof.orchestrator.run_session import Bench, Replay, Result, RunSession, gated, read_log, require_success
+from fiprof.orchestrator.run_session import Bench, FinishedRun, Replay, RunSession, gated, read_log, require_success
 from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, visible_gpu
 from fiprof.parsers.nsys import NsysSummary
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 
-def collect(request: CollectRequest, bench: Bench) -> Result:
+def collect(request: CollectRequest, bench: Bench) -> FinishedRun:
     """Collect a run on this machine.
 
     Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
@@ -70,7 +70,7 @@ def start(request: CollectRequest, tools: dict[str, Tool], gpu: str, bench: Benc
     return Collection(request, folder, bench, tools)
 
 
-def replay(source: Path, bench: Bench) -> Result:
+def replay(source: Path, bench: Bench) -> FinishedRun:
     """The same pipeline over an archived run's raw files, into a new run folder."""
     archived = Run(source, leaving=True).manifest
     if archived.imported:
@@ -146,7 +146,7 @@ class Collection(RunSession):
                 self._leave_out(layout.NCU_CASES)
             self.note_gpu()
 
-    def conclude(self, supervisor: Supervisor | None = None) -> Result:
+    def conclude(self, supervisor: Supervisor | None = None) -> FinishedRun:
         """What needs no GPU: exports, tables, the run's checks, its manifest and name.
 
         supervisor: who may stop it, where that is another than who may stop the measuring.

@@ -17,7 +17,7 @@ from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import Filter
 from fiprof.orchestrator.environment import program_name
-from fiprof.orchestrator.process import INPUT, Command, PassOn
+from fiprof.orchestrator.process import INPUT, PassOn, ToolCommand
 from fiprof.orchestrator.tools import Tool, gpu_env
 from fiprof.workloads.case import Case, short_name
 from fiprof.workloads.registry import builtin
@@ -84,42 +84,42 @@ def runner_argv(python: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Commands:
+class ExportCommands:
     """The exports of a run folder's reports; a run of several reports counts them."""
 
     path: Path
     tools: Mapping[str, Tool]
     timeout_s: float  # that a command may take
 
-    def trace_export(self, number: int = 0, report: Path | None = None, *, payloads: bool = True) -> Command:
+    def trace_export(self, number: int = 0, report: Path | None = None, *, payloads: bool = True) -> ToolCommand:
         """The SQLite of nsys's report. report: where it lies, if not in the run. payloads: those of NVTX ranges too."""
         tool, sqlite = self.tools["nsys"], self.path / numbered(layout.NSYS_SQLITE, number)
         report = report or self.path / numbered(layout.NSYS_REPORT, number)
         argv = nsys.export_argv(tool.path, report, sqlite, tool.version if payloads else ())
         return self.command(numbered("nsys-export", number), argv, makes=(sqlite,))
 
-    def page(self, page: Page, number: int = 0, report: Path | None = None) -> Command:
+    def page(self, page: Page, number: int = 0, report: Path | None = None) -> ToolCommand:
         """A page of ncu's report as CSV. report: where it lies, if not in the run."""
         report = report or self.path / numbered(layout.NCU_REPORT, number)
         argv = ncu.export_argv(self.tools["ncu"].path, report, page)
         out = self.path / numbered(layout.NCU_PAGES[page], number)
         return self.command(numbered(f"ncu-{page}", number), argv, stdout=out)
 
-    def command(self, step: str, argv: tuple[str, ...], **options: Any) -> Command:
+    def command(self, step: str, argv: tuple[str, ...], **options: Any) -> ToolCommand:
         """A command with its log. options: further fields of the command."""
-        return Command(step, argv, self.path / "logs" / f"{step}.log", **{"timeout_s": self.timeout_s, **options})
+        return ToolCommand(step, argv, self.path / "logs" / f"{step}.log", **{"timeout_s": self.timeout_s, **options})
 
 
 @dataclass(frozen=True)
-class CollectCommands(Commands):
+class CollectCommands(ExportCommands):
     request: CollectRequest
 
-    def plain(self) -> Command:
+    def plain(self) -> ToolCommand:
         out = self.path / layout.BASELINE
         argv = self._workload(out, self.request.iterations, self.request.warmup, *self._turns())
         return self.command("plain", argv, makes=(out,), env=gpu_env(self.request.gpu))
 
-    def trace(self, gpu_metrics_hz: int) -> Command:
+    def trace(self, gpu_metrics_hz: int) -> ToolCommand:
         """gpu_metrics_hz: 0 leaves the GPU metrics out."""
         tool, report, request = self.tools["nsys"], self.path / layout.NSYS_REPORT, self.request
         out = self.path / layout.NSYS_CASES
@@ -128,7 +128,7 @@ class CollectCommands(Commands):
         argv = nsys.profile_argv(tool.path, tool.version, report, workload, settings)
         return self.command("nsys", argv, makes=(report,), env=gpu_env(self.request.gpu))
 
-    def profile(self, gate: Path | None = None) -> Command:
+    def profile(self, gate: Path | None = None) -> ToolCommand:
         """gate: file that holds the workload back until its turn."""
         report, request, out = self.path / layout.NCU_REPORT, self.request, self.path / layout.NCU_CASES
         # ncu saves and restores the memory that a kernel may write: what is not needed is not kept.
@@ -138,11 +138,11 @@ class CollectCommands(Commands):
         held = {} if gate is None else {GATE_VARIABLE: str(gate)}
         return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **held})
 
-    def exports(self) -> list[Command]:
+    def exports(self) -> list[ToolCommand]:
         """Those of ncu's pages."""
         return [self.page(page) for page in ncu.pages(self.request.ncu_set)]
 
-    def all(self) -> list[Command]:
+    def all(self) -> list[ToolCommand]:
         """Every command of the request, in order, for --dry-run."""
         commands = [self.plain()]
         if "nsys" in self.request.tools:
@@ -173,13 +173,13 @@ class CollectCommands(Commands):
 
 
 @dataclass(frozen=True)
-class ProgramCommands(Commands):
+class ProgramCommands(ExportCommands):
     """The command of each step of a profile."""
 
     request: ProfileRequest
     pass_on: PassOn  # told what the program prints under nsys
 
-    def trace(self) -> Command:
+    def trace(self) -> ToolCommand:
         tool, report = self.tools["nsys"], self.path / layout.NSYS_REPORT
         argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
         options: dict[str, Any] = {"makes": (report,)}
@@ -192,7 +192,7 @@ class ProgramCommands(Commands):
 
     def profile(
         self, request: ProfileRequest, chosen: Filter, number: int, pass_on: PassOn | None = None, limit_s: float = 0
-    ) -> Command:
+    ) -> ToolCommand:
         """ncu over the chosen launches. request: of the run's parts the one. number: of the report. limit_s: after
         which it is ended; what it has then is kept.
         """

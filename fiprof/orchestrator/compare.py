@@ -36,11 +36,11 @@ from fiprof.model.manifest import VARIABLE, read_jsonl
 from fiprof.model.selection import by_key
 from fiprof.model.settings import CompareSettings, recorded
 from fiprof.orchestrator import collect, profile
-from fiprof.orchestrator.commands import CollectRequest, Commands, ProfileRequest, joined
+from fiprof.orchestrator.commands import CollectRequest, ExportCommands, ProfileRequest, joined
 from fiprof.orchestrator.environment import collect_facts, program_facts, program_name, run_environment, run_git
-from fiprof.orchestrator.process import INPUT, Command, Supervisor
+from fiprof.orchestrator.process import INPUT, Supervisor, ToolCommand
 from fiprof.orchestrator.run_folder import RunFolder
-from fiprof.orchestrator.run_session import Bench, Progress, Result, RunSession, require_success
+from fiprof.orchestrator.run_session import Bench, FinishedRun, Progress, RunSession, require_success
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
@@ -217,14 +217,14 @@ def check_out(side: SideSpec, target: Path) -> Checkout | None:
 
 
 @dataclass(frozen=True)
-class SideCommands(Commands):
+class SideCommands(ExportCommands):
     """The command of each process, for one request and one run folder."""
 
     request: CompareRequest
     scratch: Path  # folder for what does not outlive the run
     checkouts: Mapping[str, Checkout | None]  # a and B; None for a side that is no commit
 
-    def all(self) -> list[Command]:
+    def all(self) -> list[ToolCommand]:
         """B1, A1, B2, B3, …; of programs A0 and B0 before them, which do not count: what they compile and read from
         disk is there after them."""
         schedule = self.request.schedule
@@ -255,7 +255,7 @@ class SideCommands(Commands):
             words.append(f"{name}[{case.argument.partition('[')[2]}")
         return words
 
-    def _command(self, name: str) -> Command:
+    def _command(self, name: str) -> ToolCommand:
         request, out, letter = self.request, self.path / layout.MEASUREMENTS / f"{name}.jsonl", name[0]
         env, argv = self.environment(letter), request.side(letter).program
         if argv:
@@ -288,7 +288,7 @@ POLL_S = 0.002
 part in that."""
 
 
-def compare(request: CompareRequest, bench: Bench) -> Result:
+def compare(request: CompareRequest, bench: Bench) -> FinishedRun:
     """Measure both sides in turns on this machine, into a run folder with ``result.json``.
 
     Raises FiprofError before anything is made for a side that is not there or a GPU that is taken; what goes wrong
@@ -308,12 +308,12 @@ def compare(request: CompareRequest, bench: Bench) -> Result:
             known = {"kind": "comparison", "cases": entries, "settings": settings, "environment": environment}
             folder = bench.archive.create(request.label, **known)
             commands = SideCommands(folder.path, {}, request.timeout_s, request, files, checkouts)
-            comparison = Comparison(request, commands, folder, bench)
+            comparison = ComparisonSession(request, commands, folder, bench)
             comparison.measure()
             return comparison.finish()
 
 
-class Comparison(RunSession):
+class ComparisonSession(RunSession):
     """A comparison under way: call :meth:`measure`, then :meth:`finish`."""
 
     def __init__(self, request: CompareRequest, commands: SideCommands, folder: RunFolder, bench: Bench) -> None:
@@ -404,7 +404,7 @@ class Comparison(RunSession):
 class WarmProcess:
     """A process of ``fiprof.workloads rounds``: :meth:`ask` it one thing after the other, then :meth:`end` it."""
 
-    def __init__(self, session: RunSession, command: Command, orders: Path, threads: Threads) -> None:
+    def __init__(self, session: RunSession, command: ToolCommand, orders: Path, threads: Threads) -> None:
         """orders: the FIFO that the command reads."""
         self.name = command.step
         self._results = command.makes[0]
@@ -561,7 +561,7 @@ def require_tools(request: CompareRequest) -> None:
         collect.require_tools(_cases(request))
 
 
-def explain(request: CompareRequest, folder: Path, bench: Bench) -> Result:
+def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
     """Profile both sides of a measured comparison, and note their runs in its result. folder: of the comparison.
 
     Returns how the first one ended that did not complete, else the second. Raises as ``collect`` and ``profile``.

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import json_file
-from fiprof.orchestrator.batches import JOBS, Job, Outcome, measure
-from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.batches import JOBS, BatchOutcome, Job, measure
+from fiprof.orchestrator.process import Supervisor, ToolCommand
 from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import visible_gpus
 
@@ -86,19 +86,19 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)
 
 
-def _process(job: Job, gpus: str, supervisor: Supervisor) -> Outcome:
+def _process(job: Job, gpus: str, supervisor: Supervisor) -> BatchOutcome:
     """A batch by a process of its own. Raises FiprofError where it ended without a word, Interrupted."""
     asked, said = job.path(".json"), job.path(".said.json")
     asked.parent.mkdir(parents=True, exist_ok=True)
     said.unlink(missing_ok=True)
     asked.write_bytes(json_file.encode(job))
     argv = (sys.executable, "-c", "from fiprof.orchestrator.batches import main; main()", str(asked), str(said))
-    finished = supervisor.start(Command("batch", argv, job.path(".log"), {"CUDA_VISIBLE_DEVICES": gpus})).wait()
+    finished = supervisor.start(ToolCommand("batch", argv, job.path(".log"), {"CUDA_VISIBLE_DEVICES": gpus})).wait()
     if finished.outcome == "interrupted":
         raise Interrupted
     if not said.exists():
         raise FiprofError(f"it {finished.message or 'said nothing'}", f"see {job.path('.log')}")
-    return json_file.read(said, Outcome, "fiprof study writes it")
+    return json_file.read(said, BatchOutcome, "fiprof study writes it")
 
 
 def _submitit(kind: str, words: str, folder: Path) -> Workers:
@@ -138,10 +138,10 @@ class SlurmBatch:
             self._gone = not queue.stdout.strip() and ("nvalid job id" in queue.stderr or not queue.returncode)
         return self._gone or bool(found)
 
-    def result(self) -> Outcome:
+    def result(self) -> BatchOutcome:
         if not self.job.paths.result_pickle.exists():
             raise FiprofError(f"Slurm's job {self.job_id} ended without a word", f"see {self.job.paths.stderr}")
-        found: Outcome = self.job.result()
+        found: BatchOutcome = self.job.result()
         return found
 
 

@@ -17,9 +17,9 @@ from fiprof.model import layout, packing, tables
 from fiprof.model.layout import numbered
 from fiprof.model.manifest import Action, FileKind, ImportedFile
 from fiprof.orchestrator import parse
-from fiprof.orchestrator.commands import Commands
+from fiprof.orchestrator.commands import ExportCommands
 from fiprof.orchestrator.run_folder import file_entry
-from fiprof.orchestrator.run_session import Bench, Result, RunSession
+from fiprof.orchestrator.run_session import Bench, FinishedRun, RunSession
 from fiprof.orchestrator.tools import Tool, find_tool
 from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus
 
@@ -51,7 +51,7 @@ class Incoming(NamedTuple):
 
 def import_files(
     given: Sequence[Path], bench: Bench, *, ranges: Sequence[str] = (), name: str = "", link: bool = False
-) -> Result:
+) -> FinishedRun:
     """Make a run of files of nsys and ncu, which are left as they are.
 
     ranges: NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration. name: what the folder's
@@ -144,7 +144,7 @@ class _Importing(RunSession):
             for each in incoming:
                 with self.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
                     self.folder.add(self._bring(each, link=link))
-            commands = Commands(self.path, tools, EXPORT_S)
+            commands = ExportCommands(self.path, tools, EXPORT_S)
             for each in incoming:
                 report = each.source.absolute() if link else self.path / each.path
                 with self.collecting():
@@ -229,7 +229,7 @@ class _Importing(RunSession):
             self.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
         return size, digest.hexdigest()
 
-    def _export_pages(self, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
+    def _export_pages(self, commands: ExportCommands, each: Incoming, report: Path, given: set[FileKind]) -> None:
         """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""
         for page, name in layout.NCU_PAGES.items():
             if f"ncu-{page}" in given:

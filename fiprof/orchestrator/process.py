@@ -48,7 +48,7 @@ ENOUGH = "ended: it had made what it was to make"
 
 
 @dataclass(frozen=True)
-class Command:
+class ToolCommand:
     """A process to start."""
 
     step: str  # its name in the manifest
@@ -82,7 +82,7 @@ class Finished(NamedTuple):
 class Process:
     """A started command. :meth:`wait` for it once."""
 
-    def __init__(self, command: Command, supervisor: Supervisor) -> None:
+    def __init__(self, command: ToolCommand, supervisor: Supervisor) -> None:
         """Raises FiprofError where no process can be started, as for a command line that is too long."""
         self.command = command
         self._supervisor = supervisor
@@ -173,7 +173,7 @@ class Supervisor:
         self.env = env or {}
         self.stopping = stopping or threading.Event()
 
-    def start(self, command: Command) -> Process:
+    def start(self, command: ToolCommand) -> Process:
         for path in (command.log, *command.files):
             with file_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def _identity(pid: int) -> str:
     return f"{_namespace()}.{pid}.{start}"
 
 
-def _not_started(command: Command, error: int | None) -> str:
+def _not_started(command: ToolCommand, error: int | None) -> str:
     if error == errno.ENOENT:
         return f"{command.argv[0]} was not found"
     return f"{command.argv[0]} could not be started: {os.strerror(error or 0)}"

@@ -15,12 +15,12 @@ from fiprof.model.layout import numbered
 from fiprof.model.run import Run, Shape, shape
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
-from fiprof.orchestrator.choosing import Choice, Cost, Names, choose, launch_orders, traced_groups
+from fiprof.orchestrator.choosing import Cost, LaunchChoice, Names, choose, launch_orders, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest, ProgramCommands
 from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.process import ENOUGH, PassOn, describe_exit
 from fiprof.orchestrator.run_folder import Archive, RunFolder
-from fiprof.orchestrator.run_session import Bench, Result, RunSession, read_log
+from fiprof.orchestrator.run_session import Bench, FinishedRun, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, find_profilers, help_of, visible_gpus
 from fiprof.parsers.nsys import started_alone
 from fiprof.text import count, short_kernel
@@ -38,7 +38,7 @@ SAVE_S_PER_GB = 0.005  # seconds more a launch takes for each GB that the progra
 NEEDS_TERMINAL = "not a tty|not a terminal|Inappropriate ioctl|EOFError|EOF when reading"
 
 
-def profile(request: ProfileRequest, bench: Bench, pass_on: PassOn) -> tuple[Result, int]:
+def profile(request: ProfileRequest, bench: Bench, pass_on: PassOn) -> tuple[FinishedRun, int]:
     """Profile a program on this machine. What it prints under nsys is passed on. Returns its exit status there too.
 
     Raises FiprofError before anything is made when a tool or the program is missing or a GPU is taken; what goes wrong
@@ -84,7 +84,7 @@ class Profiling(RunSession):
         self.commands = ProgramCommands(self.path, tools, request.timeout_s, request, pass_on)
         self.exit_status = 0  # of the program under nsys
 
-    def measure(self) -> Result:
+    def measure(self) -> FinishedRun:
         """nsys, choose, ncu; then the run's checks, its manifest and name."""
         with self.ending_in_order():
             with self.collecting():
@@ -118,7 +118,7 @@ class Profiling(RunSession):
 
     def _profile(self, program_s: float) -> None:
         """ncu over what is chosen, for each range by itself where that was asked, and its tables."""
-        done: list[tuple[Choice, str]] = []
+        done: list[tuple[LaunchChoice, str]] = []
         for request in self.request.parts:
             with self.collecting():
                 choice = self._choose(request, program_s)
@@ -139,7 +139,7 @@ class Profiling(RunSession):
             launches = count(len(met), "launch", "launches")
             self.progress.say(f"profiled {launches}: {choice.cover * share:.1%} of the kernels' time")
 
-    def _choose(self, request: ProfileRequest, program_s: float) -> Choice:
+    def _choose(self, request: ProfileRequest, program_s: float) -> LaunchChoice:
         """What ncu is to profile. Raises FiprofError where there is nothing to choose from."""
         run, (budget_s, _) = Run(self.path), ncu_limits_s(request, program_s, len(self.request.parts))
         groups, total_ns = traced_groups(run, request.ranges)
@@ -165,7 +165,7 @@ class Profiling(RunSession):
             raise FiprofError(what, remedy)
         return choice
 
-    def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> str:
+    def _run_ncu(self, request: ProfileRequest, choice: LaunchChoice, program_s: float, number: int) -> str:
         """Returns why it may not have met all of them, in words."""
         counter, report = ncu.Counter(), self.path / numbered(layout.NCU_REPORT, number)
 
@@ -211,7 +211,7 @@ def launch_cost(run: Run, ncu_set: Literal["full", "quick"]) -> Cost:
     return lambda group: fixed_s + passes * group.mean_ns / 1e9
 
 
-def _foretell(choice: Choice, program_s: float, request: ProfileRequest, budget_s: float) -> Iterator[str]:
+def _foretell(choice: LaunchChoice, program_s: float, request: ProfileRequest, budget_s: float) -> Iterator[str]:
     """What ncu is to do and how long it takes, before it starts."""
     where = f" in {request.ranges[0]}" if request.by_range else ""
     what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.filter.names), 'kernel')}"

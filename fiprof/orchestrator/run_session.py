@@ -28,7 +28,7 @@ from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.nsys import last_line
-from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, Process, Supervisor, end_orphans
+from fiprof.orchestrator.process import TOKEN_VARIABLE, Finished, Process, Supervisor, ToolCommand, end_orphans
 from fiprof.orchestrator.run_folder import Archive, RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
@@ -104,7 +104,7 @@ class Replay(Supervisor):
         self.target = target
         self.manifest = read_manifest(source)
 
-    def start(self, command: Command) -> Process:
+    def start(self, command: ToolCommand) -> Process:
         """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
         if self.stopping.is_set():
             raise Interrupted
@@ -142,7 +142,7 @@ class Replay(Supervisor):
 class _Replayed(Process):
     """A command that ended long ago."""
 
-    def __init__(self, command: Command, finished: Finished) -> None:
+    def __init__(self, command: ToolCommand, finished: Finished) -> None:
         self.command, self.finished = command, finished
 
     def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:  # noqa: ARG002
@@ -173,7 +173,7 @@ def gated(path: Path) -> Iterator[Callable[[], None]]:
 
 
 @dataclass(frozen=True)
-class Result:
+class FinishedRun:
     """A finished run."""
 
     path: Path
@@ -226,7 +226,7 @@ class RunSession:
             raise
 
     @contextlib.contextmanager
-    def run(self, command: Command, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
+    def run(self, command: ToolCommand, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
         """Run a command to its end. The block judges how it ended and what its log says; then it is written down.
 
         watch: given the log's last lines a few times a second; returns True to have the command ended.
@@ -277,7 +277,7 @@ class RunSession:
                     )
                 )
 
-    def export(self, command: Command) -> None:
+    def export(self, command: ToolCommand) -> None:
         """Have a tool write a report in another form; an SQLite is cleared of what nsys wrote down beside the trace.
 
         Raises as :meth:`run`, and where the file is not there or empty.
@@ -311,7 +311,7 @@ class RunSession:
             file.unlink()
             raise
 
-    def trace_tables(self, export: Command | None = None) -> NsysSummary:
+    def trace_tables(self, export: ToolCommand | None = None) -> NsysSummary:
         """Make nsys's tables. export: of its report, where there is no SQLite yet."""
         if export is not None:
             self.export(export)
@@ -330,7 +330,7 @@ class RunSession:
         first = tables.read(self.tables, "processes", ["gpu", "uuid"]).slice(0, 1).to_pylist()
         return {"name": first[0]["gpu"], "uuid": first[0]["uuid"]} if first else {}
 
-    def profile_tables(self, pages: Iterable[Command] = ()) -> None:
+    def profile_tables(self, pages: Iterable[ToolCommand] = ()) -> None:
         """Make ncu's tables. pages: that are exported first, side by side."""
         for done in [self._pool.submit(self.export, page) for page in pages]:
             done.result()
@@ -367,7 +367,7 @@ class RunSession:
                 self.folder.save()
                 parse.parse_checks(self.path, self.tables)
 
-    def finish(self) -> Result:
+    def finish(self) -> FinishedRun:
         """Give the run its manifest and its name."""
         self._pool.shutdown()
         status: Status = "interrupted" if self.interrupted else "failed" if self._problems else "complete"
@@ -384,7 +384,7 @@ class RunSession:
             self.progress.say(f"note: {error.message}")
         if problem is not None:
             problem.message, problem.remedy = map(self.folder.settled, (problem.message, problem.remedy))
-        return Result(path, status, problem)
+        return FinishedRun(path, status, problem)
 
     def pack(self) -> None:
         """Compress the raw files; what cannot be stays as it is, and ``fiprof pack`` tries again."""

@@ -33,7 +33,7 @@ from fiprof.model.run import Run
 from fiprof.model.selection import by_key
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator import batches, collect, executors
-from fiprof.orchestrator.batches import Job, Outcome, set_aside
+from fiprof.orchestrator.batches import BatchOutcome, Job, set_aside
 from fiprof.orchestrator.commands import CollectRequest
 from fiprof.orchestrator.executors import Workers
 from fiprof.orchestrator.locks import folder_lock
@@ -581,7 +581,9 @@ class _Batches:
             if self.workers.alone:
                 raise
             # Each engine says in its own way that a worker is gone.
-            outcome = Outcome(message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}")
+            outcome = BatchOutcome(
+                message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}"
+            )
         say, manifest, left_out = self.bench.progress.say, self.folder.manifest, {**outcome.failed, **outcome.skipped}
         own, name = job.own, label(job.own)
         cases = tuple(case for case in own if case.id not in left_out) if outcome.message else ()

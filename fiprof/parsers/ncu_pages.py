@@ -498,7 +498,7 @@ Instruction = dict[str, Any]
 """A row of the table ``hotspots``, its address as loaded, with ``reasons``: samples by reason, empty without any."""
 
 
-class Listing(NamedTuple):
+class SourceListing(NamedTuple):
     """The instructions of a launch."""
 
     kernel: str  # short name
@@ -549,7 +549,7 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
     return hotspots_table(hotspots)
 
 
-def _without_repetitions(listings: list[Listing], kernels: list[str]) -> list[Listing]:
+def _without_repetitions(listings: list[SourceListing], kernels: list[str]) -> list[SourceListing]:
     """A listing a launch, where the repetitions can be told.
 
     kernels: the launches' short names. Where a kernel's listings in a row are a multiple of its launches in a row,
@@ -580,8 +580,8 @@ def _count(cell: str) -> int | None:
     return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else None
 
 
-def _listings(page: Page) -> Iterator[Listing]:
-    listing: Listing | None = None
+def _listings(page: Page) -> Iterator[SourceListing]:
+    listing: SourceListing | None = None
     columns: dict[str, int | None] = {}
     reasons: dict[str, int] = {}
     kernel, width = "", 0
@@ -600,7 +600,7 @@ def _listings(page: Page) -> Iterator[Listing]:
             }
             stalls = {name: re.fullmatch(r"stall_(\w+)", name) for name in header}
             reasons = {spelled(match[1]): header[name] for name, match in stalls.items() if match}
-            listing = Listing(kernel, frozenset(reasons), [])
+            listing = SourceListing(kernel, frozenset(reasons), [])
         elif listing and row:
             if len(row) != width:
                 raise page.cut_short(f"an instruction of {kernel} has {len(row)} of {width} cells")

@@ -208,7 +208,7 @@ MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75  # values of NVTX_EVENTS.even
 FOREVER = (1 << 63) - 1
 
 
-class Range(NamedTuple):
+class RangeRow(NamedTuple):
     domain: str
     name: str
     start_ns: int
@@ -225,7 +225,7 @@ class Range(NamedTuple):
         return FOREVER if self.end_ns is None else self.end_ns
 
 
-def read_ranges(export: Export) -> list[Range]:
+def read_ranges(export: Export) -> list[RangeRow]:
     """Every range and mark of the program by start, nested: nsys's own of the host are no part of it."""
     domains = read_domains(export)
     where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END, MARK)}
@@ -239,7 +239,7 @@ def read_ranges(export: Export) -> list[Range]:
         domain_name = domains.get((process_id(thread), domain), "")
         if domain_name not in HOST_DOMAINS:
             end_ns = start_ns if kind == MARK else end_ns
-            found.append(Range(domain_name, name, start_ns, end_ns, thread, kinds[kind], payload))
+            found.append(RangeRow(domain_name, name, start_ns, end_ns, thread, kinds[kind], payload))
     return nested(found)
 
 
@@ -260,7 +260,7 @@ def _events(export: Export, where: dict[str, Sequence[int]]) -> Iterator[tuple[A
             yield (*event, (registered.get(text_id) if text is None else text) or "", payload)
 
 
-def nested(ranges: list[Range]) -> list[Range]:
+def nested(ranges: list[RangeRow]) -> list[RangeRow]:
     """The ranges by start, outer before inner, each with its depth and parent."""
     ranges.sort(key=lambda found: (found.start_ns, -found.last_ns, found.kind))
     around: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
@@ -285,7 +285,7 @@ class Scope(NamedTuple):
 class Scopes:
     """The scopes of a trace, and which one holds when."""
 
-    def __init__(self, ranges: Sequence[Range], declared: Sequence[str] = ()) -> None:
+    def __init__(self, ranges: Sequence[RangeRow], declared: Sequence[str] = ()) -> None:
         """ranges: all of the trace, nested and in order, as :func:`read_ranges` gives them.
 
         declared: those that are cases besides the runner's; each time, counted in its process, is an iteration.
@@ -374,7 +374,7 @@ def _call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
     return ((_numbers(owners) >> ID_BITS & ID_MASK) << 32) | (_numbers(correlations) & 0xFFFFFFFF)
 
 
-class Calls:
+class CallIndex:
     """The calls of a trace, to be found by process and correlation id."""
 
     def __init__(self, scopes: Scopes, keys: Ints, durations_ns: Ints, positions: npt.NDArray[np.int32]) -> None:
@@ -414,7 +414,7 @@ class Calls:
 
 
 @read_again
-def _write_api(export: Export, folder: Path, scopes: Scopes) -> Calls:
+def _write_api(export: Export, folder: Path, scopes: Scopes) -> CallIndex:
     # cudaLaunchKernel for cudaLaunchKernel_v7000
     names = Texts(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
     keys, durations_ns = np.empty(GROWTH, np.int64), np.empty(GROWTH, np.int64)
@@ -442,11 +442,11 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> Calls:
             durations_ns[here] = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
             positions[here] = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
     keys[rows], durations_ns[rows], positions[rows] = LARGEST_KEY, UNKNOWN, NOTHING
-    return Calls(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
+    return CallIndex(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
 
 
 @read_again
-def _write_kernels(export: Export, folder: Path, calls: Calls) -> None:
+def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
     """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole."""
     # Graphs traced whole, in the order of their start; their node is 0.
     graph_names, devices = Texts(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
@@ -474,7 +474,7 @@ def _write_kernels(export: Export, folder: Path, calls: Calls) -> None:
         write(graphs)
 
 
-def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Table]:
+def _kernels(export: Export, calls: CallIndex, devices: Devices) -> Iterator[pa.Table]:
     """Kernels, nodes of graphs too, in pieces."""
     full_names, mangled = Texts(export.strings), Texts(export.strings)
     names = Texts(lambda ids: [short_name(text or "") for text in export.strings(ids)])
@@ -532,7 +532,7 @@ def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
 
 
 @read_again
-def _write_copies(export: Export, folder: Path, calls: Calls) -> None:
+def _write_copies(export: Export, folder: Path, calls: CallIndex) -> None:
     a_memset = -1
     labels = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) | {a_memset: "Memset"}
     kinds = Texts(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])

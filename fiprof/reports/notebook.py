@@ -30,7 +30,7 @@ VEGALITE = "application/vnd.vegalite.v6+json"  # what a notebook calls a chart o
 NOTEBOOK_PX = 640  # width of a chart
 
 
-class Figure(dict[str, Any]):
+class NotebookFigure(dict[str, Any]):
     """A Vega-Lite specification that a notebook shows without a network: as chart, picture, or table in text."""
 
     def __init__(self, table: Document, **spec: Any) -> None:
@@ -64,7 +64,7 @@ class OpenedRun(Run):
         """A row a launch: what limits it, by which evidence, and what ``fiprof verdict`` says to do next."""
         return verdict_tables.document(verdicts(self)).data.frame()
 
-    def roofline(self, kernel: str = "") -> Figure:
+    def roofline(self, kernel: str = "") -> NotebookFigure:
         """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
         found = roofline(self, wanted=Selection(kernel))
         made = roofline_report.document(found)
@@ -83,18 +83,18 @@ class OpenedRun(Run):
             ends = (min(min(xs) / 2, last / 10), last)
             points += [{**line, "colour": colours.GREY, "x": x, "y": x * rate} for x in ends]
         axes: Any = {"x": ("intensity at DRAM", "FLOP/byte"), "y": ("achieved", "TFLOP/s")}
-        return Figure(made, **charts.scaling_chart(points, roofs=works, **axes))
+        return NotebookFigure(made, **charts.scaling_chart(points, roofs=works, **axes))
 
-    def stalls(self, kernel: str = "") -> Figure:
+    def stalls(self, kernel: str = "") -> NotebookFigure:
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
         made = stalls_report.document(stalls(self, wanted=Selection(kernel)))
         mixes: dict[str, dict[str, float]] = defaultdict(dict)
         for row in made.data.records():
             if share := row["sample_share"] if row["stall_share"] is None else row["stall_share"]:
                 mixes[_name(row)][row["reason"]] = share
-        return Figure(made, **charts.stall_mixes(mixes))
+        return NotebookFigure(made, **charts.stall_mixes(mixes))
 
-    def timeline(self) -> Figure:
+    def timeline(self) -> NotebookFigure:
         """When the kernels of each case ran."""
         found = timeline(self, phase="all")
         rows = [
@@ -113,7 +113,7 @@ class OpenedRun(Run):
             "x": charts.quantity("start", title="µs since the case's phase began"), "x2": {"field": "end"},
             "y": {"field": "kernel", "type": "nominal"}, "row": {"field": "case", "type": "nominal"},
         }  # fmt: skip
-        return Figure(timeline_text.document(found), data={"values": rows}, mark="bar", encoding=encoding)
+        return NotebookFigure(timeline_text.document(found), data={"values": rows}, mark="bar", encoding=encoding)
 
     def _repr_html_(self) -> str:
         """What the run is, in a few lines."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from fiprof import files
 from fiprof.analysis.comparison.measured_result import read_comparison
-from fiprof.analysis.trend import Line
+from fiprof.analysis.trend import TrendLine
 from fiprof.errors import FiprofError
 from fiprof.model import json_file
 from fiprof.model.baselines import SHORT_COMMIT
@@ -93,7 +93,7 @@ def write(folder: Path, run: Run, state: str) -> Published:
     return Published(name, state, title, manifest.status, manifest.duration_s, *known)
 
 
-def write_trend(folder: Path, name: str, found: Sequence[Line]) -> None:
+def write_trend(folder: Path, name: str, found: Sequence[TrendLine]) -> None:
     """Write a page of TRENDS; remove it where there is no line."""
     if found:
         lead, command = (link("All runs", f"{INDEX}{SUFFIX}"),), f"fiprof trend --metric {TRENDS[name]}"

@@ -15,7 +15,7 @@ from typing import Any
 from fiprof import files
 from fiprof.analysis import alternatives, claims
 from fiprof.analysis import study as studies
-from fiprof.analysis.claims import Outcome
+from fiprof.analysis.claims import ClaimOutcome
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction
 from fiprof.analysis.stalls import ReasonKind, state
@@ -338,7 +338,7 @@ class StudyTables(studies.Study):
         for name in self.options(workload):
             first, *others = self.varied(workload)[name]
             for value in others:
-                both = self.pairs(studies.Side(workload, {name: value}), studies.Side(workload, {name: first}))
+                both = self.pairs(studies.CaseSide(workload, {name: value}), studies.CaseSide(workload, {name: first}))
                 found = [(pair, ratio) for pair in both if (ratio := self.ratio(*pair)) is not None]
                 if found:
                     params = found[0][0][0].params
@@ -388,7 +388,7 @@ def claims_found(s: StudyTables) -> dict[str, Any]:
     for item in results:
         verdict = item.verdict.replace("_", " ")
         verdicts.setdefault(verdict.replace("depends", "depending on the case"), []).append(item.claim.words)
-        counts = (len(item.tested), *map(item.counted, Outcome))
+        counts = (len(item.tested), *map(item.counted, ClaimOutcome))
         rows.append((item.claim.words, verdict, item.measured, *counts))
     return {
         "claims": results,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.copies import COPIES
 from fiprof.analysis.frames import Row
-from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity, Cause
+from fiprof.analysis.idle import BY_RANGE, DEVICE, IDLE, OWN_WORK_NS, RANK, Activity, IdleCause
 from fiprof.analysis.program import FIRST_STEPS, OF_GPU, RANKING, TWICE, Program, Waste, saves_more
 from fiprof.analysis.top import KERNELS, RANGES, Spent, Top
 from fiprof.analysis.trace import SEPARATOR, counting
@@ -89,7 +89,7 @@ def across(found: Traces, table: str, by: str | None, kernel: str, most: int | N
     rows = rows[rows["name"].fillna("").str.contains(kernel, case=False, regex=False)]
     plain = rows.head(most or len(rows)).astype(object).where(rows.notna(), None).to_dict("records")
     if table == "idle":
-        causes: dict[str, str] = {each.value: each for each in Cause}
+        causes: dict[str, str] = {each.value: each for each in IdleCause}
         plain = [row | {"name": causes.get(row["name"], row["name"])} for row in plain]
     left = say("{count:row|rows} more: --all shows them", count=len(rows) - len(plain))
     traces, hosts = (found.rows[key].nunique() for key in ("run", "host"))

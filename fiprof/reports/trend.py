@@ -5,7 +5,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from fiprof.analysis.trend import FEWEST, Level, Line
+from fiprof.analysis.trend import FEWEST, TrendLevel, TrendLine
 from fiprof.model.baselines import SHORT_COMMIT
 from fiprof.model.catalogue.store import Row
 from fiprof.model.finding import say
@@ -27,7 +27,7 @@ POINT, LEVEL = "#2994ff", "#ff5500"  # of colours.COLOURS, told apart with any c
 MARGIN = 0.02  # share of the value, above and below what is drawn
 
 
-def document(found: Sequence[Line], metric: str, *, most: int | None = None) -> Document:
+def document(found: Sequence[TrendLine], metric: str, *, most: int | None = None) -> Document:
     """A row a run for programs; for people a row a line, and the changes. metric: key of the quantity. most: lines that
     people are shown, those that changed most; None for all."""
     label, value = _labels(found), metric_column(metric)
@@ -77,7 +77,7 @@ def _change_columns(value: Column) -> tuple[Column, ...]:
     )
 
 
-def _changes(line: Line) -> list[dict[str, Any]]:
+def _changes(line: TrendLine) -> list[dict[str, Any]]:
     rows, digits = [], {"commit": SHORT_COMMIT}
     for before, level in zip(line.levels, line.changed, strict=False):
         updates = ((name, *((each or "–")[: digits.get(name)] for each in ends)) for name, *ends in level.updates)
@@ -87,7 +87,9 @@ def _changes(line: Line) -> list[dict[str, Any]]:
     return rows
 
 
-def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:
+def page(
+    found: Sequence[TrendLine], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = ""
+) -> str:
     """The page: each line as a chart with its changes, those that changed most first. command: that asks for it. lead,
     library: as ``report_html`` takes them."""
     label, value = _labels(found), metric_column(metric)
@@ -106,7 +108,7 @@ def page(found: Sequence[Line], metric: str, command: str, *, lead: Sequence[Mar
     return report_html(report, title, lead=(*lead, meaning, asked), library=library)
 
 
-def sparkline(line: Line) -> str:
+def sparkline(line: TrendLine) -> str:
     """The values as blocks, several runs in one where there are many; a mark before each new level."""
     values = line.values
     # A single run off the line does not flatten the others.
@@ -115,7 +117,7 @@ def sparkline(line: Line) -> str:
     high = max(high, low * (1 + LEAST_RANGE))
     width = -(-len(values) // SPARK_CELLS)
 
-    def block(level: Level, start: int) -> str:
+    def block(level: TrendLevel, start: int) -> str:
         value = median(values[start : min(start + width, level.end)])
         return SPARK[min(max(int((value - low) / (high - low) * 8), 0), 7)]
 
@@ -126,11 +128,11 @@ def _gpu(run: Row) -> str:
     return " ".join(filter(None, ((run["gpu"] or "–").removeprefix("NVIDIA "), (run["uuid"] or "")[4:12])))
 
 
-def _labels(found: Sequence[Line]) -> Labels:
+def _labels(found: Sequence[TrendLine]) -> Labels:
     return Labels(dict.fromkeys(line.rows[0]["case"] for line in found if line.rows[0]["case"]))
 
 
-def _notes(found: Sequence[Line]) -> tuple[str, ...]:
+def _notes(found: Sequence[TrendLine]) -> tuple[str, ...]:
     if not found:
         return (NOTHING,)
     notes = []
@@ -144,7 +146,7 @@ def _notes(found: Sequence[Line]) -> tuple[str, ...]:
     return (*notes, method)
 
 
-def _figure(line: Line, value: Column) -> charts.Spec:
+def _figure(line: TrendLine, value: Column) -> charts.Spec:
     """A point a run over time, the level it is at, and a dashed line where that changed."""
     points: charts.Rows = []
     for run, number in zip(line.rows, line.values, strict=True):

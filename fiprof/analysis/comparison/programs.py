@@ -20,7 +20,7 @@ import numpy as np
 from fiprof.analysis.comm import delays
 from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
-from fiprof.analysis.idle import Cause, outside, parts
+from fiprof.analysis.idle import IdleCause, outside, parts
 from fiprof.analysis.program import LEAST_OUTSIDE_NS
 from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
@@ -314,8 +314,8 @@ def _idle(run: Run, within: bool) -> Iterator[Row]:
     has it."""
     for part in parts(run, within_steady=within).values():
         for why, ns in part.causes.items():
-            short = why.cause is Cause.HOST and not why.long
-            yield why.range, (Cause.LAUNCH if short else why.cause, why.call), ns, 0
+            short = why.cause is IdleCause.HOST and not why.long
+            yield why.range, (IdleCause.LAUNCH if short else why.cause, why.call), ns, 0
 
 
 def _totals(

@@ -42,7 +42,7 @@ _USED = (Kind.COMPUTE, Kind.MEMORY)
 _FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
 
 
-class Resource(NamedTuple):
+class LaunchResource(NamedTuple):
     """Something that a launch can use up."""
 
     kind: Kind
@@ -62,7 +62,7 @@ PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 _OF_ALL = (Part.DRAM, Part.L2, Part.L2_ATOMICS)  # what all multiprocessors share
 
 RESOURCES = {
-    Part(part): Resource(
+    Part(part): LaunchResource(
         Kind(row["kind"]),
         tuple(row["columns"].split()),
         tuple(map(Part, row["fed_by"].split())),

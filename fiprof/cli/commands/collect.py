@@ -18,7 +18,7 @@ from fiprof.errors import FiprofError
 if TYPE_CHECKING:
     from fiprof.orchestrator import process
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.run_session import Result
+    from fiprof.orchestrator.run_session import FinishedRun
     from fiprof.orchestrator.tools import Tool
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
@@ -136,7 +136,7 @@ def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:
     return found
 
 
-def print_commands(commands: Iterable[process.Command]) -> None:
+def print_commands(commands: Iterable[process.ToolCommand]) -> None:
     """Commands as one would type them, for ``--dry-run``."""
     for each in commands:
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
@@ -144,7 +144,7 @@ def print_commands(commands: Iterable[process.Command]) -> None:
         output.data(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
 
 
-def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, program_status: int = 0) -> None:
+def conclude(result: FinishedRun, next_: Sequence[str], *, to_stderr: bool = False, program_status: int = 0) -> None:
     """Print the folder, and end with the run's own status. next_: the commands that read it. to_stderr: standard output
     is a program's. program_status: of the program, which goes before that of a run that failed."""
     interrupts.settle()

@@ -19,7 +19,7 @@ from fiprof.errors import FiprofError
 if TYPE_CHECKING:
     from fiprof.orchestrator.commands import ProfileRequest
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.run_session import Bench, Result
+    from fiprof.orchestrator.run_session import Bench, FinishedRun
 
 
 SESSION_BEGINS_S = 2.0  # after the program's start, where no --delay was given: nsys has its session by then
@@ -103,7 +103,7 @@ def _keep_running(request: ProfileRequest, bench: Bench) -> int:
     from fiprof.orchestrator.capture import capture, serve
 
     name, begin = f"fiprof-{os.getpid()}", time.monotonic()
-    results: list[Result] = []
+    results: list[FinishedRun] = []
 
     def meanwhile() -> None:
         if not results and time.monotonic() - begin >= (request.delay_s or SESSION_BEGINS_S):

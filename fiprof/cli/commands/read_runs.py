@@ -28,7 +28,7 @@ MOST_NAMED = 5  # runs that are left out, by name
 
 @options.command("fiprof verdict latest")
 @options.reading_options
-def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
+def verdict_command(run: Run, chosen: options.ChosenLaunches, format_: Format) -> None:
     """What takes a program's time; what limits each launch, how sure that is, and what to try next."""
     from fiprof.analysis.top import program_of
     from fiprof.analysis.verdict.verdict import verdicts
@@ -49,7 +49,7 @@ def verdict_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
 @click.option("--occupancy", is_flag=True, help="Achieved and theoretical occupancy, its limits, and what lifts it.")
 @click.option("--waves", is_flag=True, help="How the grid fills the GPU, and what the last wave costs.")
 @options.reading_options
-def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: bool) -> None:
+def show_command(run: Run, chosen: options.ChosenLaunches, format_: Format, **sections: bool) -> None:
     """The time of each kernel, how much of the hardware it uses, and what limits it."""
     from fiprof.analysis import show as figures
     from fiprof.reports.show import MOST_ROWS, SECTIONS, document
@@ -63,7 +63,7 @@ def show_command(run: Run, chosen: options.Chosen, format_: Format, **sections: 
 @options.command("fiprof stalls latest --kernel decode --reasons 5")
 @options.count("--reasons", None, "Only the N largest reasons of each launch.")
 @options.reading_options
-def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format_: Format) -> None:
+def stalls_command(run: Run, chosen: options.ChosenLaunches, reasons: int | None, format_: Format) -> None:
     """What the warps of each launch wait for: share of each stall reason, what it means and what helps."""
     from fiprof.analysis.stalls import stalls
     from fiprof.reports.stalls import MOST_LAUNCHES, document
@@ -76,7 +76,9 @@ def stalls_command(run: Run, chosen: options.Chosen, reasons: int | None, format
 @options.count("--instructions", 5, "The N hottest of each launch.")
 @options.count("--context", 2, "N instructions before and after each.", least=0)
 @options.reading_options
-def hotspots_command(run: Run, chosen: options.Chosen, instructions: int, context: int, format_: Format) -> None:
+def hotspots_command(
+    run: Run, chosen: options.ChosenLaunches, instructions: int, context: int, format_: Format
+) -> None:
     """The SASS instructions of each launch that hold most warp samples, their stall, and what they wait for."""
     from fiprof.analysis.hotspots import hotspots
     from fiprof.reports.hotspots import MOST_LAUNCHES, document
@@ -87,7 +89,7 @@ def hotspots_command(run: Run, chosen: options.Chosen, instructions: int, contex
 
 @options.command("fiprof roofline latest")
 @options.reading_options
-def roofline_command(run: Run, chosen: options.Chosen, format_: Format) -> None:
+def roofline_command(run: Run, chosen: options.ChosenLaunches, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that limits it."""
     from fiprof.analysis import roofline
     from fiprof.reports.roofline import MOST_ROWS, chart, document
@@ -183,7 +185,7 @@ def story_command(run: Run, every: bool, table: str, format_: Format, **only: An
 @options.file("--perfetto", "FILE", "Also write the whole trace, every phase, for ui.perfetto.dev.")
 @options.reading_options
 def timeline_command(
-    run: Run, chosen: options.Chosen, phase: str | None, perfetto: Path | None, format_: Format
+    run: Run, chosen: options.ChosenLaunches, phase: str | None, perfetto: Path | None, format_: Format
 ) -> None:
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did at that time."""
     from fiprof.analysis.timeline import timeline
@@ -222,7 +224,7 @@ def comm_command(run: Run, top: int | None, every: bool, by: By, format_: Format
     help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
 )
 @options.reading_options
-def expected_command(run: Run, chosen: options.Chosen, expectations: Path | None, format_: Format) -> None:
+def expected_command(run: Run, chosen: options.ChosenLaunches, expectations: Path | None, format_: Format) -> None:
     """Stall mix, share of the roof and bandwidth of each case compared with what is expected of its kernel family."""
     from fiprof.analysis.expected import check_workloads, combined, expected, read_expectations
     from fiprof.reports.expected import MOST_CASES, document

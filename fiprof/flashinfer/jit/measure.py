@@ -29,7 +29,7 @@ from fiprof.model.finding import say
 from fiprof.model.manifest import fact, read_jsonl
 from fiprof.model.redaction import mask_file
 from fiprof.model.selection import Labels
-from fiprof.orchestrator.process import Command, Finished
+from fiprof.orchestrator.process import Finished, ToolCommand
 from fiprof.orchestrator.run_session import Bench, Progress, read_log
 from fiprof.orchestrator.study import Extra, PackRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
@@ -94,7 +94,7 @@ def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[
     return tuple(dict.fromkeys(chosen or known))
 
 
-def commands(request: JitRequest, scratch: Path) -> list[Command]:
+def commands(request: JitRequest, scratch: Path) -> list[ToolCommand]:
     """Every command of a request in order: two a case, which share a cache folder."""
     made = []
     for number, case in enumerate(request.cases, 1):
@@ -121,7 +121,7 @@ def commands(request: JitRequest, scratch: Path) -> list[Command]:
             out, log = (scratch / "logs" / f"{name}.{kind}" for kind in ("jsonl", "log"))
             probe = str(Path(__file__).with_name("probe.py"))
             argv = (request.python, probe, case.argument, str(out))
-            made.append(Command(name, argv, log, env, request.timeout_s, makes=(out,)))
+            made.append(ToolCommand(name, argv, log, env, request.timeout_s, makes=(out,)))
     return made
 
 
@@ -199,7 +199,7 @@ def measure_jit(request: PackRequest) -> None:
         json_file.write(file, found)
 
 
-def _probe(command: Command, name: str, bench: Bench, environment: dict[str, Any]) -> dict[str, Any]:
+def _probe(command: ToolCommand, name: str, bench: Bench, environment: dict[str, Any]) -> dict[str, Any]:
     """The probe's record of a call; fills an empty environment.
 
     Raises _CaseError where the case failed, FiprofError where no case can work.

@@ -30,7 +30,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import Unwritable, walk
 from fiprof.model import layout
 from fiprof.model.catalogue import summary
-from fiprof.model.catalogue.summary import VALUES, Result
+from fiprof.model.catalogue.summary import VALUES, SummaryResult
 from fiprof.model.finding import Finding, finding
 from fiprof.model.json_file import decode
 from fiprof.model.keeping import Annotations, read_annotations
@@ -110,7 +110,7 @@ class Entry(NamedTuple):
     description: Row  # what is only shown: reason, replayed_from, command, cases, case_labels, tools and notes
     environment: Row  # columns of ``environments``
     parameters: Mapping[str, Row]  # case id -> its parameters as the manifest has them
-    results: tuple[Result, ...]
+    results: tuple[SummaryResult, ...]
 
 
 def stamp(folder: Path | str) -> str | None:
@@ -205,7 +205,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     )
 
 
-def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> Iterator[Result]:
+def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> Iterator[SummaryResult]:
     """The results of the run's summary, made from its tables where it has none, and every case that was asked for."""
     cases = dict.fromkeys(escape_control(case.id) for case in manifest.cases)
     with contextlib.suppress(FiprofError):
@@ -221,9 +221,9 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
         for each in found.results:
             case, kernel = each.case and hide(each.case), each.kernel and hide(each.kernel)
             cases.pop(case or "", None)
-            yield Result(case, kernel, each.values)
+            yield SummaryResult(case, kernel, each.values)
     for case in cases:
-        yield Result(case, None, {})
+        yield SummaryResult(case, None, {})
 
 
 def _text(found: object) -> str | None:

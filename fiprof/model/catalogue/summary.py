@@ -39,7 +39,7 @@ MOST_KERNELS = 50  # of a program, those that took most time
 
 
 @dataclass(frozen=True)
-class Result:
+class SummaryResult:
     """What was measured of a case, or of one of its kernels."""
 
     case: str | None  # case id; None for a kernel outside the cases
@@ -52,7 +52,7 @@ class Result:
 class Summary:
     """The whole file."""
 
-    results: list[Result] = field(default_factory=list)
+    results: list[SummaryResult] = field(default_factory=list)
     schema_version: int = 1
 
 
@@ -62,9 +62,9 @@ def summarize(run: Run) -> Summary:
     from fiprof.model.case_quantities import KEYS, CaseQuantity, kernel_times
     from fiprof.model.quantities import QUANTITIES
 
-    def result(case: str | None, kernel: str | None, values: Iterable[tuple[str, float | None]]) -> Result:
+    def result(case: str | None, kernel: str | None, values: Iterable[tuple[str, float | None]]) -> SummaryResult:
         known = {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
-        return Result(case, kernel, known)
+        return SummaryResult(case, kernel, known)
 
     cases = dict.fromkeys(case.id for case in run.cases)
     quantities = [each for key in OF_CASES if isinstance(each := KEYS[key], CaseQuantity)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fiprof.analysis import samples
 from fiprof.analysis.frames import Row
-from fiprof.analysis.requests import Kind
+from fiprof.analysis.requests import StepKind
 from fiprof.analysis.story import SAYS, SHOWN, Story
 from fiprof.analysis.trace import folded
 from fiprof.model.finding import Finding, say, words_of
@@ -81,7 +81,7 @@ def _line(law: Finding, places: list[int]) -> list[float]:
 def _kv_law(what: Story) -> Iterator[Picture]:
     """The GPU's time of the steps that only decode over the KV cache, where it follows a law."""
     law = next((each.values for each in what.found["served"] if each.kind == "kv_law"), None)
-    rows = [row for row in what.rows("steps") if row["kind"] is Kind.DECODE and row["kv_tokens"] and row["busy_ms"]]
+    rows = [row for row in what.rows("steps") if row["kind"] is StepKind.DECODE and row["kv_tokens"] and row["busy_ms"]]
     if law is None:
         return
     rows = rows[:: max(-(-len(rows) // MOST_POINTS), 1)]
