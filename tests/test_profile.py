@@ -61,7 +61,7 @@ def test_choosing(changes: dict[str, Any], names: list[str], launches: int, cove
     choice = chosen([GEMM, *CAT, ADD, COPY], 960, **{"cover_pct": 79.0, **changes})
     assert (list(choice.filter.names), choice.launches) == (names, launches)
     assert choice.cover == pytest.approx(cover)
-    assert choice.foretold_s == pytest.approx(launches)
+    assert choice.estimated_s == pytest.approx(launches)
     assert choice.too_long == bool({"launches", "ncu_budget_s"} & changes.keys())
 
 
@@ -78,15 +78,15 @@ def test_a_profile_takes_four_times_the_program() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "ranks", "vectors", "graph", "llama on an H100"])
-def test_what_is_foretold_of_ncu_is_what_it_took(name: str) -> None:
+def test_the_estimate_of_ncus_time_is_what_it_took(name: str) -> None:
     """The recorded profiles: what fiprof would foretell today of the same launches, against what ncu took."""
     run = on_h100("llama") if name.endswith("H100") else profiled(name)
     took_s = {action.step: action.duration_s or 0.0 for action in run.manifest.actions}
     of_shape = {each.shape: each for each in traced_groups(run, ())[0]}
     cost_s = launch_cost(run, run.manifest.settings["ncu_set"])
     launches_s = sum(cost_s(of_shape[shape(launch)]) for launch in run.launches if shape(launch) in of_shape)
-    foretold_s = took_s["nsys"] + START_S + launches_s
-    assert 0.8 < foretold_s / sum(seconds for step, seconds in took_s.items() if step.startswith("ncu")) < 1.35
+    estimated_s = took_s["nsys"] + START_S + launches_s
+    assert 0.8 < estimated_s / sum(seconds for step, seconds in took_s.items() if step.startswith("ncu")) < 1.35
 
 
 def test_collectives_are_left_out_and_kernels_launched_once_not_skipped() -> None:

@@ -63,7 +63,7 @@ class LaunchChoice:
     filter: Filter
     launches: int  # that ncu will profile
     cover: float  # share of the time of all kernels that these groups have
-    foretold_s: float  # that the launches take under ncu, beyond the program's own time
+    estimated_s: float  # that the launches take under ncu, beyond the program's own time
     all_s: float  # that all launches of the program would take
     collectives: tuple[str, ...]
     """Kernels left out: under kernel replay, which runs one at a time again and again, they hang."""
@@ -125,7 +125,7 @@ def choose(
         filter=Filter(tuple(dict.fromkeys(group.name for group in chosen)), skip, tuple(numbers)),
         launches=len(taken),
         cover=sum(stood) / max(total_ns, 1),
-        foretold_s=sum(map(cost_s, taken)),
+        estimated_s=sum(map(cost_s, taken)),
         all_s=sum(group.count * cost_s(group) for group in groups),
         collectives=tuple(dict.fromkeys(group.kernel for group in collectives)),
         collectives_share=_time(collectives) / max(total_ns, 1),

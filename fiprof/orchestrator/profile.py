@@ -27,7 +27,7 @@ from fiprof.text import count, short_kernel
 
 TIMES = 4.0  # what a profile may take, times the program's own time under nsys, where nobody says what ncu may take
 LEAST_S = 20.0  # seconds that ncu may take for its launches however short the program is
-PLANNED = 0.8  # of them are planned for: what is foretold of ncu is up to a quarter too little
+PLANNED = 0.8  # of them are planned for: the estimate for ncu is up to a quarter too low
 NCU_SLACK = 2.0  # times a budget that was asked for, and the program's time, that ncu may take before it is ended
 START_S = 2.0
 """Seconds that ncu takes beside launches and the program: to start, and for the first launch (H100: 1.4 to 2 s)."""
@@ -221,8 +221,8 @@ def _foretell(choice: LaunchChoice, program_s: float, request: ProfileRequest, b
     every = f"{choice.all_s:.0f} s" if choice.all_s < 120 else every
     yield (
         f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; "
-        f"about {program_s + START_S + choice.foretold_s:.0f} s "
-        f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {every}"
+        f"about {program_s + START_S + choice.estimated_s:.0f} s "
+        f"({program}, {choice.estimated_s:.0f} s the launches); all launches would take {every}"
     )
     if choice.too_long:
         yield f"fewer than --cover {request.cover_pct:g}% for --launches or --ncu-budget {budget_s:.3g}s"
