@@ -87,7 +87,7 @@ def scan(where: str) -> Traces:
     """
     from fiprof.analysis.across import scan
 
-    return scan(where)
+    return scan(where, lambda folder: open(str(folder)))
 
 
 def study(name: str, *, quick: bool = False) -> Definition:

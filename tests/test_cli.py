@@ -76,6 +76,8 @@ def test_env_names_the_remedies(faked: Fiprof) -> None:
         ("top latest --over .", "Error: give either RUN or --over"),
         ("top --over . --by range", "Error: --over takes --kernel, --by host, run, rank or gpu"),
         ("top --over nowhere", "fiprof: nowhere holds no run"),
+        ("verify --artifacts nowhere", "fiprof: nowhere holds no run"),
+        ("import programs/* --on dask:nowhere", "fiprof: --on dask:nowhere cannot be reached: missing port number"),
         ("import nothing/**/*.sqlite", "fiprof: no file fits nothing/**/*.sqlite"),
         ("import nope://x/*", "fiprof: nope://x/* cannot be reached: "),
         ("import programs/* --on moon", "fiprof: --on moon names nothing that imports"),

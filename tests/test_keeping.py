@@ -284,10 +284,11 @@ def test_readers_who_cannot_write(
         ("runs",), ("trend", "--metric", "nsys_duration_us"), ("verify",), ("baseline", "list"),
         ("report", run.name, "--out", elsewhere, "--bundle", f"{elsewhere}.zip"),
         ("export", run.name, "--to", "sqlite", "--out", f"{elsewhere}.sqlite"), ("publish", f"{elsewhere}.site"),
+        ("top", "--over", str(archive)),
     )  # fmt: skip
     for words in asked[::3] if full else asked:
         done = fiprof(*words, "--artifacts", str(archive), env=env, cwd=small_disk)
-        assert done.returncode == 0, (words, done.stderr)
+        assert (done.returncode, "0 traces" in done.stdout) == (0, False), (words, done.stderr)
     done = fiprof("report", run.name, "--artifacts", str(archive), env=env, cwd=small_disk)
     assert done.returncode == 1 and "Traceback" not in done.stderr and "cannot be read" not in done.stderr, done.stderr
 
@@ -334,15 +335,20 @@ def test_a_second_publish_makes_new_pages_alone(tmp_path: Path, fiprof: Fiprof) 
         shutil.rmtree(archive / f"run-{number}")
     _, every = publish("--all")
     assert [*sorted(every)] == ["new.html", "run-0.html", "run-2.html"] and not {*every.values()} & {*second.values()}
+    # An archive whose disk is not mounted takes no page away.
+    archive.rename(tmp_path / "elsewhere")
+    assert "holds no run" in fiprof("publish", "site", cwd=tmp_path, status=2).stderr
+    assert {path.name for path in pages.iterdir()} == {*every}
 
 
 @pytest.mark.fault("a site's index names a run `../x`, `/x`, `x/y` or nothing", "one line; nothing outside is touched")
 @pytest.mark.parametrize("name", ["../../victim", "{}/victim", "x/../../../victim", "x/y", "..", "", "x\0", "x\n"])
 def test_a_sites_index_names_runs_alone(name: str, tmp_path: Path) -> None:
-    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/run").mkdir(parents=True)
+    (tmp_path / "artifacts/run/run.json").write_text("{")
     (tmp_path / "victim.html").write_text("left")
     words = ("publish", str(tmp_path / "site"), "--artifacts", str(tmp_path / "artifacts"))
-    assert invoke(*words)[0] == 0
+    assert refusal(*words).message == "1 of 1 runs could not be read"
     index = json.loads((tmp_path / "site/site.json").read_text())
     entry = {"name": name.format(tmp_path), "state": "", "title": "", "status": "complete", "duration_s": 1.0}
     index |= {"runs": [entry | {"gpu": None, "commit": None}]}
@@ -457,6 +463,11 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
     made.parent.chmod(0o777)
     done = as_user(tmp_path, "show", str(theirs))
     assert done.returncode == 1 and "is not this user's alone" in done.stderr
+    theirs.chmod(0o700)
+    denied = f"{theirs}/run.json cannot be read: Permission denied"
+    assert f"fiprof: {denied}\n" == as_user(tmp_path, "show", str(theirs)).stderr
+    done = as_user(tmp_path, "verify", "--artifacts", str(theirs.parent))
+    assert done.returncode == 1 and denied in " ".join(done.stdout.split()), done.stderr
 
 
 def test_a_bounded_cache_has_the_catalogue(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ to in its steady part; what is asked across traces is asked of these files, wher
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partialmethod
 from pathlib import Path
@@ -61,13 +63,15 @@ OUTLIERS = (
 )
 
 
-def make_digest(folder: Path) -> None:
-    """Write a run's digest into its folder. Raises FiprofError where it has no trace, or cannot be written."""
-    run = Run(folder)
+def digest(run: Run) -> bytes:
+    """The digest beside a run's tables, made where there is none. Raises FiprofError where the run has no trace."""
+    place = run.tables_path.parent
+    if files.exists(place, layout.DIGEST):
+        return files.read_bytes(place, layout.DIGEST)
     found, rows = top(run, within_steady=True), []
     ranks = {rank.device: rank for rank in reversed(ranks_of(run).all)}
     window = {each.device: each.window_ns for each in found.activities}
-    known = {"run": folder.name, "host": run.environment("host", "name"), "gpu": run.environment("gpu", "name")}
+    known = {"run": run.path.name, "host": run.environment("host", "name"), "gpu": run.environment("gpu", "name")}
     whose = ("host", "gpu", "uuid", "rank")
 
     def add(kind: str, device: int | None, name: str | None, detail: str | None, **numbers: Any) -> None:
@@ -92,8 +96,11 @@ def make_digest(folder: Path) -> None:
             lengths = np.diff(at.steps, append=at.ends[-1]) / 1e3
             numbers = {"median_us": float(np.median(lengths)), "p90_us": float(np.percentile(lengths, 90))}
             add("step", device, at.name, None, count=len(lengths), total_ns=int(lengths.sum() * 1e3), **numbers)
-    with files.file_errors(folder / layout.DIGEST), files.atomic_write(folder / layout.DIGEST) as partial:
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), partial, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink := pa.BufferOutputStream(), compression="zstd")
+    made: bytes = sink.getvalue().to_pybytes()
+    with contextlib.suppress(files.Unwritable):
+        files.write_whole(place / layout.DIGEST, made)
+    return made
 
 
 @dataclass(frozen=True)
@@ -147,9 +154,12 @@ class Traces:
         return found[[column.key for column in OUTLIERS]]
 
 
-def scan(where: str) -> Traces:
+def scan(where: str, opened: Callable[[Path], Run]) -> Traces:
     """The digests of the runs in an archive, a folder, or a glob of run folders or archives, here or at a URL of
-    fsspec's. Of runs here without one it is made now. Raises FiprofError (exit status 2) where there is no run."""
+    fsspec's. Of runs here without one it is made now.
+
+    opened: gives the run of a folder, with its tables. Raises FiprofError (exit status 2) where there is no run.
+    """
     system, path = files.remote(where) if "://" in where else (None, where)
     pick = system.glob if system else glob.glob
     folders = sorted(
@@ -162,11 +172,10 @@ def scan(where: str) -> Traces:
     found, missing = [SCHEMA.empty_table()], []
     for folder in folders:
         try:
-            if not system and not files.exists(Path(folder), layout.DIGEST):
-                make_digest(Path(folder))
-            content = contents.get(f"{folder}/{layout.DIGEST}")
+            here, content = Path(folder), contents.get(f"{folder}/{layout.DIGEST}")
             if not system:
-                content = files.read_bytes(Path(folder), layout.DIGEST)
+                there = files.exists(here, layout.DIGEST)
+                content = files.read_bytes(here, layout.DIGEST) if there else digest(opened(here))
             if not isinstance(content, bytes):
                 raise FiprofError("it has no digest")
             # Not by a dataset: the files are so small that it takes twice as long to open them.

@@ -210,7 +210,10 @@ def _failed(error: BaseException) -> int:
             return 0
         from fiprof.files import refusal
 
-        text = f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}"
+        if error.filename or error.errno is None:
+            text = f"fiprof: {f'{error.filename}: {error.strerror}' if error.filename else error}"
+        else:
+            text = f"fiprof: {refusal(error, 'standard output', 'write to another disk')}"
     elif isinstance(error, click.ClickException):
         from fiprof.text import escape_control
 

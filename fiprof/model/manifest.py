@@ -217,9 +217,14 @@ class Manifest:
         return json_file.encode(self)
 
 
+def is_run(folder: Path | str) -> bool:
+    """Whether a folder has a manifest; or may not be entered, which reading one says."""
+    return os.path.exists(f"{folder}/{layout.FILE_NAME}") or (os.path.isdir(folder) and not os.access(folder, os.X_OK))
+
+
 def read_manifest(folder: Path) -> Manifest:
     path = folder / layout.FILE_NAME
-    if not os.path.exists(path):
+    if not is_run(folder):
         what = f"{folder} is not a run folder: it has no {layout.FILE_NAME}"
         raise FiprofError(what, "fiprof runs lists the runs there are")
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"

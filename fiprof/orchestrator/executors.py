@@ -78,12 +78,20 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
     elif kind in ("slurm", "submitit-local"):
         yield _submitit(kind, words, bench.archive.root.resolve() / JOBS)
     elif kind == "dask":
-        distributed = imported("distributed")
-        with distributed.Client(words or None) as client, client.get_executor(pure=False) as executor:
+        with dask(on) as client, client.get_executor(pure=False) as executor:
             workers = client.scheduler_info(n_workers=-1)["workers"]
             yield Workers(functools.partial(executor.submit, measure), len(workers) or None)
     else:
         raise FiprofError(f"--on {on} names nothing that measures", f"it takes {KINDS}", exit_code=2)
+
+
+def dask(on: str) -> Any:
+    """The client that ``dask`` or ``dask:ADDRESS`` names, to be closed. Raises FiprofError (exit status 2)."""
+    try:
+        return imported("distributed").Client(on.partition(":")[2] or None)
+    except (OSError, ValueError) as error:
+        remedy = "name a scheduler that runs: dask:tcp://HOST:PORT"
+        raise FiprofError(f"--on {on} cannot be reached: {error}", remedy, exit_code=2) from error
 
 
 def _process(job: Job, gpus: str, supervisor: Supervisor) -> BatchOutcome:

@@ -113,7 +113,7 @@ def import_each(jobs: Sequence[Trace], on: str, stopping: threading.Event) -> It
             takes = "it takes local, local:2, dask or dask:tcp://HOST:PORT"
             raise FiprofError(f"--on {on} names nothing that imports", takes, exit_code=2)
         else:
-            client = held.enter_context(executors.imported("distributed").Client(words or None))
+            client = held.enter_context(executors.dask(on))
             submit = held.enter_context(client.get_executor(pure=False, retries=RETRIES)).submit
         futures = {submit(import_one, job, *([stopping] if kind == "local" else [])): job for job in jobs}
         try:
@@ -211,7 +211,8 @@ def _imported_run(job: Trace) -> str:
 
     It is made in a folder that nobody looks at, and moved or uploaded when it is whole. Raises FiprofError, OSError.
     """
-    from fiprof.analysis.across import make_digest
+    from fiprof.analysis.across import digest
+    from fiprof.model.run import Run
     from fiprof.orchestrator import index
     from fiprof.orchestrator.importing import import_files
     from fiprof.orchestrator.run_session import Bench
@@ -233,7 +234,7 @@ def _imported_run(job: Trace) -> str:
         manifest = read_manifest(result.path)
         named = [dataclasses.replace(each, source=job.source) for each in manifest.imported]
         files.write_whole(result.path / layout.FILE_NAME, dataclasses.replace(manifest, imported=named).to_json())
-        make_digest(result.path)
+        digest(Run(result.path))
         run = f"{job.root.rstrip('/')}/{result.path.name}"
         if away:
             _upload(result.path, run)

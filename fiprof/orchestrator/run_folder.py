@@ -24,7 +24,7 @@ from fiprof import clock, files
 from fiprof.errors import FiprofError
 from fiprof.model import json_file, layout, packing
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.manifest import Action, FileEntry, Manifest, Status, read_manifest
+from fiprof.model.manifest import Action, FileEntry, Manifest, Status, is_run, read_manifest
 from fiprof.orchestrator import parse
 
 PARTIAL_PREFIX = ".partial-"
@@ -43,14 +43,23 @@ class Archive:
     tell: Callable[[str], None] = lambda _: None  # is told what has to be waited for
 
     def names(self) -> list[str]:
-        """The runs by name, which begins with the local time of the start."""
+        """The runs by name, which begins with their local time, and folders that this user may not enter."""
         if not self.root.is_dir():
             return []
-        return sorted(path.parent.name for path in self.root.glob(f"[!.]*/{layout.FILE_NAME}"))
+        return sorted(each.name for each in os.scandir(self.root) if each.name[0] != "." and is_run(each.path))
+
+    def present(self) -> list[str]:
+        """The same. Raises FiprofError (exit status 2) where there is none, as of an archive that is not mounted."""
+        if names := self.names():
+            return names
+        raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
 
     def by_time(self) -> list[str]:
-        """The runs, oldest first by what their manifests say: names are in local time, and clocks are set back."""
-        return sorted(self.names(), key=lambda name: (started(self.root / name), name))
+        """The runs, oldest first by what their manifests say: names are in local time, and clocks are set back.
+
+        Raises as :meth:`present`.
+        """
+        return sorted(self.present(), key=lambda name: (started(self.root / name), name))
 
     def unfinished(self) -> list[Path]:
         """Folders of collects that are still going on, or whose fiprof was killed."""
@@ -61,12 +70,10 @@ class Archive:
     def latest(self, reads: Callable[[Manifest], bool]) -> Path:
         """The newest complete run that is read; where there is none the newest one, and the newest of all.
 
-        Raises FiprofError (exit status 2) where there is no run.
+        Raises as :meth:`present`.
         """
-        names = self.names()
-        if not names:
-            raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
-        dated = sorted((((_date(name) or datetime.max).replace(tzinfo=UTC), name) for name in names), reverse=True)
+        dated = [((_date(name) or datetime.max).replace(tzinfo=UTC), name) for name in self.present()]
+        dated.sort(reverse=True)
         for statuses in (("complete",), get_args(Status)):
             found: tuple[datetime, str] | None = None
             for local, name in dated:
@@ -88,7 +95,7 @@ class Archive:
         Raises FiprofError (exit status 2) when there is none or a prefix fits several.
         """
         path = Path(text)
-        if (path / layout.FILE_NAME).exists():
+        if is_run(path):
             return path
         if text == "latest":
             return self.latest(reads)
@@ -307,7 +314,7 @@ def recover(archive: Archive) -> list[str]:
 def clear_run(folder: Path) -> None:
     """Remove the temporaries that killed fiprofs left in a run folder."""
     for each in (folder, *(folder / name for name in (*layout.RAW_FOLDERS, layout.TABLES, "logs"))):
-        if not each.is_symlink():
+        if not os.path.islink(each):
             files.clear(each)
 
 

@@ -93,7 +93,8 @@ def across(found: Traces, table: str, by: str | None, kernel: str, most: int | N
         plain = [row | {"name": causes.get(row["name"], row["name"])} for row in plain]
     left = say("{count:row|rows} more: --all shows them", count=len(rows) - len(plain))
     traces, hosts = (found.rows[key].nunique() for key in ("run", "host"))
-    said = say("{traces:trace|traces} of {hosts:host|hosts}", traces=traces, hosts=hosts)
+    words = "{traces:trace|traces} of {hosts:host|hosts}" if hosts else "{traces:trace|traces}"
+    said = say(words, traces=traces, hosts=hosts)
     notes = [left] if len(plain) < len(rows) else []
     notes += [say("no host is unlike the others")] if table == "outliers" and not plain else []
     return view_of(columns, plain, title=f"{table.capitalize()} across traces", summary=(said,), notes=tuple(notes))

@@ -42,7 +42,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
     from fiprof.orchestrator import index
     from fiprof.reports import markdown_html, site
 
-    before, names = site.begin(folder), archive.by_time()[::-1]
+    names, before = archive.by_time()[::-1], site.begin(folder)
     now = {}
     for name in names if only_new else ():
         with contextlib.suppress(FiprofError, OSError):

@@ -133,7 +133,7 @@ def top_command(
         if table not in ACROSS or by == "range" or wanted["range_"] or wanted["rank"] is not None or whole:
             raise click.UsageError("--over takes --kernel, --by host, run, rank or gpu, and a table that it has")
         with working("digests"):
-            traces = scan(over)
+            traces = scan(over, lambda folder: options.open_run(folder)[0])
         for sentence in traces.missing[:MOST_NAMED]:
             output.message(f"fiprof: {escape_control(sentence)}")
         if more := len(traces.missing[MOST_NAMED:]):
