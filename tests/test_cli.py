@@ -77,6 +77,8 @@ def test_env_names_the_remedies(faked: Fiprof) -> None:
         ("top --over . --by range", "Error: --over takes --kernel, --by host, run, rank or gpu"),
         ("top --over nowhere", "fiprof: nowhere holds no run"),
         ("verify --artifacts nowhere", "fiprof: nowhere holds no run"),
+        ("jit --read nowhere", "Error: Invalid value for '--read': File 'nowhere' does not exist.\n"),
+        ("export latest", "Error: Missing option '--to'. Choose from:\n  parquet,\n  csv,"),
         ("import programs/* --on dask:nowhere", "fiprof: --on dask:nowhere cannot be reached: missing port number"),
         ("import nothing/**/*.sqlite", "fiprof: no file fits nothing/**/*.sqlite"),
         ("import nope://x/*", "fiprof: nope://x/* cannot be reached: "),

@@ -44,7 +44,7 @@ from fiprof.orchestrator.study import load as load_definition
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid, plain_markdown, slug
 from fiprof.reports.study import DOCUMENTS, cases_csv, documents, pages
 from tests.conftest import REPOSITORY, Env, Fiprof, python_path, ran
-from tests.recorded_runs import STUDY, invoke, refusal
+from tests.recorded_runs import STUDY, a_study, invoke, refusal
 from tests.test_workloads import INSTALLED
 
 
@@ -106,6 +106,12 @@ def test_a_dry_run_lists_everything_and_makes_nothing(tmp_path: Path, monkeypatc
     assert (refused.message, refused.exit_code) == ("the study flashinfer has no sort", 2)
     assert "of prefill, decode, rmsnorm, fused_add_rmsnorm, add_then_rmsnorm, rope, jit" in refused.remedy
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_that_is_whole_needs_no_gpu(fiprof: Fiprof, tmp_path: Path) -> None:
+    a_study(tmp_path / "study")
+    done = fiprof("study", "flashinfer", "--quick", "--no-documents", "--out", "study", env={"PATH": "/nowhere"})
+    assert done.returncode == 0 and "214 cases, all of them done" in done.stderr, done.stderr
 
 
 def test_a_folder_of_something_else_is_refused(faked: Fiprof, tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def _failed(error: BaseException) -> int:
         shown = io.StringIO()
         error.message = escape_control(error.message)  # type: ignore[misc]  # words may hold line ends
         error.show(shown)
-        text, status = shown.getvalue().rstrip("\n"), error.exit_code
+        text, status = shown.getvalue().rstrip("\n").expandtabs(2), error.exit_code
     # What an interrupt cuts short may fail in a way of its own: an import, or writing to a terminal that is gone.
     elif isinstance(error, KeyboardInterrupt | click.Abort | OSError) or interrupts.raised():
         text, status = "fiprof: interrupted", 128 + (interrupts.received() or signal.SIGINT)

@@ -188,7 +188,7 @@ def _what_it_is(run: Run) -> str:
         facts.append(f"imported from {manifest.imported[0].source if len(manifest.imported) == 1 else kinds}")
     if manifest.replayed_from:
         facts.append(f"replayed from {manifest.replayed_from}")
-    return f"{manifest.name}: {', '.join(filter(None, facts))}"
+    return ": ".join(filter(None, (manifest.name, ", ".join(filter(None, facts)))))
 
 
 def _import_numpy() -> None:

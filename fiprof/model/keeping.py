@@ -118,4 +118,4 @@ class Kept(Wording):
     RECORDED = "recorded", "recorded for a repository"  # artifacts/recorded
     NO_TABLES = "no_tables", "whose tables are not all as they were made (fiprof parse makes them)"
     NOTHING = "nothing", "without raw files"
-    DAMAGED = "damaged", "that cannot be read (fiprof verify says why)"
+    DAMAGED = "damaged", "that are not as made (fiprof verify says what is wrong)"

@@ -149,4 +149,4 @@ class EnvironmentInfo:
 def read(path: Path, kind: type[T]) -> T:
     """A results file as a dataclass with a ``schema_version``: KernelResults, EnvironmentInfo or a pack's."""
     remedy, makes = "fiprof study NAME --results-only writes it again from the runs", "fiprof study NAME makes results"
-    return json_file.read(path, kind, remedy, makes=makes, damaged="is damaged or no study's result")
+    return json_file.read(path, kind, remedy, makes=makes, damaged="is damaged or not a study's result")

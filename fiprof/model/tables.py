@@ -148,9 +148,9 @@ class Reader:
         self._hide, self._hid = hide, False
         self.path = table_path(folder, name)
         if not files.exists(folder.parent, f"{folder.name}/{self.path.name}"):
-            what = f"{folder.parent} has no table {name}"
             remedy = f"fiprof parse {folder.parent} makes the tables from the raw files, where the run has them"
-            raise FiprofError(what, remedy)
+            remedy = remedy if name in TABLES else f"there are {', '.join(TABLES)}"
+            raise FiprofError(f"{folder.parent} has no table {name}", remedy)
         with self._errors():
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
             self._file = pq.ParquetFile(pa.OSFile(os.fsencode(self.path)), page_checksum_verification=True)

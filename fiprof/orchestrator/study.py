@@ -283,6 +283,11 @@ class StudyFolder:
                 set_aside(self.path, name)
 
 
+def measured(definition: Definition, path: Path) -> Mapping[str, Any]:
+    """The cases that a study's folder has already, by their ids. Raises as :func:`open_folder`, and makes nothing."""
+    return open_folder(path, definition).done() if (path / layout.STUDY_FILE).exists() else {}
+
+
 def open_folder(path: Path, definition: Definition) -> StudyFolder:
     """The study's folder, made where there is none.
 
@@ -431,7 +436,7 @@ def run_study(
     common = {each.name: getattr(definition.settings, each.name) for each in dataclasses.fields(Settings)}
     request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **common)
     asked = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
-    if cases and on is None:
+    if on is None and not measured(definition, path).keys() >= {case.id for case in cases}:
         collect.require_tools(request)
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):

@@ -37,7 +37,7 @@ def document(report: Expected, *, most: int | None = None) -> Document:
     """
     hidden = max(len(items) - (len(items) if most is None else most) for items in (report.cases, report.faster))
     faster = [f"Measured faster, {case}: {verdict_words.step(step)}" for case, step in [*report.faster.values()][:most]]
-    shown = [View(title="Expected against measured", summary=(*faster, *report.summary))]
+    shown = [View(title="Expected against measured", summary=(*report.summary, *faster))]
     for case in report.cases[:most]:
         rows = [{**row, "in_words": deviation_text(row)} for row in case.rows]
         shown.append(view_of(SHOWN, rows, title=heading(case.at), warnings=case.warnings, notes=case.notes))

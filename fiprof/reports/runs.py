@@ -31,7 +31,7 @@ def document(
     """An answer of the catalogue to a question. baselines: a run folder's path -> the baselines that it is."""
     rows, filtered = answer.rows, asked != Question(sort=asked.sort, limit=asked.limit, everywhere=asked.everywhere)
     programs, shown = _results(rows, asked.metrics) if asked.metrics else _runs(rows, baselines, filtered=filtered)
-    more = say("There are more than these {count}: --limit N or --all shows them.", count=len(programs.rows))
+    more = say("There are more: --limit N or --all shows them.")
     return Document(programs, (shown,), notes=(more,) if answer.more else ())
 
 

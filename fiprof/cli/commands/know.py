@@ -36,7 +36,7 @@ def kernels_command(files: tuple[str, ...], format_: Format) -> None:
         Column("option", "option", least=len("--tensor-cores")),
         Column("default", "default", least=len("default")),
         Column("valid", "valid", least=len("inplace|cos_sin_cache|llama31")),
-        Column("help", "meaning"),
+        Column("help", "meaning", wrap=True),
     )
     rows: list[dict[str, str | None]] = []
     shown = []

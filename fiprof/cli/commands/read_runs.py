@@ -219,7 +219,7 @@ def comm_command(run: Run, top: int | None, every: bool, by: By, format_: Format
 @options.command("fiprof expected latest --kernel prefill")
 @click.option(
     "--expectations",
-    type=click.Path(path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
 )

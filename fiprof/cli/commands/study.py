@@ -5,7 +5,6 @@ import click
 from fiprof.cli import options, output
 from fiprof.cli.progress import measuring
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model import layout
 from fiprof.orchestrator.run_folder import Archive
 
 
@@ -59,7 +58,7 @@ def command(
         remedy = "--on takes CUDA_VISIBLE_DEVICES; --dry-run lists what one GPU would measure"
         raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
     if dry_run:
-        done = study.open_folder(folder, found).done() if (folder / layout.STUDY_FILE).exists() else {}
+        done = study.measured(found, folder)
         asked = found.only(options.split(only))
         left = [case for case in asked if case.id not in done]
         most, costs = found.settings.batch_cases, study.entries(found)

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 @click.option("--case", "cases", multiple=True, metavar="CASE", help="A case, e.g. 'decode[dtype=bf16]'; repeatable.")
 @options.file("--out", "FILE", "Also write the results as JSON.")
 @click.option(
-    "--read", "source", metavar="FILE", type=click.Path(dir_okay=False), help="Show results that --out wrote, and stop."
+    "--read",
+    "source",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Show results that --out wrote, and stop.",
 )
 @click.option(
     "--cache-dir",
