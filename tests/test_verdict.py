@@ -171,6 +171,11 @@ def waiting_case(percent: float) -> CaseVerdict:
         ({"l1_data_pct": 80, "shared_data_pct": None}, "memory shared_memory_or_l1"),
         ({"sm_active_cycles": 8001}, "latency + imbalance uneven_work"),
         ({"blocks": 128, "sm_active_cycles": 9700}, "latency"),
+        # A mixture of experts with a hot one: half of the multiprocessors have a block, and work for a quarter of the
+        # time on average; the same with a block on all but four.
+        ({"blocks": 64, "sm_active_cycles": 1230}, "imbalance uneven_work"),
+        ({"blocks": 128, "sm_active_cycles": 2230}, "imbalance uneven_work"),
+        ({"blocks": 64, "sm_active_cycles": 4600}, "imbalance too_few_blocks"),
         ({"sm_active_cycles": 7000, "dram_throughput_pct": 70}, "imbalance uneven_work"),
         ({"sm_active_cycles": 7000, "dram_throughput_pct": 80}, "memory dram + imbalance uneven_work"),
         # 8 blocks fit, 1056 are a wave, and a few more make a second one.
@@ -357,6 +362,29 @@ def test_bytes_beyond_the_least_are_the_first_step() -> None:
     """The other steps' bounds and estimates are golden."""
     step = advice_for({"dram_throughput_pct": 90}, excess_bytes=2.0)[0]
     assert step.id == "move_fewer_bytes" and (step.bound_pct, step.estimate_pct) == pytest.approx((55, 45))
+
+
+LITTLE = {"dram_throughput_pct": 2, "l1_data_pct": 7, "l2_to_sm_pct": 10, "memory_throughput_pct": 10}
+
+
+@pytest.mark.parametrize(
+    ("row", "excess", "situation", "first"),
+    [
+        # A window of 512 tokens, of which the kernel computes all 8,192 before it: plain, without those, 85% less.
+        ({"alu_pct": 62.5, "tensor_active_pct": 19, **LITTLE}, 8.39, {}, ("less_wasted_work", 88.1)),
+        ({"alu_pct": 46, "sm_active_cycles": 6700}, 2.43, {}, ("less_wasted_work", 58.8)),
+        # Tiles at a diagonal leave the blocks as uneven.
+        ({"alu_pct": 46, "sm_active_cycles": 6700}, 1.4, {}, ("even_work", 30.8)),
+        # A token's products fill a sixteenth of a tile; its loads take the time.
+        ({}, 16.0, {"stalls": (stalled("long_scoreboard", 60.0),)}, ("less_stall", None)),
+        ({"dram_throughput_pct": 70}, 16.0, {}, ("more_loads", None)),
+        # Without tensor operations instructions were counted.
+        ({"alu_pct": 62.5, "tensor_ops_fp16": 0}, 8.39, {}, ("less_alu", None)),
+    ],
+)  # fmt: skip
+def test_products_that_are_thrown_away(row: Row, excess: float, situation: dict[str, Any], first: object) -> None:
+    step = advice_for({"tensor_ops_fp16": 1e12, **row}, excess_ops=excess, **situation)[0]
+    assert (step.id, step.estimate_pct and round(step.estimate_pct, 1)) == first
 
 
 LOAD, LOAD16, USE = "LDG.E R4, desc[UR4][R2.64]", "LDG.E.128 R4, desc[UR4][R2.64]", "FADD R8, R4, R9"

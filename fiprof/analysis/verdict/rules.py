@@ -322,13 +322,14 @@ def queued(row: Row, stalls: Sequence[Comparison]) -> bool:
 
 
 def _imbalance(row: Row, idle: float) -> Part:
-    """Why multiprocessors may be idle, for so many percent of the time, while another works: the tail where the part of
-    the last wave that stays empty explains it."""
+    """Why multiprocessors may be idle, for so many percent of the time, while another works: too few blocks where that
+    some have none costs more than that the others work unevenly; the tail where the part of the last wave that stays
+    empty explains it."""
     waves = occupancy(row).waves
     blocks, multiprocessors = number(row, "blocks"), number(row, "multiprocessors")
-    fewer = blocks is not None and multiprocessors is not None and blocks < multiprocessors
-    if fewer or (waves is not None and waves.idle_multiprocessors):
-        return Part.TOO_FEW_BLOCKS
+    if blocks and multiprocessors and blocks < multiprocessors:
+        few = blocks / multiprocessors
+        return Part.TOO_FEW_BLOCKS if few <= (1 - idle / 100) / few else Part.UNEVEN_WORK
     tail = 100 * (waves.loss_share or 0.0) if waves is not None else 0.0
     return Part.TAIL if tail >= max(thresholds.IDLE, idle - CLOSE) else Part.UNEVEN_WORK
 
@@ -349,7 +350,7 @@ def _deciding(
         return against(found, runner_up if runner_up and runner_up.kind in _USED else None)
     shown = [found.comparison] if found and found.comparison else []
     blocks, multiprocessors = quantity("blocks").traced(row, names), number(row, "multiprocessors")
-    if found and found.kind is Kind.IMBALANCE and blocks and multiprocessors and blocks.value < multiprocessors:
+    if found and found.part is Part.TOO_FEW_BLOCKS and blocks and multiprocessors and blocks.value < multiprocessors:
         limit = Threshold(multiprocessors, "", ThresholdOrigin.MULTIPROCESSORS)
         shown.append(Comparison(quantity("blocks"), blocks, limit))
     shown += against(*resources[:1])

@@ -40,6 +40,9 @@ SECTOR_BYTES, MOST_WARPS = 32, 32  # bytes of a sector, warps of a block at the 
 DIVISION, MANY_DIVIDED = 20, 0.4
 """Instructions of a division of integers, with its remainder, at the least (32 bits, nvcc 13 for sm_90; of 64 bits some
 70 more), and the part of what is executed from which on divisions are told."""
+WHOLE_TILES = 2
+"""Counted over needed operations, from which whole tiles are thrown away: where only those are computed that hold
+something needed, a row of a causal mask has half of one too many, and of one tile at the least."""
 HOPPER = "9"  # major compute capability that has wgmma
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 SHARED = (Family.SHARED_LOAD, Family.SHARED_STORE)
@@ -369,6 +372,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         found += [each for each in make(s, part) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
         explained |= {"long_scoreboard"} if part is Part.DRAM else set()
     if verdict.kind is not Kind.LAUNCH:
+        found += (each for each in less_work(s) if any(map(each.relieving, limits)))
         found += wgmma(s)
         found += _by_rules(s, {rule.rule for each in found for rule in each.rules})
         if case and case.waiting and case.waiting.value >= thresholds.SOME_WAITING:
@@ -430,7 +434,7 @@ def _imbalance(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     kind, values = "even_work", {}
     if part is Part.TAIL:
         kind = "fuller_last_wave"
-    elif (s.number("blocks") or math.inf) < (s.number("multiprocessors") or 0.0):
+    elif part is Part.TOO_FEW_BLOCKS:
         kind, values = "more_blocks", {name: s.number(name) for name in ("blocks", "multiprocessors")}
     # Not the idle time: a block alone on a multiprocessor does not use it either.
     idle, fixed = s.verdict.idle, s.traced(quantities.FIXED)
@@ -454,7 +458,6 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     yield from _too_small(s)
     if busiest is not None and busiest.part is Part.TENSOR_CORES:
         yield s.step("overlap_wgmma" if by_warpgroups(s.row) else "overlap_mma")
-        yield from less_work(s)
         yield from copy_by_tma(s)
     if s.stalls and s.stalls[0].of in ("short_scoreboard", "mio_throttle"):
         yield from _conflicts(s)
@@ -530,7 +533,6 @@ def more_warps(s: LaunchContext) -> Iterator[Step]:
 
 
 def _tensor(s: LaunchContext, _: Part | None) -> Iterator[Step]:
-    yield from less_work(s)
     # Kind of the operands -> the one of half its size.
     kind = dominant_tensor_kind(s.row)
     smaller = {"tf32": "bf16", "fp16": "fp8", "bf16": "fp8"}.get(kind or "")
@@ -543,12 +545,20 @@ def _tensor(s: LaunchContext, _: Part | None) -> Iterator[Step]:
 
 
 def less_work(s: LaunchContext) -> Iterator[Step]:
-    """Operations that the algorithm does not need."""
-    if s.excess_ops is not None and s.excess_ops >= thresholds.EXCESS:
-        still = s.use(Part.TENSOR_CORES, *PIPES) / s.excess_ops
-        words = "ncu counted {factor:.2f} times the operations that the algorithm needs"
-        because = finding("excess_ops", words, factor=s.excess_ops)
-        yield s.step("less_wasted_work", because, still=still, estimate=100 * (1 - 1 / s.excess_ops))
+    """Products of matrices that the algorithm does not need: what is computed of them goes with each, the softmax of
+    masked tiles too. Not where DRAM or L2 is the busiest or warps wait for loads: there the operands' bytes come first.
+    Other operations are counted by instructions, and say less: an exponential takes several."""
+    busiest, excess, top = s.verdict.busiest, s.excess_ops, s.stalls[0] if s.stalls else None
+    for_loads = top is not None and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL
+    if not dominant_tensor_kind(s.row) or busiest is None or busiest.part in (Part.DRAM, Part.L2) or for_loads:
+        return
+    if excess is not None and excess >= thresholds.EXCESS:
+        still, words = s.use(Part.TENSOR_CORES, *PIPES) / excess, "ncu counted {factor:.2f} times the operations that "
+        because = finding("excess_ops", words + "the algorithm needs", factor=excess)
+        # Blocks that skip them are no longer as uneven.
+        less = (Kind.IMBALANCE,) if excess >= WHOLE_TILES else ()
+        estimate = 100 * (1 - 1 / excess)
+        yield s.step("less_wasted_work", because, relieves=less, still=still, estimate=estimate)
 
 
 def wgmma(s: LaunchContext) -> Iterator[Step]:
