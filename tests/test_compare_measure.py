@@ -88,6 +88,20 @@ def test_a_clock_that_never_comes_back_is_said(faked: Fiprof, tmp_path: Path) ->
     assert page.count('class="plot"') == 1
 
 
+def test_launches_that_take_the_host_longer_are_a_finding(faked: Fiprof) -> None:
+    """Where they take longer than the GPU, whose time does not tell it: the recorded decode takes 92 µs, RMSNorm 24."""
+    for host_us, expected in ((15, []), (50, ["rmsnorm"]), (900, ["decode", "rmsnorm"])):
+        done = faked("compare", "--measure", "here", f"env:FAKE_HOST_US={host_us}", *CASES, "--format", "json")
+        assert rows(done) == [["same", 0]] * 2
+        found = [each for each in json.loads(done.stdout)["warnings"] if each["id"] == "launching_grew"]
+        assert sorted(each["case"].split()[0] for each in found) == expected, done.stdout
+    assert [row["b_host_us"] / row["a_host_us"] for row in json.loads(done.stdout)["rows"]] == pytest.approx(
+        [180] * 2, rel=0.02
+    )
+    shown = faked("compare", "latest").stdout
+    assert "launching takes longer. The host takes 9" in " ".join(shown.split())
+
+
 @pytest.mark.fault("a case fails on one side of a measured comparison", "named and left out; the others are measured")
 def test_a_case_that_one_side_cannot_run(faked: Fiprof, tmp_path: Path) -> None:
     done = faked("compare", "--measure", "here", "env:FAKE_FAILS=decode", *CASES, "--format", "json")

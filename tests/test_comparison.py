@@ -189,9 +189,9 @@ def comparisons() -> Comparisons:
     for line in (RECORDED / "comparisons/h200.jsonl").read_text().splitlines():
         record: dict[str, Any] = json.loads(line)
         names = [(case["a"], case["b"]) for case in record["cases"]]
-        times = [zip(*(case[side] for case in record["cases"]), strict=True) for side in ("a_us", "b_us")]
+        a, b = ([*zip(*(case[side] for case in record["cases"]), strict=True)] for side in ("a_us", "b_us"))
         name = record["comparison"].split()[0]
-        found[name if name in ("self", "slow") else record["comparison"]].append(compared(names, *map(list, times)))
+        found[name if name in ("self", "slow") else record["comparison"]].append(compared(names, a, b))
     return found
 
 

@@ -198,10 +198,11 @@ def test_cases_that_one_side_lacks_are_said(machine: Machine) -> None:
 
 @pytest.mark.fault("a process ends in the middle of a gate's rounds", "JUnit XML and an annotation say why")
 def test_a_gate_that_could_not_measure_says_so_where_ci_looks(machine: Machine) -> None:
-    done = machine.gate("--against main --github --junit broken.xml", FAKE_DIES="softmax")
+    done = machine.gate("--against main --github --junit broken.xml --comment broken.md", FAKE_DIES="softmax")
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     (suite,) = JUnitXml.fromfile(str(machine.checkout / "broken.xml"))
     assert (suite.tests, suite.errors) == (1, 1)
+    assert (machine.checkout / "broken.md").read_text().startswith("### fiprof gate against main\n\nthe run failed: ")
     assert re.search("^::error title=fiprof gate against main::the run failed: ", done.stderr, re.MULTILINE)
 
 

@@ -354,9 +354,11 @@ class ComparisonSession(RunSession):
                     rounds.measure()
                 # Before they end the first of each side compares its cases with their references.
                 checking = [processes[request.schedule.index(letter)] for letter in "AB"] if request.check else []
-                for each in processes:
-                    if each not in checking:
-                        each.end()
+                others = [each for each in processes if each not in checking]
+                for each in others:
+                    each.close()
+                for each in others:
+                    each.end()
                 with self.progress.step("check"):
                     for each in checking:
                         rounds.note_failures(each, each.ask("check", cases=rounds.measured))
@@ -371,7 +373,8 @@ class ComparisonSession(RunSession):
             first = next(iter(rounds.failed.values()))
             raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
         names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
-        found = zip(compared(names, rounds.times("A"), rounds.times("B")), rounds.measured, strict=True)
+        gpus, hosts = ((rounds.times("A", of), rounds.times("B", of)) for of in ("gpu_us", "host_us"))
+        found = zip(compared(names, *gpus, hosts), rounds.measured, strict=True)
         cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(place)) for case, place in found)
         a, b = (self._side(letter, environments[request.schedule.index(letter)]) for letter in "AB")
         measured = MeasuredComparison(a, b, cases, request.schedule, request.rounds, rounds.repeated, kept_warm=True)
@@ -518,12 +521,14 @@ class Rounds:
                 if case not in self.failed:
                     self._found[case].append(by_process)
 
-    def times(self, letter: str) -> list[list[float]]:
-        """Each process of a side: its time of each measured case, µs, the geometric median of its rounds' medians."""
+    def times(self, letter: str, of: str) -> list[list[float]]:
+        """Each process of a side: its time of each measured case, µs, the geometric median of its rounds. of: gpu_us,
+        a round's median, or host_us."""
 
         def time_us(process: str, case: int) -> float:
-            rounds = (math.log(statistics.median(each[process]["gpu_us"])) for each in self._chosen(case))
-            return math.exp(statistics.median(rounds))
+            rounds = (each[process] for each in self._chosen(case))
+            values = (each[of] if of == "host_us" else statistics.median(each[of]) for each in rounds)
+            return math.exp(statistics.median(map(math.log, values)))
 
         names = [process.name for process in self._processes if process.name[0] == letter]
         return [[time_us(name, case) for case in self.measured] for name in names]

@@ -36,6 +36,10 @@ DECIDED_BY = (
     Column("spread_ratio", meaning="Spread between the processes of side B over that of A, 0.1% added to both."),
     Column("spread_p", meaning="The same as p, of the spreads."),
     Column("slow_clock_rounds", meaning="Rounds of its processes that count although the SM clock was not back."),
+    Column("a_host_us", "", "µs", "", "What launching an iteration takes the host on side A; null of programs."),
+    Column("b_host_us", "", "µs", "", "The same of side B."),
+    Column("host_difference_pct", "", "%", "", "Side B against side A, of these."),
+    Column("host_p", meaning="The same as p, of these."),
 )
 COLUMNS = (
     Column("pair", "case", narrow=Narrow.ABOVE),
@@ -74,14 +78,25 @@ def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
     """Key -> what is measured of a case. digits: of the interval."""
     of = case.difference
     times = {"a_us": case.mean_us("a"), "b_us": case.mean_us("b"), "slow_clock_rounds": case.slow_clock_rounds}
-    return {**vars(of), **times, "interval": f"{of.low_pct:+z.{digits}f} to {of.high_pct:+z.{digits}f}"}
+    hosts = dict.fromkeys(("a_host_us", "b_host_us", "host_difference_pct", "host_p"))
+    if case.host is not None:
+        measured = case.host_mean_us("a"), case.host_mean_us("b"), case.host.difference_pct, case.host.p
+        hosts |= zip(hosts, measured, strict=True)
+    return {**vars(of), **times, **hosts, "interval": f"{of.low_pct:+z.{digits}f} to {of.high_pct:+z.{digits}f}"}
 
 
 def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
-    """The cases whose processes differ more on side B, and those with rounds that count at a lower clock."""
+    """The cases that launching makes slower on side B, those whose processes differ more there, and those with rounds
+    that count at a lower clock."""
+    launching = "{case}: launching takes longer. The host takes {b} for an iteration of B and {a} of A ({low:+.0f} to "
+    launching += "{high:+.0f}%), the GPU {gpu}: without a CUDA graph it waits for the host"
     grew = "{case}: its spread grew. Processes of B vary by {b:.2g}%, of A by {a:.2g}% (standard deviation; p {p:.2g})"
     words = "{case}: the clock was not back in {count:round|rounds} of its processes, and repeating them did not help"
     for case in cases:
+        if case.host and case.launching_grew:
+            values = {side: time_words(case.host_mean_us(side)) for side in ("a", "b")}
+            values["gpu"], low, high = time_words(case.mean_us("b")), case.host.low_pct, case.host.high_pct
+            yield finding("launching_grew", launching, case=label(case), low=low, high=high, p=case.host.p, **values)
         if (of := case.difference).spread_grew:
             a, b = case.spread_pct("a"), case.spread_pct("b")
             yield finding("spread_grew", grew, case=label(case), a=a, b=b, ratio=of.spread_ratio, p=of.spread_p)
@@ -190,7 +205,7 @@ def answer(found: Gate) -> str:
     if slower:
         return f"{slower} of {cases} slower than {against} by {limit} or more"
     if failed:
-        return f"{failed} of {cases} cannot run in this tree"
+        return f"{failed} of {cases} fail in this tree"
     if unknown:
         return f"No case is found slower than {against} by {limit} or more; {unknown} of {total} cannot be told"
     return f"No case is slower than {against} by {limit} or more"
@@ -221,7 +236,7 @@ def _warnings(found: Gate) -> Iterator[Finding]:
         needed = max(case.processes_needed or 0 for case in unknown)
         yield finding("cannot_tell", words, count=len(unknown), limit=found.max_slowdown_pct, needed=needed)
     for decision, words in (
-        (Decision.FAILED, "this tree cannot run {cases}: {reason}"),
+        (Decision.FAILED, "in this tree {cases} fail: {reason}"),
         (Decision.GONE, "{against} has {cases}, this tree does not: {reason}"),
     ):
         for reason, labels in by_key((case.reason, label(case.case)) for case in found.of(decision)).items():
@@ -231,7 +246,7 @@ def _warnings(found: Gate) -> Iterator[Finding]:
 
 _SLOWER = "{pct:.1f}% slower than {against} ({low:+z.1f} to {high:+z.1f}%): {a} → {b}. The limit is {limit:g}%."
 _SENTENCES = {
-    Decision.FAILED: "This tree cannot run it: {reason}",
+    Decision.FAILED: "It fails in this tree: {reason}",
     Decision.SLOWER: _SLOWER,
     Decision.WITHIN: _SLOWER,
     Decision.CANNOT_TELL: "Cannot tell it from {against} ({low:+z.1f} to {high:+z.1f}%): the noise leaves room for "
@@ -279,6 +294,11 @@ def junit(found: Gate) -> bytes:
         tests.append(test)
     properties = {"run": found.run.name, "sides": _sides(found), "limit": f"{found.max_slowdown_pct:g}%"}
     return _xml(found.against, tests, found.run.duration_s, properties)
+
+
+def comment_error(against: str, message: str) -> str:
+    """The Markdown that says why nothing was decided."""
+    return f"### {suite_name(against)}\n\n{escape_control(message)}\n"
 
 
 def junit_error(against: str, message: str) -> bytes:

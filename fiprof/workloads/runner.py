@@ -26,7 +26,7 @@ from fiprof.workloads.case import Case
 from fiprof.workloads.environment import gpu_facts, package_versions
 from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, ranges, visible
 from fiprof.workloads.registry import find
-from fiprof.workloads.timing import SmClock, gpu_times, group_of, host_seconds, measure
+from fiprof.workloads.timing import SmClock, group_of, host_seconds, launch_times, measure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -240,7 +240,7 @@ class _Session(_Cases):
             host_s = host_seconds(launch, request.warmup)
             torch.cuda.synchronize()
             if not before and request.budget_ms is not None:
-                iterations = request.fitting(gpu_times(launch, 1, host_s)[0])
+                iterations = request.fitting(launch_times(launch, 1, host_s)[0][0])
         if self.clock is not None:
             # The GPU cleans what was given back, and the clock is to be what it was.
             given_back = int(torch.cuda.memory_stats().get("reserved_bytes.all.freed", 0))
@@ -430,7 +430,7 @@ class _Warm(_Cases):
         for place in cases:
             with self._trying(place, "plan"):
                 host_s = self._warm_up(place)
-                typical_us = statistics.median(gpu_times(self.launches[place], LEAST_ITERATIONS, host_s))
+                typical_us = statistics.median(launch_times(self.launches[place], LEAST_ITERATIONS, host_s)[0])
                 if typical_us <= 0:
                     raise FiprofError("its launch takes no GPU time")
                 group = group_of(typical_us)
@@ -442,9 +442,10 @@ class _Warm(_Cases):
             with self._trying(place, f"round {round + 1}"):
                 host_s = self._warm_up(place)
                 mhz, recovered = self._clock.recover()
-                times = gpu_times(self.launches[place], iterations, host_s, group)
-                record = {"kind": "round", "round": round, "place": place, "gpu_us": times, "launches_per_time": group}
-                self.emit({**record, "sm_clock_mhz": mhz, "clock_recovered": recovered})
+                times_us, host_us = launch_times(self.launches[place], iterations, host_s, group)
+                record = {"kind": "round", "round": round, "place": place, "gpu_us": times_us, "host_us": host_us}
+                clock = {"sm_clock_mhz": mhz, "clock_recovered": recovered}
+                self.emit({**record, "launches_per_time": group, **clock})
 
     def check(self, cases: Sequence[int]) -> None:
         for place in cases:

@@ -28,9 +28,9 @@ def measure(launch: Callable[[], object], iterations: int, host_s: float) -> dic
     """
     import torch
 
-    record: dict[str, Any] = {"iterations": iterations, "gpu_us": gpu_times(launch, iterations, host_s)}
+    record: dict[str, Any] = {"iterations": iterations, "gpu_us": launch_times(launch, iterations, host_s)[0]}
     if (group := group_of(statistics.median(record["gpu_us"]))) > 1:
-        record |= {"launches_per_time": group, "gpu_us": gpu_times(launch, iterations, host_s, group)}
+        record |= {"launches_per_time": group, "gpu_us": launch_times(launch, iterations, host_s, group)[0]}
 
     begin = time.perf_counter()
     for _ in range(iterations):
@@ -45,13 +45,17 @@ def group_of(typical_us: float) -> int:
     return math.ceil(GROUP_US / max(typical_us, 1.0)) if typical_us < SHORT_US else 1
 
 
-def gpu_times(launch: Callable[[], object], iterations: int, host_s: float, group: int = 1) -> list[float]:
-    """GPU time of a launch, µs, ``iterations`` times; each the mean of ``group`` launches. Arguments as above."""
+def launch_times(
+    launch: Callable[[], object], iterations: int, host_s: float, group: int = 1
+) -> tuple[list[float], float]:
+    """GPU time of a launch, µs, ``iterations`` times, each the mean of ``group`` launches; and the host's time for one,
+    µs, while the GPU is held. Arguments as above."""
     if group == 1:
         return _between_events(launch, iterations, 1, _cycles(host_s * iterations + 0.7e-3))
     # One group is queued at a time: a queue of all would be longer than CUDA's.
     ahead_cycles = _cycles(host_s * group + 0.1e-3)
-    return [_between_events(launch, 1, group, ahead_cycles)[0] for _ in range(iterations)]
+    groups = [_between_events(launch, 1, group, ahead_cycles) for _ in range(iterations)]
+    return [gpu_us for (gpu_us,), _ in groups], statistics.median(host_us for _, host_us in groups)
 
 
 def _cycles(queueing_s: float) -> int:
@@ -59,8 +63,10 @@ def _cycles(queueing_s: float) -> int:
     return int(min(1.5 * queueing_s, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ)
 
 
-def _between_events(launch: Callable[[], object], times: int, group: int, ahead_cycles: int) -> list[float]:
-    """Mean GPU time of the launches of each group, µs.
+def _between_events(
+    launch: Callable[[], object], times: int, group: int, ahead_cycles: int
+) -> tuple[list[float], float]:
+    """Mean GPU time of the launches of each group, µs; and the host's mean time for a launch of all.
 
     ahead_cycles: of a loop before them, so that all are queued when the first begins.
     """
@@ -69,12 +75,14 @@ def _between_events(launch: Callable[[], object], times: int, group: int, ahead_
     events = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
     torch.cuda._sleep(ahead_cycles)
     events[0].record()
+    began = time.perf_counter()
     for event in events[1:]:
         for _ in range(group):
             launch()
         event.record()
+    host_us = (time.perf_counter() - began) / (times * group) * 1e6
     torch.cuda.synchronize()
-    return [begin.elapsed_time(end) * 1e3 / group for begin, end in itertools.pairwise(events)]
+    return [begin.elapsed_time(end) * 1e3 / group for begin, end in itertools.pairwise(events)], host_us
 
 
 def host_seconds(launch: Callable[[], object], warmup: int) -> float:
@@ -113,7 +121,7 @@ class SmClock:
         """The clock now, MHz."""
         import torch
 
-        times_us = _between_events(lambda: torch.cuda._sleep(self.CYCLES), self.LOOPS, 1, self.AHEAD_CYCLES)
+        times_us, _ = _between_events(lambda: torch.cuda._sleep(self.CYCLES), self.LOOPS, 1, self.AHEAD_CYCLES)
         return float(self.CYCLES / max(statistics.median(times_us), 1e-3))
 
     def recover(self) -> tuple[float, bool]:

@@ -8,7 +8,7 @@ FAKE_DIES: of cases that end the process; FAKE_HANGS: of cases that never end.
 Kept warm for a comparison, its cases take the times of the recorded run FAKE_RUN, with the spread between processes and
 rounds that this GPU had. A workload's own ``fake_slower`` is a factor on them; its ``fake_spread`` makes one process
 slower and the next faster by so much; one that has ``fake_fails`` fails. FAKE_SLOWER: factor on all; FAKE_SLOW_CLOCK:
-``B2 0``, the process and round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU.
+``B2 0``, the process and round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU; FAKE_HOST_US: of a launch.
 """
 
 import argparse
@@ -85,6 +85,7 @@ def rounds(options: argparse.Namespace) -> None:
     times_us = {record["case"]: statistics.median(record["gpu_us"]) for record in recorded() if "gpu_us" in record}
     lacks = env.get("FAKE_SLOW_CLOCK", "none 0").split()
     process = random.Random(f"{name} {env.get('FAKE_SEED')}")
+    host = random.Random(name)
     typical_us = [
         times_us.get(case.id, 100.0)
         * float(env.get("FAKE_SLOWER", 1))
@@ -120,6 +121,7 @@ def rounds(options: argparse.Namespace) -> None:
                 gpu_us = [typical_us[place] * process.gauss(1, 0.002) for _ in range(iterations)]
                 recovered = lacks not in ([name, str(order["round"])], [name, "all"])
                 state = {"launches_per_time": 1, "sm_clock_mhz": 1980.0, "clock_recovered": recovered}
+                state["host_us"] = float(env.get("FAKE_HOST_US", 5)) * host.gauss(1, 0.02)
                 emit(kind="round", round=order["round"], place=place, gpu_us=gpu_us, **state, at=time.monotonic())
             emit(kind="done")
 

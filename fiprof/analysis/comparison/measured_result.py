@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import geometric_mean, stdev
 from typing import Any, Literal
@@ -35,10 +35,27 @@ class ComparedCase:
     b_us: tuple[float, ...]
     difference: Difference
     slow_clock_rounds: int = 0  # rounds of all processes that count though the clock was not back
+    a_host_us: tuple[float, ...] = ()
+    """What launching one iteration took the host in each process of A, likewise; empty of programs."""
+    b_host_us: tuple[float, ...] = ()
+    host: Difference | None = None  # of these
+
+    @property
+    def launching_grew(self) -> bool:
+        """Whether side B takes longer by its launches alone: these take the host longer, and longer than the GPU."""
+        if self.host is None or self.host.outcome is not Outcome.SLOWER:
+            return False
+        # Where launches fill CUDA's queue, the host waits for the GPU.
+        held = self.difference.outcome is Outcome.SLOWER
+        return not held and self.host_mean_us("b") > self.mean_us("b")
 
     def mean_us(self, side: str) -> float:
         """The geometric mean of the processes of side ``a`` or ``b``, which differences are of."""
         return geometric_mean(self.a_us if side == "a" else self.b_us)
+
+    def host_mean_us(self, side: str) -> float:
+        """The same of what launching takes the host."""
+        return geometric_mean(self.a_host_us if side == "a" else self.b_host_us)
 
     def spread_pct(self, side: str) -> float:
         """The spread between them: the standard deviation of the times' logarithms."""
@@ -81,15 +98,22 @@ class MeasuredComparison:
         return tuple(case for case in self.cases if case.difference.outcome is outcome)
 
 
+Times = Sequence[Sequence[float]]  # of each process the time of every case, µs
+
+
 def compared(
-    names: Iterable[tuple[str, str]], a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+    names: Iterable[tuple[str, str]], a: Times, b: Times, hosts: tuple[Times, Times] | None = None
 ) -> tuple[ComparedCase, ...]:
-    """The cases with their differences. names: case ids of both sides. a, b: of each process the time of every case,
-    µs; LEAST_PROCESSES at least."""
+    """The cases with their differences. names: case ids of both sides. a, b: of LEAST_PROCESSES at least. hosts: what
+    launching took the host, of A and B likewise; None where it was not measured."""
     if min(len(a), len(b)) < LEAST_PROCESSES:
         raise ValueError(f"{len(a)} and {len(b)} processes tell nothing apart")
     columns = zip(names, zip(*a, strict=True), zip(*b, strict=True), differences(a, b), strict=True)
-    return tuple(ComparedCase(*pair, a_us, b_us, difference) for pair, a_us, b_us, difference in columns)
+    found = tuple(ComparedCase(*pair, a_us, b_us, difference) for pair, a_us, b_us, difference in columns)
+    if hosts is None:
+        return found
+    of_hosts = zip(found, *(zip(*each, strict=True) for each in hosts), differences(*hosts), strict=True)
+    return tuple(replace(case, a_host_us=a_us, b_host_us=b_us, host=of) for case, a_us, b_us, of in of_hosts)
 
 
 def read_comparison(folder: Path) -> MeasuredComparison:

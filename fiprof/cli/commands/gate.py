@@ -120,6 +120,9 @@ def gate_command(
     except FiprofError as error:
         if junit is not None:
             write_whole(junit, measured_table.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+        if comment is not None:
+            said = measured_table.comment_error(name, error.message).encode()
+            write_whole(comment, said, ELSEWHERE.format("--comment"))
         if github:
             output.message(measured_table.annotation("error", measured_table.suite_name(name), error.message))
         raise
