@@ -155,6 +155,10 @@ def test_an_export_holds_the_tables(target: str, run: Path, tmp_path: Path, monk
     assert invoke(*words)[0] == 2 and out.stat() == before
     assert invoke(*words, "--force")[0] == 0 and out.stat() != before
     assert {path.name for path in tmp_path.iterdir()} == {"artifacts", out.name}
+    # A folder of tables has the manifest too, and is no run, wherever it lies.
+    moved = out.rename(run.parent / out.name)
+    assert invoke("runs")[1].count("2020-02-02") == 1 and invoke("verify")[1].endswith("1 run is as made.\n")
+    assert "is not a run folder" in refusal("show", str(moved)).message or moved.is_file()
 
 
 @pytest.mark.fault("`export --force` onto somebody's file", "it is left as it is, in every format")

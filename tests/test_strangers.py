@@ -168,7 +168,7 @@ def test_only_a_file_is_replaced_by_a_bundle(fiprof: Fiprof, run: Path, tmp_path
     (tmp_path / "link").symlink_to("/dev/null")
     for target in ("fifo", "link"):
         done = fiprof("report", str(run), "--format", "md", "--bundle", target)
-        assert done.returncode == 1 and f"fiprof: {target} is no earlier export" in done.stderr
+        assert done.returncode == 2 and f"fiprof: {target} is not an earlier export" in done.stderr
     assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
     # Not by the command: as root, /dev/null became a zip file.
     with pytest.raises(Exception, match="/dev/null is a device, not a file"):

@@ -23,6 +23,7 @@ from fiprof.analysis.steady import steady
 from fiprof.analysis.top import top
 from fiprof.errors import FiprofError
 from fiprof.model import layout
+from fiprof.model.manifest import is_run
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
@@ -164,7 +165,7 @@ def scan(where: str, opened: Callable[[Path], Run]) -> Traces:
     pick = system.glob if system else glob.glob
     folders = sorted(
         os.path.dirname(name) for level in ("", "/*") for name in pick(f"{path}{level}/{layout.FILE_NAME}")
-        if not os.path.basename(os.path.dirname(name)).startswith(".")
+        if not os.path.basename(os.path.dirname(name)).startswith(".") and (system or is_run(os.path.dirname(name)))
     )  # fmt: skip
     if not folders:
         raise FiprofError(f"{where} holds no run", "fiprof import makes runs of traces", exit_code=2)

@@ -19,6 +19,7 @@ TABLES = "tables"
 SUMMARY = f"{TABLES}/summary.json"  # the run's key quantities, for the catalogue
 DIGEST = "digest.parquet"  # what a trace came to, for questions to many
 ANNOTATIONS = "annotations.json"  # tags and notes
+EXPORTED = ".export"  # in a folder with tables of a run for other programs, with the mark that zips and traces have too
 RECORDED = "recorded"  # folder of runs that a repository keeps as they are
 RAW_FOLDERS = ("nsys", "ncu")  # what the tools wrote
 COMPARISON = "result.json"  # of a run folder in which two sides were measured beside each other

@@ -218,15 +218,17 @@ class Manifest:
 
 
 def is_run(folder: Path | str) -> bool:
-    """Whether a folder has a manifest; or may not be entered, which reading one says."""
-    return os.path.exists(f"{folder}/{layout.FILE_NAME}") or (os.path.isdir(folder) and not os.access(folder, os.X_OK))
+    """Whether a folder has a manifest, and not as an export; or may not be entered, which reading one says."""
+    if os.path.exists(f"{folder}/{layout.FILE_NAME}"):
+        return not os.path.exists(f"{folder}/{layout.EXPORTED}")
+    return os.path.isdir(folder) and not os.access(folder, os.X_OK)
 
 
 def read_manifest(folder: Path) -> Manifest:
     path = folder / layout.FILE_NAME
     if not is_run(folder):
-        what = f"{folder} is not a run folder: it has no {layout.FILE_NAME}"
-        raise FiprofError(what, "fiprof runs lists the runs there are")
+        why = f"it has no {layout.FILE_NAME}" if not os.path.exists(path) else "it is an export of one"
+        raise FiprofError(f"{folder} is not a run folder: {why}", "fiprof runs lists the runs there are", exit_code=2)
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"
     found = json_file.read(path, Manifest, remedy)
     if "cover_pct" in found.settings:

@@ -114,8 +114,7 @@ class Archive:
             remedy = f"its documents begin with {study / 'reports/INDEX.md'}; a run is named {study}/NAME"
             raise FiprofError(f"{study} is a study, not a run; its runs: {runs}", remedy, exit_code=2)
         if path.is_dir():
-            what = f"{path} is not a run folder: it has no {layout.FILE_NAME}"
-            raise FiprofError(what, "fiprof runs lists them", exit_code=2)
+            read_manifest(path)  # says what it is instead
         remedy = "fiprof runs lists those there are"
         remedy = f"fiprof import {text} makes a run of the file" if path.is_file() else remedy
         raise FiprofError(f"there is no run {text} in {folder.root}", remedy, exit_code=2)

@@ -22,6 +22,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, exchange, file_errors, scratch, write_whole
 from fiprof.model import layout, packing, redaction, tables
 from fiprof.model.arrays import finite, finite_rows
+from fiprof.model.manifest import is_run
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES
 from fiprof.reports import trace_json
@@ -38,7 +39,6 @@ PIECE_ROWS = 1 << 16
 COPY_BYTES = 1 << 20
 ELSEWHERE = "write it elsewhere with --out"
 JSON_HEAD = b'{"schema":"export/1",'
-MARK_FILE = ".export"  # in a folder, with the mark that zips and traces have too
 APPLICATION_ID = 0x66697072  # the same in the header of SQLite: https://sqlite.org/fileformat.html#application_id
 ARCHIVE_FILES = ("catalogue.sqlite", "archive.id")
 RAW_REPORTS = (layout.NCU_REPORT, layout.NSYS_REPORT)  # what ncu-ui and nsys-ui open
@@ -84,19 +84,18 @@ def require_target(out: Path, target: str) -> None:
     """Raise FiprofError where a path is no earlier export of this format, or lies in an archive or a run folder."""
     place = out.resolve()
     for folder in place.parents:
-        is_run = (folder / layout.FILE_NAME).exists() and not (folder / MARK_FILE).exists()
-        if is_run or any((folder / name).exists() for name in ARCHIVE_FILES):
+        if is_run(folder) or any((folder / name).exists() for name in ARCHIVE_FILES):
             raise FiprofError(f"{out} lies in {folder}, where runs are kept", "name another path", exit_code=2)
     if os.path.lexists(out) and not _is_export(out, target):
-        raise FiprofError(f"{out} is no earlier export of this format", "it is not replaced; name another path")
+        raise FiprofError(f"{out} is not an earlier export of this format", "name another path", exit_code=2)
 
 
 def _is_export(out: Path, target: str) -> bool:
     """Whether fiprof's mark for a format stands in what has a path."""
     with contextlib.suppress(FiprofError, OSError):
         if target in ("parquet", "csv"):
-            known = {layout.FILE_NAME, MARK_FILE, *(f"{name}.{target}" for name in TABLES)}
-            mark = files.read_bytes(out, MARK_FILE, limit=99)
+            known = {layout.FILE_NAME, layout.EXPORTED, *(f"{name}.{target}" for name in TABLES)}
+            mark = files.read_bytes(out, layout.EXPORTED, limit=99)
             return not out.is_symlink() and {*os.listdir(out)} <= known and mark == MARK + target.encode()
         with files.open_file(out.parent, out.name) as file:
             head = file.read(99)
@@ -135,7 +134,7 @@ def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> No
                         _write_csv(reader, file)
                     else:
                         _copy_parquet(reader, file)
-            (new / MARK_FILE).write_bytes(MARK + target.encode())
+            (new / layout.EXPORTED).write_bytes(MARK + target.encode())
             (new / layout.FILE_NAME).write_bytes(run.manifest.to_json())
             if out.exists():
                 exchange(new, out)

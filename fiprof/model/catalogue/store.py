@@ -124,6 +124,8 @@ def stamp(folder: Path | str) -> str | None:
         around = os.stat(folder, follow_symlinks=True)
     except OSError:
         return None
+    if os.path.exists(f"{folder}/{layout.EXPORTED}"):
+        return None
     return f"{around.st_mtime_ns:x}-{inside.st_mtime_ns:x}-{inside.st_size:x}"
 
 
