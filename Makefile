@@ -58,7 +58,7 @@ types: setup ## Check types
 	$(BIN)/mypy
 
 soak: setup ## Kill every command at 20 random moments with each signal, damage 2,000 SQLites (4 minutes on 16 cores)
-	FIPROF_SOAK=20 FIPROF_SOAK_SQLITE=2000 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_kills.py tests/test_sqlite_damage.py $(PYTEST_ARGS)
+	FIPROF_SOAK=20 FIPROF_SOAK_SQLITE=2000 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_kills.py tests/test_damage.py::test_damage_is_read_as_sqlite_reads_it_or_refused $(PYTEST_ARGS)
 
 check: lint types test ## Everything that must pass before a commit
 
@@ -86,7 +86,7 @@ reports: setup ## Build the reports of the recorded runs and of the study into d
 	find $$copies/$(STUDY) -name tables -prune -exec rm -rf {} +; cp -r $$copies/$(STUDY) docs/reports/
 
 pictures: reports ## Take the documentation's pictures anew, in chromium
-	$(BIN)/python -m tests.docs_pictures
+	$(BIN)/python -m tests.browser
 
 clean: ## Remove what was installed and built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

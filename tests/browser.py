@@ -1,19 +1,25 @@
-"""The real browser of the tests and of the README's pictures: chromium, driven by playwright."""
+"""The real browser of the tests, chromium driven by playwright; and the documentation's pictures: ``make pictures`` takes them
+anew, of the page that ``make reports`` builds and of the report of the recorded batching."""
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
+from fiprof.reports.report import report
+from tests.recorded_runs import served, session_folder
 
 CHROMIUM = Path(os.environ.get("FIPROF_TEST_CHROMIUM", "/usr/bin/chromium"))
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 900}
-NEEDED = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one")
-Show = Callable[..., Any]
+REPOSITORY = Path(__file__).parents[1]
+PAGE = REPOSITORY / "docs/reports/20261121-120959-all/report.html"
+PICTURES = REPOSITORY / "docs/pictures"
+WIDTH = 1280
+"""Of the window, pixels."""
 
 
 @contextlib.contextmanager
@@ -28,39 +34,29 @@ def launched() -> Iterator[Any]:
         browser.close()
 
 
-@contextlib.contextmanager
-def showing(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
-    """``show(name)`` opens a file and waits until it can be used.
-
-    At the end no page has written to its console, thrown an error or asked for anything but its file.
-    """
-    contexts: list[Any] = []
-    problems: list[str] = []
-
-    def show(
-        name: str, *, scheme: str = "light", viewport: dict[str, int] = DESKTOP, at: str = "", script: bool = True
-    ) -> Any:
-        phone = viewport is PHONE
-        context = browser.new_context(
-            viewport=viewport, color_scheme=scheme, has_touch=phone, is_mobile=phone, java_script_enabled=script,
-            permissions=["clipboard-read", "clipboard-write"],
-        )  # fmt: skip
-        contexts.append(context)
-        page, address = context.new_page(), files[name].as_uri()
-
-        def asked(url: str) -> None:
-            if url.partition("#")[0] != address and not url.startswith("data:"):
-                problems.append(url)
-
-        page.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: asked(request.url))
-        page.goto(address + at)
-        if script:
+def main() -> None:
+    """All, or those that are named: ``story`` needs no ``make reports``."""
+    PICTURES.mkdir(exist_ok=True)
+    with launched() as browser, TemporaryDirectory() as folder:
+        story = Path(folder) / "story.html"
+        # Each page, and the parts of it that its picture begins and ends with.
+        pages = {"report": (PAGE, "body", "#timeline"), "story": (story, "#timeline", "#pictures")}
+        for name in sys.argv[1:] or pages:
+            if name == "story":
+                os.environ["FIPROF_TEST_SESSION"] = Path(folder).name
+                story.write_text(report([served("batching")]).html(), encoding="utf-8")
+                shutil.rmtree(session_folder())
+            address, *parts = pages[name]
+            page = browser.new_page(viewport={"width": WIDTH, "height": 800}, device_scale_factor=1.5)
+            page.goto(address.as_uri())
             page.wait_for_selector("html[data-ready]", state="attached")
-        return page
+            page.add_style_tag(content=".tools { display: none !important; }")
+            page.wait_for_timeout(300)  # the timeline is drawn again at its width
+            first, last = (page.locator(each).bounding_box() for each in parts)
+            clip = {"x": 0, "y": first["y"], "width": WIDTH, "height": last["y"] + last["height"] + 16 - first["y"]}
+            page.screenshot(path=PICTURES / f"{name}.png", clip=clip, full_page=True)
+            sys.stdout.write(f"docs/pictures/{name}.png\n")
 
-    yield show
-    for context in contexts:
-        context.close()
-    assert problems == []
+
+if __name__ == "__main__":
+    main()

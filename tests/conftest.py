@@ -24,7 +24,6 @@ from fiprof import clock
 from fiprof.model.catalogue.store import Catalogue
 from fiprof.model.run import Run
 from tests import postgres
-from tests.browser import Show, launched, showing
 from tests.fakes.recorded import UNPACKED
 from tests.forks import Forks
 from tests.recorded_runs import replayable, session_folder
@@ -119,19 +118,6 @@ def postgresql_url(postgresql_server: str) -> str:
 def five_kernels(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The pages of tests/data as a run, for reading only: ncu's six launches and nsys's trace of the five kernels."""
     return record_run(tmp_path_factory.mktemp("five-kernels") / "recorded")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture
-def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
-    """Opens one of the module's files."""
-    with showing(browser, files) as show:
-        yield show
 
 
 @pytest.fixture(scope="session")

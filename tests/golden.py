@@ -20,10 +20,11 @@ from typing import Any
 
 from fiprof.model.run import Run
 from fiprof.reports.report import report
-from tests.recorded_runs import PROGRAMS, RUNS, a_study, invoke, parsed, profiled, session_folder, study_runs, two_ranks
+from tests.recorded_runs import PROGRAMS, RUNS, STUDY_RUNS, a_study, invoke, parsed, session_folder, two_ranks
 
 GOLDEN = Path(__file__).parent / "data/golden.json.xz"
 
+NAMES = (*RUNS, *PROGRAMS, *STUDY_RUNS, "two-ranks")
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline", "top", "comm", "story")
 VOLATILE = {"bytes", "size_bytes", "user", "started", "fiprof"}
 """Keys whose values depend on the machine that made the tables."""
@@ -31,61 +32,58 @@ VOLATILE = {"bytes", "size_bytes", "user", "started", "fiprof"}
 Answer = dict[str, Any]
 
 
-def run_paths() -> dict[str, Path]:
-    """Name -> folder with tables, of every recorded run."""
-    found = {name: parsed(name).path for name in RUNS} | {name: profiled(name).path for name in PROGRAMS}
-    found |= {f"study {run.path.name[16:]}": run.path for run in study_runs()}
-    return found | {"two-ranks": two_ranks().path}
+def folder(name: str) -> Path:
+    """That with the tables of a recorded run, or for ``archive`` of them all."""
+    if name == "archive":
+        for each in NAMES:
+            folder(each)
+        return session_folder()
+    return (two_ranks() if name == "two-ranks" else parsed(name)).path
 
 
 def asked(command: str, *words: str) -> Answer:
-    """A command's exit status and rows; its strings name no folder of this machine."""
-    status, printed = invoke(command, *words, "--format", "json")
+    """A command's exit status and rows, with the folders of the runs that are named in braces; its strings name no folder of
+    this machine."""
+    filled = [re.sub("{(.+)}", lambda name: str(folder(name[1])), word) for word in words]
+    status, printed = invoke(command, *filled, "--format", "json")
     said = printed.replace(str(session_folder()), "ARCHIVE")
     return {"status": status, **(json.loads(said) if said else {})}
 
 
 def reading() -> Iterator[tuple[str, Callable[[], Answer]]]:
     """Each reading command of each run."""
-    paths = run_paths()
-    for name, path in paths.items():
+    for name in NAMES:
         for command in READERS:
-            yield f"{command} {name}", partial(asked, command, str(path))
+            yield f"{command} {name}", partial(asked, command, f"{{{name}}}")
     ways = {("top", name): ("kernel", "range", "rank") for name in ("llama", "ranks", "graph")}
     for (command, name), every in (ways | {("comm", "two-ranks"): ("collective", "rank", "cause")}).items():
         for by in every:
-            yield f"{command} {name} --by {by}", partial(asked, command, str(paths[name]), "--by", by)
+            yield f"{command} {name} --by {by}", partial(asked, command, f"{{{name}}}", "--by", by)
     pairs = {
-        "tensor cores": [f"{paths['decode']}:tensor_cores={value}" for value in ("false", "true")],
-        "five kernels, three": [str(paths["all"]), str(paths["prefill-decode-rope"])],
-        "servers": [str(paths["server"]), str(paths["server again"])],
-        "programs": [str(paths["llama"]), str(paths["window"])],
-        "ranks": [str(paths["ranks"]), str(paths["tworanks"])],
-    }
+        "tensor cores": ("{decode}:tensor_cores=false", "{decode}:tensor_cores=true"),
+        "five kernels, three": ("{all}", "{prefill-decode-rope}"), "servers": ("{server}", "{server again}"),
+        "programs": ("{llama}", "{window}"), "ranks": ("{ranks}", "{tworanks}"),
+    }  # fmt: skip
     for name, sides in pairs.items():
         yield f"compare {name}", partial(asked, "compare", *sides)
 
 
 def keeping() -> Iterator[tuple[str, Callable[[], Answer]]]:
     """What is asked of an archive, which holds every recorded run."""
-    run_paths()
-    archive = ("--artifacts", str(session_folder()))
-    questions: dict[str, tuple[str, ...]] = {
-        "runs": ("runs",),
-        "runs --kernel": ("runs", "--kernel", "decode", "--metric", "dram_share", "--sort", "-dram_share"),
-        "runs --where": ("runs", "--where", "batch=128", "--gpu", "H200"), "trend": ("trend", "--kernel", "decode"),
-        "trend dram": ("trend", "--kernel", "prefill", "--metric", "dram_share"), "verify": ("verify",),
-        "kernels": ("kernels",),
+    questions = {
+        "runs": "runs", "runs --kernel": "runs --kernel decode --metric dram_share --sort -dram_share",
+        "runs --where": "runs --where batch=128 --gpu H200", "trend": "trend --kernel decode",
+        "trend dram": "trend --kernel prefill --metric dram_share", "verify": "verify",
     }  # fmt: skip
-    for name, (command, *words) in questions.items():
-        at = () if command == "kernels" else archive
-        yield name, partial(asked, command, *words, *at)
+    for name, words in questions.items():
+        yield name, partial(asked, *words.split(), "--artifacts", "{archive}")
+    yield "kernels", partial(asked, "kernels")
 
 
 def study_results() -> Answer:
     """The recorded study's results, made again from its runs in a copy."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = a_study(Path(folder) / "study")
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = a_study(Path(temporary) / "study")
         words = ("study", "flashinfer", "--quick", "--results-only", "--no-documents", "--out", str(copy))
         assert invoke(*words)[0] == 0
         results = sorted((copy / "results").glob("*.json"))
@@ -111,22 +109,22 @@ story LLAMA --request x|import tests
 
 def wrong_uses() -> Answer:
     """Command line -> exit status."""
-    names = {"ALL": parsed("all").path, **{each.upper(): profiled(each).path for each in ("server", "llama", "graph")}}
+    names = {each.upper(): parsed(each).path for each in ("all", "server", "llama", "graph")}
     filled = {line: re.sub("|".join(names), lambda name: str(names[name[0]]), line) for line in WRONG_USES.split("|")}
     return {line: invoke(*words.split())[0] for line, words in filled.items()}
 
 
-def report_numbers(name: str, path: Path) -> Answer:
+def report_numbers(name: str) -> Answer:
     """Where each traced number of a run's report comes from -> its value, of those that the net holds."""
     held = read().get(f"report {name}", {})
-    found = {str(fact.source): fact.value for _, _, fact in report([Run(path)]).numbers}
+    found = {str(fact.source): fact.value for _, _, fact in report([Run(folder(name))]).numbers}
     return {source: value for source, value in found.items() if source in held or not held}
 
 
 @functools.cache
 def questions() -> dict[str, Callable[[], Answer]]:
     """Name -> what gives the answer."""
-    reports = {f"report {name}": partial(report_numbers, name, path) for name, path in run_paths().items()}
+    reports = {f"report {name}": partial(report_numbers, name) for name in NAMES}
     return {
         **dict(reading()), **reports, **dict(keeping()), "study results": study_results, "wrong uses": wrong_uses
     }  # fmt: skip

@@ -58,6 +58,8 @@ EXAMS = {
 """exam_kernels.py, unseen_kernels.py, … by the model of GPU; without samples of the GPU's metrics."""
 
 STUDY = RECORDED / "study-flashinfer-quick"
+STUDY_RUNS = {f"study {path.parent.name[16:]}": path.parent for path in sorted(STUDY.glob("*/run.json"))}
+"""The runs of the recorded study."""
 
 OTHERS = ".others"
 """Where the session keeps what the tests of the archive do not know."""
@@ -82,8 +84,8 @@ def once(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def parsed(name: str) -> Run:
-    """A recorded run with all its tables."""
-    return _parsed(RUNS[name])
+    """One of RUNS, PROGRAMS or STUDY_RUNS with all its tables."""
+    return _parsed({**RUNS, **PROGRAMS, **STUDY_RUNS}[name])
 
 
 def on_h100(name: str) -> Run:
@@ -94,11 +96,6 @@ def on_h100(name: str) -> Run:
 def exam(name: str, model: str) -> Run:
     """One of EXAMS likewise."""
     return _parsed(EXAMS[name][model], OTHERS)
-
-
-def profiled(name: str) -> Run:
-    """One of PROGRAMS likewise."""
-    return _parsed(PROGRAMS[name])
 
 
 def served(name: str) -> Run:
@@ -121,15 +118,10 @@ def imported(*packed: Path, name: str) -> Run:
     return Run(manifest.parent)
 
 
-def study_runs() -> list[Run]:
-    """The runs of the recorded study likewise."""
-    return [_parsed(manifest.parent) for manifest in sorted(STUDY.glob("*/run.json"))]
-
-
 def a_study(into: Path) -> Path:
     """A copy of the recorded study with its runs' tables, to be changed."""
     shutil.copytree(STUDY, into, ignore=shutil.ignore_patterns("2*"))
-    for run in study_runs():
+    for run in map(parsed, STUDY_RUNS):
         shutil.copytree(run.path, into / run.path.name)
     return into
 

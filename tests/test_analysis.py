@@ -1,6 +1,11 @@
-"""fiprof/analysis/checks.py: how sure the numbers of a run are, each check at its limits; ``fiprof expected``; and what the
-instructions that hold most warp samples probably wait for."""
+"""How sure the numbers of a run are, each check at its limits; ``fiprof expected``; what the instructions that hold most warp samples
+probably wait for; and that what commands print of recorded launches is what ncu itself says: its charts, its pages of text and
+source, its rules."""
 
+import csv
+import lzma
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +18,10 @@ from fiprof.analysis.checks import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
 from fiprof.analysis.expected import combined, read_expectations
 from fiprof.analysis.sass import Code, parse
 from fiprof.errors import FiprofError
-from fiprof.model import tables
 from fiprof.model.finding import words_of
 from fiprof.model.run import Run
-from tests.recorded_runs import invoke, parsed, refusal, rows
-from tests.reports_fixture import GPU_STATE, add, case, execution, make_run
+from tests.recorded_runs import RUNS, invoke, parsed, refusal, rows
+from tests.reports_fixture import DATA, GPU_STATE, RAW, add, case, execution, make_run
 
 ID = "mine[rows=8]"
 Made = dict[str, Any]
@@ -94,14 +98,6 @@ def test_a_check_at_its_limits(name: str, made: Any, values: tuple[float, ...], 
         assert check(make_run(tmp_path / str(value), **made(value)), name).passed is passed, value
 
 
-def test_written_checks_are_read_and_not_made_again(five_kernels: Run, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", **counted(stall_dropped_bytes=8.0))
-    assert [each.check for each in checks.failed(run)] == ["dropped_samples"]
-    tables.write(run.tables_path, "checks", tables.empty("checks"))
-    assert not checks.failed(Run(run.path))
-    assert list(checks.every(five_kernels)) == checks.evaluate(five_kernels)
-
-
 def test_other_processes(tmp_path: Path) -> None:
     after = {**GPU_STATE, "other_processes": ["4711 (python3)"]}
     run = make_run(tmp_path / "shared", environment={"gpu_state": {"before": GPU_STATE, "after": after}})
@@ -128,7 +124,7 @@ def test_every_case_has_its_own(tmp_path: Path) -> None:
     assert (failed.check, failed.case, failed.value, failed.low) == ("profiled", "a[x=1]", 0, 1)
 
 
-HOPPER = """
+EXPECTED = """
 [source]
 title = "ours"
 gpu = "NVIDIA A100 80 GB SXM"
@@ -151,22 +147,16 @@ size = "batch"
 stalls = { long_scoreboard = [15, 25] }
 roof = { kind = "tensor", shares = { 4 = 70, 8 = 72 } }
 bandwidth = { least_tb_per_s = 1.4 }
-"""
-"""Figures of the packaged kind, as if they were said of the recorded runs' compute capability."""
 
-OWN = """
-[source]
-title = "ours"
-gpu = "NVIDIA H200"
-compute_capability = "9.0"
 [[family]]
 name = "norms"
 workloads = ["rmsnorm"]
 size = "rows"
 stalls = { long_scoreboard = [20, 30] }
 roof = { kind = "dram", shares = { 4096 = 45 } }
-bandwidth = { least_tb_per_s = 2 }
+bandwidth = { least_tb_per_s = 0.8 }
 """
+"""Figures of the packaged kind, as if they were said of the recorded runs' compute capability."""
 
 
 def expected(tmp_path: Path, run: str, content: str, *words: str) -> list[dict[str, Any]]:
@@ -176,7 +166,7 @@ def expected(tmp_path: Path, run: str, content: str, *words: str) -> list[dict[s
 
 
 def test_decode_on_cuda_cores_waits_for_other_things_than_expected(tmp_path: Path) -> None:
-    found = expected(tmp_path, "decode", HOPPER)
+    found = expected(tmp_path, "decode", EXPECTED)
     mine = [row for row in found if row["label"] == "decode batch=32"]
     assert {row["quantity"]: (round(row["measured"], 2), row["outcome"]) for row in mine} == {
         "long_scoreboard": (5.42, "below"), "barrier": (15.72, "as expected"), "short_scoreboard": (10.70, "as expected"),
@@ -187,7 +177,7 @@ def test_decode_on_cuda_cores_waits_for_other_things_than_expected(tmp_path: Pat
     assert bandwidth["expected_low"] == pytest.approx(1.6 / 2.039 * 4.810, rel=0.001)
     assert [remark["id"] for remark in bandwidth["remarks"]] == ["same_share", "stated_is_reached"]
     # Prefill is on the roof of the instructions that it used.
-    prefill = expected(tmp_path, "prefill-decode-rope", HOPPER, "--kernel", "prefill")
+    prefill = expected(tmp_path, "prefill-decode-rope", EXPECTED, "--kernel", "prefill")
     fa2, fa3 = (row for row in prefill if row["quantity"] == "compute_roof_share")
     assert [(row["label"][-3:], row["work"], round(row["measured"], 2)) for row in (fa2, fa3)] == [
         ("fa2", "tensor fp16 mma", 49.88), ("fa3", "tensor fp16", 52.62),
@@ -204,22 +194,22 @@ def test_decode_on_cuda_cores_waits_for_other_things_than_expected(tmp_path: Pat
     ],
 )
 def test_another_gpu_shape_or_size(tmp_path: Path, run: str, old: str, new: str, family: str, remark: str) -> None:
-    found = [row for row in expected(tmp_path, run, HOPPER.replace(old, new)) if row["family"] == family]
+    found = [row for row in expected(tmp_path, run, EXPECTED.replace(old, new)) if row["family"] == family]
     said = {row["remarks"][-1]["id"] for row in found if row["outcome"] == "not compared"}
     assert remark in said and (remark == "size" or {row["outcome"] for row in found} == {"not compared"})
 
 
 def test_a_file_of_one_s_own_replaces_the_packaged_family(tmp_path: Path) -> None:
     own = tmp_path / "ours.toml"
-    own.write_text(OWN)
+    own.write_text(EXPECTED)
     families = [family for _, family in combined(read_expectations(own))]
-    assert [family.name for family in families] == ["norms", "prefill", "decode", "rmsnorm", "rope"]
+    assert [family.name for family in families] == ["decode", "prefill", "norms", "rmsnorm", "rope"]
     assert families[3].workloads == ("fused_add_rmsnorm",)
     words = ("expected", str(parsed("all").path), "--expectations", str(own))
     printed = invoke(*words, "--kernel", "RMSNormKernel")[1]
-    for said in ("45 ± 5", "3 of 3 expectations hold", "NVIDIA H200 (compute capability 9.0): ours"):
+    for said in ("45 ± 5", "3 of 3 expectations hold", "NVIDIA A100 80 GB SXM (compute capability 9.0): ours"):
         assert said in printed
-    own.write_text(OWN.replace('"rmsnorm"', '"rmsnrom"'))
+    own.write_text(EXPECTED.replace('"rmsnorm"', '"rmsnrom"'))
     assert refusal(*words).remedy == "did you mean 'rmsnorm'?"
 
 
@@ -228,16 +218,16 @@ def test_a_file_of_one_s_own_replaces_the_packaged_family(tmp_path: Path) -> Non
     [
         ("long_scoreboard", "long_scorebord", "family[0]: unknown stall reason 'long_scorebord'; known are barrier"),
         ("[20, 30]", "[30, 20]", "long_scoreboard = [30, 20] begins above its end"),
-        ("[20, 30]", "[1, 101]", "family[0].stalls[...][1]: expected float <= 100.0"),
-        ("4096 = 45", "0 = 45", "family[0].roof.shares"),
+        ("[20, 30]", "[1, 101]", "family[2].stalls[...][1]: expected float <= 100.0"),
+        ("4096 = 45", "0 = 45", "family[2].roof.shares"),
         ("least_tb", "least_gb", "family[0].bandwidth: object contains unknown field least_gb_per_s"),
-        ("bandwidth = { least_tb_per_s = 2 }", '[[family]]\nname = "b"\nworkloads = ["rmsnorm"]', "two families claim rmsnorm"),
+        ("bandwidth = { least_tb_per_s = 0.8 }", '[[family]]\nname = "b"\nworkloads = ["rmsnorm"]', "two families claim rmsnorm"),
         ("[source]", "= 1", "Invalid statement"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = tmp_path / "ours.toml"
-    path.write_text(OWN.replace(old, new))
+    path.write_text(EXPECTED.replace(old, new))
     with pytest.raises(FiprofError) as raised:
         read_expectations(path)
     assert raised.value.message.startswith(str(path)) and message in raised.value.message
@@ -351,3 +341,169 @@ def test_what_a_load_is_waited_for_by(between: list[str], found: bool) -> None:
 )
 def test_what_is_waited_for(lines: tuple[str, ...], place: int, reason: str, found: int | None) -> None:
     assert listing(*lines).waits_for(place, reason) == found
+
+
+LAUNCHES = pytest.mark.parametrize("index", range(6))
+DETAILS = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
+"""ncu's text page of the recorded report."""
+
+
+# The charts of SpeedOfLight_RooflineChart and SpeedOfLight_Hierarchical…RooflineChart, as the recorded report defines
+# them: work a second, traffic a second, peak work, peak traffic.
+
+INSTRUCTIONS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+ROOFS_OF_WORK = {
+    "fp32": ("fadd", 1, "fmul", 1, "ffma", 2),
+    "fp16": ("hadd", 2, "hmul", 2, "hfma", 4),
+    "fp64": ("dadd", 1, "dmul", 1, "dfma", 2),
+}
+MEMORIES = {
+    "dram": ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
+    "l2": ("derived__lts__lts2xbar_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
+    "l1": ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex__cycles_elapsed.avg.per_second"),
+}
+
+
+def cells(launch: int) -> Callable[[str], float]:
+    """The raw page's numbers of a launch, read here alone."""
+    with RAW.open(newline="") as file:
+        header, _, *lines = csv.reader(file)
+    row = dict(zip(header, lines[launch], strict=True))
+    return lambda name: float(row[name].replace(",", ""))
+
+
+def chart_work(cell: Callable[[str], float], kind: str) -> float:
+    if kind == "tensor":
+        return cell("sm__ops_path_tensor_src_fp16.sum.per_cycle_elapsed") * cell("sm__cycles_elapsed.avg.per_second")
+    add, a, mul, m, fma, f = ROOFS_OF_WORK[kind]
+    per_cycle = sum(int(n) * cell(INSTRUCTIONS.format(op)) for op, n in ((add, a), (mul, m), (fma, f)))
+    return per_cycle * cell("smsp__cycles_elapsed.avg.per_second")
+
+
+def chart_peak(cell: Callable[[str], float], kind: str) -> float:
+    if kind == "tensor":
+        per_cycle = cell("sm__ops_path_tensor_op_hgmma_src_fp16_sparsity_off.sum.peak_sustained")
+    else:
+        fma, lanes = str(ROOFS_OF_WORK[kind][4]), ROOFS_OF_WORK[kind][5]
+        per_cycle = cell(f"derived__sm__sass_thread_inst_executed_op_{fma}_pred_on_x{lanes}")
+    return per_cycle * cell("sm__cycles_elapsed.avg.per_second")
+
+
+@LAUNCHES
+def test_the_roofline_is_that_of_ncu_s_charts(five_kernels: Run, index: int) -> None:
+    cell, row = cells(index), rows("roofline", five_kernels.path)[index]
+    for kind in ("tensor", "fp32", "fp16", "fp64"):
+        assert kind != "fp32" or row["fp32_tflops"]
+        if row[f"{kind}_tflops"]:
+            assert row[f"{kind}_tflops"] * 1e12 == pytest.approx(chart_work(cell, kind), rel=1e-4), kind
+            assert row[f"{kind}_roof_tflops"] * 1e12 == pytest.approx(chart_peak(cell, kind), rel=1e-9), kind
+    # HADD alone is 1,193 of RMSNorm's 1,246 half instructions a cycle: conversions, which are not its main work.
+    kind = "tensor" if row["work"] == "tensor fp16" else "fp32"
+    assert row["work"] in ("tensor fp16", "fp32")
+    roofs = {row["work"]: chart_peak(cell, kind)}
+    for level, (bytes_, clock) in MEMORIES.items():
+        traffic, peak = cell(f"{bytes_}.per_second"), cell(f"{bytes_}.peak_sustained") * cell(clock)
+        assert row[f"{level}_gb_per_s"] * 1e9 == pytest.approx(traffic, rel=1e-12)
+        assert row[f"{level}_roof_gb_per_s"] * 1e9 == pytest.approx(peak, rel=1e-12)
+        assert row[f"{level}_flop_per_byte"] == pytest.approx(chart_work(cell, kind) / traffic, rel=1e-4)
+        assert row[f"{level}_ridge_flop_per_byte"] == pytest.approx(chart_peak(cell, kind) / peak, rel=1e-9)
+        roofs[level.upper()] = chart_work(cell, kind) / traffic * peak
+    assert row["roof"] == min(roofs, key=roofs.__getitem__)
+    assert row["attainable_tflops"] * 1e12 == pytest.approx(min(roofs.values()), rel=1e-4)
+    assert row["roof_share"] == pytest.approx(chart_work(cell, kind) / min(roofs.values()), rel=1e-4)
+    # The use of each memory's peak has counters of its own.
+    dram, l2, l1 = (100 * row[f"{level}_gb_per_s"] / row[f"{level}_roof_gb_per_s"] for level in MEMORIES)
+    assert dram == pytest.approx(cell("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), abs=0.01)
+    assert l2 == pytest.approx(cell("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"), rel=1e-2)
+    active = cell("l1tex__lsu_writeback_active_mem_lgds.sum.pct_of_peak_sustained_elapsed")
+    assert l1 == pytest.approx(active, rel=1e-2, abs=0.005)
+
+
+def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(five_kernels: Run) -> None:
+    text = " ".join(DETAILS.split())
+    said = re.findall(r"achieved (\d+)% of this device's FP32 peak performance and (?:close to )?(\d+)%", text)
+    assert [int(fp32) for fp32, _ in said] == [7, 24, 10, 7, 5, 4]
+    for row, shares in zip(rows("roofline", five_kernels.path), said, strict=True):
+        for kind, share in zip(("fp32", "fp64"), shares, strict=True):  # no fp64 at all has no roof
+            assert round(100 * (row[f"{kind}_tflops"] or 0) / (row[f"{kind}_roof_tflops"] or 1)) == int(share)
+
+
+PRINTED = {
+    "Duration": "duration_us", "DRAM Throughput": "dram_throughput_pct", "L1/TEX Hit Rate": "l1_hit_pct",
+    "Theoretical Occupancy": "theoretical_occupancy_pct", "Achieved Occupancy": "achieved_occupancy_pct",
+    "Waves Per SM": "waves_per_sm", "Registers Per Thread": "registers_per_thread", "L2 Hit Rate": "l2_hit_pct",
+}  # fmt: skip
+"""ncu's name of a metric -> the key of ``fiprof show``."""
+SCALES = {"Tbyte/s": 1e3, "Gbyte/s": 1.0, "Mbyte/s": 1e-3, "us": 1.0, "ms": 1e3, "ns": 1e-3}
+
+
+def launches_of(page: str) -> list[str]:
+    """What a text page of ncu says of each launch."""
+    return re.split(r", Context \d+, Stream \d+", page)[1:]
+
+
+def agrees(row: dict[str, Any], part: str) -> None:
+    """A launch's row has the figures that ncu prints, to their digits; of a name that comes twice, its first value."""
+    page = re.findall(r"^    (\S.*?)(?:  +(\S+))??  +(\S+) *$", part.replace(",", ""), re.MULTILINE)
+    printed = {name: (value, unit) for name, unit, value in reversed(page)}
+    for name, key in PRINTED.items():
+        value, unit = printed[name]
+        assert f"{row[key] / SCALES.get(unit, 1.0):.{len(value.partition('.')[2])}f}" == value, name
+
+
+@LAUNCHES
+def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> None:
+    row, part = rows("show", five_kernels.path)[index], launches_of(DETAILS)[index]
+    agrees(row, part)
+    found = re.search(r"Memory Throughput +(\wbyte/s) +(\S+)", part)
+    assert found and f"{row['dram_gb_per_s'] / SCALES[found[1]]:.2f}" == found[2]
+    sizes = re.findall(r"(?:Dynamic|Static) Shared Memory Per Block +(K?)byte/block +(\S+)", part)
+    shared_kb = sum(float(size.replace(",", "")) * (1 if kilo else 1e-3) for kilo, size in sizes)
+    assert len(sizes) == 2 and row["shared_kb_per_block"] == pytest.approx(shared_kb, abs=0.005)
+
+
+def test_bank_conflicts_are_those_of_ncu_s_rule() -> None:
+    said = re.compile(r"shared (load|store) requests\.This results in (\d+) bank conflicts,\s+which represent (\S+)%")
+    shown, compared = rows("show", parsed("all").path), 0
+    for row in parsed("all").rows("rules", ("launch", "rule", "message")):
+        for kind, _, share in said.findall(row["message"]) if row["rule"] == "SharedMemoryConflicts" else ():
+            assert f"{100 * shown[row['launch']][f'shared_{kind}s_conflict_share']:.2f}" == share
+            compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -> None:
+    """Registers are given to a warp 256 at a time; waves are blocks over what the GPU holds at once."""
+    for row, launch in zip(rows("show", parsed(name).path), parsed(name).launches, strict=False):
+        warps = -(-round(launch["threads_per_block"]) // 32)
+        limits = {n: 16384 // (-(-n * 32 // 256) * 256) * 4 // warps for n in range(1, 256)}
+        registers, limit = round(launch["registers_per_thread"]), launch["limit_registers_blocks"]
+        assert row["limit_registers_blocks"] == limits[registers] == limit
+        for step in row["occupancy_steps"] or ():
+            needed = step["needed"]
+            assert step["id"] != "fewer_registers" or limits[needed] == step["blocks"] > limit == limits[needed + 1]
+        blocks = min(value for key in row if re.fullmatch("limit_[a-z_]+_blocks", key) and (value := row[key]))
+        occupancy = 100 * blocks * warps / 64
+        assert occupancy == pytest.approx(row["theoretical_occupancy_pct"], abs=0.006) or row["limit_clusters_blocks"]
+        assert row["wave_blocks"] == blocks * 132 or row["limit_clusters_blocks"]
+        assert launch["blocks"] / row["wave_blocks"] == pytest.approx(row["waves_per_sm"], abs=0.00501)
+
+
+def test_every_hotspot_is_in_the_source_page_and_no_hotter_one_is_missing() -> None:
+    page = lzma.decompress((RUNS["all"] / "ncu/source.csv.xz").read_bytes()).decode()
+    listings = [listing.splitlines() for listing in page.split('"Kernel Name",')[1:]]
+    found = rows("hotspots", parsed("all").path, "--instructions", "20")
+    assert len(found) == 6 * 20
+    for launch in range(6):
+        mine = [row for row in found if row["launch"] == launch]
+        _, *lines = next(listing for listing in listings if f"::{mine[0]['kernel']}<" in listing[0])
+        listing = [*csv.DictReader(lines)]
+        at = {int(each["Address"], 16) - int(listing[0]["Address"], 16): each for each in listing}
+        for row in mine:
+            said = at[int(row["offset"], 16)]
+            assert (row["sass"], str(row["samples"])) == (said["Source"].strip(), said["# Samples"])
+            assert str(row["samples_not_issued"]) == said["Warp Stall Sampling (Not-issued Samples)"]
+        samples = [int(each["# Samples"]) for each in listing]
+        assert [row["samples"] for row in mine] == sorted(samples, reverse=True)[:20]
+        assert [row["sample_share"] for row in mine] == [pytest.approx(row["samples"] / sum(samples)) for row in mine]

@@ -2,6 +2,7 @@
 (charts, sorting, search); schemes, a phone, print, axe."""
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +15,8 @@ from fiprof.reports import study
 from fiprof.reports.markdown_html import code_block, document_html, link, report_html
 from fiprof.reports.report import report
 from fiprof.reports.view import Column, Document, View
-from tests.browser import DESKTOP, NEEDED, PHONE, Show
-from tests.recorded_runs import STUDY, invoke, parsed, profiled, served
+from tests.browser import CHROMIUM, launched
+from tests.recorded_runs import STUDY, invoke, parsed, served
 from tests.reports_fixture import case, execution, make_run
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
@@ -31,7 +32,12 @@ NAMES = (
 )
 """Names of kernels that are no text for somebody."""
 
-pytestmark = NEEDED
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one"
+)
+PHONE = {"width": 390, "height": 844}
+DESKTOP = {"width": 1280, "height": 900}
+Show = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     launches = [{**ran, "launch": 0, "duration_ns": 1e4}]
     hostile = make_run(folder / "run", launches=launches, kernels=[ran], cases=[case(mine)])
     runs = {
-        "all": [parsed("all")], "llama": [profiled("llama")], "ranks": [profiled("ranks")], "hostile": [hostile],
+        "all": [parsed("all")], "llama": [parsed("llama")], "ranks": [parsed("ranks")], "hostile": [hostile],
         "several": [parsed("all"), parsed("prefill-decode-rope")], "batching": [served("batching")],
     }  # fmt: skip
     analysis = document_html(study.pages(load(STUDY))["analysis"], "analysis")
@@ -61,6 +67,50 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sides = (f"{parsed('decode').path}:tensor_cores={value}" for value in ("false", "true"))
     assert invoke("compare", *sides, "--out", str(folder / "compare.html"))[0] == 0
     return {path.stem: path for path in folder.glob("*.html")}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
+    """``show(name)`` opens one of the files and waits until it can be used.
+
+    At the end no page has written to its console, thrown an error or asked for anything but its file.
+    """
+    contexts: list[Any] = []
+    problems: list[str] = []
+
+    def show(
+        name: str, *, scheme: str = "light", viewport: dict[str, int] = DESKTOP, at: str = "", script: bool = True
+    ) -> Any:
+        phone = viewport is PHONE
+        context = browser.new_context(
+            viewport=viewport, color_scheme=scheme, has_touch=phone, is_mobile=phone, java_script_enabled=script,
+            permissions=["clipboard-read", "clipboard-write"],
+        )  # fmt: skip
+        contexts.append(context)
+        page, address = context.new_page(), files[name].as_uri()
+
+        def asked(url: str) -> None:
+            if url.partition("#")[0] != address and not url.startswith("data:"):
+                problems.append(url)
+
+        page.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: asked(request.url))
+        page.goto(address + at)
+        if script:
+            page.wait_for_selector("html[data-ready]", state="attached")
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert problems == []
 
 
 def chosen(page: Any) -> str:
@@ -200,15 +250,6 @@ def test_layout_holds_and_axe_core_finds_nothing(show: Show, name: str, viewport
             assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
 
 
-def test_printed_it_is_dark_on_white_with_its_appendix(show: Show) -> None:
-    page = show("all", scheme="dark")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.locator("#environment table").is_visible() and not page.locator("#chips").is_visible()
-    assert page.pdf(format="A4").startswith(b"%PDF")
-
-
 def test_without_decompression_it_says_what_to_do(browser: Any, files: dict[str, Path]) -> None:
     page = browser.new_page()
     page.add_init_script("delete window.DecompressionStream")
@@ -301,15 +342,12 @@ def test_contents_mark_the_section_and_folds_are_closed_but_the_first(show: Show
     assert len(ids) == len({*ids}) and elsewhere - others == {"cases.csv"}
 
 
-def test_a_command_is_copied_and_names_are_text(show: Show) -> None:
+def test_names_are_text(show: Show) -> None:
     """Without a network or eval; on a run's page too."""
     page = show("hostile")
     assert '<script>alert("1")</scrip…' in page.locator("#pane h2").inner_text()
     assert page.locator("main a[href^=http]").count() == 0
     page = show("names")
-    page.get_by_role("button", name="Copy").first.click()
-    expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText()").startswith("fiprof collect --kernel prefill")
     policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
     assert "unsafe-eval" not in policy and "http" not in policy
     assert page.title() == "All five kernels on an H200"
@@ -333,16 +371,18 @@ def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does
     assert max(charts) <= PHONE["width"]
 
 
-def test_a_document_is_printed_dark_on_white_with_all_its_charts(show: Show) -> None:
-    page = show("analysis", scheme="dark")
+@pytest.mark.parametrize(
+    ("name", "shown", "hidden"),
+    [("all", "#environment table", "#chips"), ("analysis", "#chart-rope-time-against-tokens svg", "nav.side")],
+)
+def test_it_is_printed_dark_on_white_with_all_that_folds(show: Show, name: str, shown: str, hidden: str) -> None:
+    page = show(name, scheme="dark")
     draw_all(page)
     page.emulate_media(media="print", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-    assert page.locator("#chart-rope-time-against-tokens svg").is_visible()
-    assert not page.locator("nav.side").is_visible()
-    box = page.locator("#every-decode-case .scroll")
-    assert box.evaluate("box => getComputedStyle(box).overflowX") == "visible"
+    colours = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
+    assert colours == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+    assert page.locator(shown).is_visible() and not page.locator(hidden).is_visible()
+    assert page.locator(".scroll").first.evaluate("box => getComputedStyle(box).overflowX") == "visible"
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
@@ -353,7 +393,7 @@ def test_without_javascript_tables_are_there(show: Show) -> None:
 def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
     """From a disk, without a network: filtered, followed to a report, trends drawn by the library beside them."""
     hostile = "20261122-<img src=x onerror=alert(1)>&#%41"
-    for name, run in (("cases", parsed("prefill-decode-rope")), (hostile, profiled("graph"))):
+    for name, run in (("cases", parsed("prefill-decode-rope")), (hostile, parsed("graph"))):
         shutil.copytree(run.path, tmp_path / "archive" / name)
     invoke("tag", str(tmp_path / "archive" / hostile), "release")
     words = ("publish", str(tmp_path / "site"), "--artifacts", str(tmp_path / "archive"))

@@ -27,7 +27,7 @@ from fiprof.model.catalogue import store
 from fiprof.model.catalogue.summary import VALUES, summarize
 from fiprof.orchestrator import index
 from fiprof.orchestrator.run_folder import Archive
-from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed
 from tests.recorded_runs import rows as answers
 
 NAMES = ("all", "decode", "prefill-decode-rope")
@@ -39,7 +39,7 @@ VECTORS = PROGRAMS["vectors"].name
 def archive(tmp_path: Path) -> Path:
     """An archive of recorded runs, to be changed."""
     leave = shutil.ignore_patterns("ncu", "nsys", "logs", "*metrics.parquet", "hotspots.parquet")
-    for run in (*map(parsed, NAMES), profiled("vectors")):
+    for run in (*map(parsed, NAMES), parsed("vectors")):
         shutil.copytree(run.path, tmp_path / "artifacts" / run.path.name, ignore=leave)
     return tmp_path / "artifacts"
 
@@ -93,6 +93,7 @@ def test_questions(archive: Path) -> None:
     assert frame["case_plain_us"].tolist() == pytest.approx([30.704, 29.792], abs=1e-3)
 
 
+@pytest.mark.fault("one of several run.json damaged", "`runs` lists the others and names the damaged one in a line")
 @pytest.mark.usefixtures("url")
 def test_folders_are_the_truth(archive: Path) -> None:
     """New, removed, changed and damaged runs are seen; tags and notes outlive the database."""
@@ -102,8 +103,9 @@ def test_folders_are_the_truth(archive: Path) -> None:
     assert names(archive, "--tag", "release") == [ALL]
     shutil.copytree(archive / ALL, archive / "20261123-000000-again")
     shutil.rmtree(archive / PREFILL)
-    (archive / VECTORS / "run.json").write_text("{")
+    (archive / VECTORS / "run.json").write_bytes(b"[" * 100_000)
     found = {row["name"]: row for row in rows(archive)}
+    assert found[VECTORS]["reason"].startswith(f"{archive / VECTORS}/run.json is damaged or not fiprof's: ")
     assert [(name, row["status"]) for name, row in found.items()] == [
         (ALL, "complete"), ("20261123-000000-again", "complete"), (DECODE, "complete"), (VECTORS, "damaged"),
     ]  # fmt: skip
@@ -120,7 +122,7 @@ def test_a_copied_damaged_or_forged_catalogue_is_made_again(archive: Path, tmp_p
     with sqlite3.connect(archive / index.FILE_NAME) as forged:
         forged.execute("UPDATE runs SET git = 'forged'")
     copy = shutil.copytree(archive, tmp_path / "copy", copy_function=shutil.copy2)
-    assert {row["git"] for row in rows(copy)} == {None, profiled("vectors").environment("git")}
+    assert {row["git"] for row in rows(copy)} == {None, parsed("vectors").environment("git")}
     for path in archive.glob("catalogue.sqlite*"):
         path.write_bytes(b"no database at all " * 999)
     assert len(names(archive)) == 4

@@ -1,16 +1,24 @@
-"""Programs that are slow for one known reason (examples/causes.py): it is named first, and its removal saves what was
-promised. The recordings and the ten pairs of timings: tests/data/causes."""
+"""The programs of examples/, recorded. Those that are slow for one known reason (causes.py): it is named first, and its removal saves
+what was promised; the recordings and the ten pairs of timings: tests/data/causes. Those of the execution story (request.py,
+batching.py, experts.py): what they print of themselves is what nsys saw of them; the recordings: tests/data/story."""
 
 import json
 import re
+import sys
+from collections import Counter
 from html import unescape
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.recorded_runs import answer, imported, invoke, profiled
+from tests.conftest import REPOSITORY, ran
+from tests.fakes.recorded import recorded_bytes
+from tests.nsys_exports import query
+from tests.recorded_runs import answer, imported, invoke, parsed, rows, served
+from tests.test_story import near, own
 
 DATA = Path(__file__).parent / "data/causes"
 CAUSES = {
@@ -133,7 +141,7 @@ def test_the_report_begins_with_what_top_says(program: str, tmp_path: Path) -> N
 
 
 def test_a_late_rank_is_named_first_with_what_its_lateness_cost() -> None:
-    run = profiled("ranks").path
+    run = parsed("ranks").path
     found = answer("top", run)["program"]
     told = found["answer"]
     assert told == answer("verdict", run)["program"]["answer"]
@@ -188,7 +196,7 @@ def test_a_ranking_holds_all_of_the_time_once_and_bounds_no_more_than_it() -> No
     whole = answer("top", lazy, "--whole")["program"]["rows"]
     (made,) = (row for row in whole if row["name"] == "lazy_loading (causes.py:92)")
     assert f"{100 * made['share']:.2f} {made['bound_pct']:.2f}" == "5.34 5.34"
-    assert invoke("story", str(profiled("ranks").path), "--step", "30")[0] == 2
+    assert invoke("story", str(parsed("ranks").path), "--step", "30")[0] == 2
 
 
 def test_a_program_of_xla_s() -> None:
@@ -208,3 +216,105 @@ def test_host_work_of_a_thread_without_python_has_the_line_that_waits_for_it() -
     """cuDNN's search in autograd's thread: it had no name."""
     told = answer("top", imported(DATA / "users/detector.sqlite.xz", name="detector").path)["program"]["answer"]
     assert (told["cause"], told["name"][:41]) == ("host", "step (exam.py:361), in _engine_run_backwa")
+
+
+EXAMPLES = REPOSITORY / "examples"
+
+
+def test_a_profiler_changes_no_decision() -> None:
+    done = ran(sys.executable, str(EXAMPLES / "batching.py"), "--dry-run")
+    decided = [json.loads(line) for line in done.stdout.splitlines()]
+    told = zip(decided, own("batching"), strict=True)
+    assert [{key: line[key] for key in each} for each, line in told] == decided
+    steps = rows("story", served("batching").path, "--table", "steps")
+    said = [line["decision"] for line in decided if "decision" in line]
+    assert [row["what"] for row in steps if re.fullmatch(r"step \d+: .*", row["what"])] == said
+    assert sum(line.get("preemptions", 0) for line in decided) == 2
+
+
+def test_examples_say_what_they_need() -> None:
+    """And the ranks of a split model have a half each."""
+    for name in ("request", "batching", "experts", "tensor_parallel"):
+        done = ran(sys.executable, str(EXAMPLES / f"{name}.py"), "--help")
+        assert done.returncode == 0 and "fiprof profile" in done.stdout
+    told = json.loads(ran(sys.executable, str(EXAMPLES / "tensor_parallel.py"), "--dry-run").stdout)
+    assert [told[key] for key in ("ranks", "heads", "layer_bytes", "all_reduces")] == [2, 16, 218_112_000, 16]
+    alone = ran(sys.executable, str(EXAMPLES / "tensor_parallel.py"))
+    assert alone.returncode == 1 and "torchrun --nproc-per-node 2" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "slowed", "launched_late"), [("split-each", 0, 3), ("split-nccl", 1, 3), ("split-flashinfer", 1, 2)]
+)
+def test_the_slowed_rank_is_named_with_its_lateness(name: str, slowed: int, launched_late: int) -> None:
+    """The layers of one rank take half, or a quarter, as long again. What CUDA events on each GPU say of steps, all-reduces
+    and lateness is what fiprof says of the trace of both ranks, or of one of each, with clocks of their own. launched_late:
+    all-reduces that the host launched late after the first event."""
+    *told, summary = own(name)
+    assert (summary["slow_rank"], summary["all_reduces"]) == (slowed, 8)
+    run = str(served(name).path)
+    for rank in (0, 1):
+        every = rows("story", run, "--table", "steps", "--rank", rank)
+        steps = [row for row in every if re.fullmatch("prefill|decode step .*", row["what"])][-len(told) :]
+        doing = Counter(row["meanwhile"]["name"] for row in steps)
+        assert doing["spin_kernel"] >= 12  # of 13: once the host of the slowed rank was late, too
+        for line, row in zip(told, steps, strict=True):
+            assert (row["what"], row["late_rank"]) == (line["step"], slowed)
+            assert abs(1e3 * row["late_ms"] - line["late_us"][slowed]) <= max(20, 0.05 * line["late_us"][slowed])
+            assert near(row["length_ms"], line["host_us"][rank]), line["step"]
+    collectives = [row for row in rows("comm", run) if row["op"] == "all_reduce" and len(row["arrivals"]) == 2]
+    collectives.sort(key=lambda row: float(row["start_us"]))
+    each = [times for line in told for times in zip(*line["all_reduce_us"], strict=True)]
+    pairs = [
+        (arrival["duration_us"], times[arrival["rank"]])
+        for times, row in zip(each, collectives[-len(each) :], strict=True)
+        for arrival in row["arrivals"]
+    ]
+    assert all(found_us <= told_us for found_us, told_us in pairs)
+    assert sum(not near(found_us / 1e3, told_us) for found_us, told_us in pairs) == launched_late
+    sizes = {row["message_bytes"] for row in collectives[-8:]}
+    assert sizes == {summary["decode_bytes"] if summary["all_reduce"] == "nccl" else None}  # NCCL alone tells
+    for command in ("top", "verdict"):
+        found = answer(command, run)["program"]
+        assert found["answer"]["cause"] == "ranks"
+        waiting = next(row for row in found["rows"] if row["cause"] == "ranks")
+        assert (waiting["name"], waiting["step"]["id"]) == (f"rank {slowed}", "help_rank")
+        assert waiting["step"]["basis"]["doing"]["name"] == "spin_kernel"
+    (late,) = (found for found in answer("story", run)["surprises"])
+    assert (late["id"], late["what"], late["late_rank"]) == ("late_steps", "decode step *", slowed)
+
+
+@pytest.mark.parametrize(("name", "kernel_us"), [("split-nccl", (75, 7.7)), ("split-flashinfer", (64, 5.3))])
+def test_what_a_sum_takes_that_nobody_waits_for(name: str, kernel_us: tuple[float, float]) -> None:
+    """Medians of the last rank's kernel in the prefill's and in the decode steps' all-reduces: docs/any-program.md."""
+    collectives = [row for row in rows("comm", str(served(name).path)) if row["op"] == "all_reduce"]
+    collectives = sorted((row for row in collectives if len(row["arrivals"]) == 2), key=lambda each: each["start_us"])
+    transfers = [median(row["transfer_us"] for row in part) for part in (collectives[-104:-96], collectives[-96:])]
+    assert transfers == [pytest.approx(us, abs=0.5 if us > 20 else 0.05) for us in kernel_us]
+
+
+BY_EXPERT = """
+SELECT step.start, expert.text, sum(kernel.end - kernel.start) / 1e3 FROM NVTX_EVENTS expert
+JOIN NVTX_EVENTS step ON expert.start BETWEEN step.start AND step.end
+JOIN CUPTI_ACTIVITY_KIND_RUNTIME call ON call.start BETWEEN expert.start AND expert.end
+JOIN CUPTI_ACTIVITY_KIND_KERNEL kernel USING (correlationId)
+WHERE expert.text LIKE 'expert %' AND step.text LIKE 'step %' GROUP BY expert.rowid ORDER BY expert.start
+"""
+
+
+def test_the_time_of_experts_goes_with_their_rows(tmp_path: Path) -> None:
+    """Each one's time is that of the kernels launched in its range, and the story's line goes through them."""
+    trace = tmp_path / "trace.sqlite"
+    trace.write_bytes(recorded_bytes(DATA.with_name("story") / "experts-skewed.sqlite"))
+    steps: dict[int, list[tuple[int, float]]] = {}
+    for step, text, us in query(trace, BY_EXPERT):
+        steps.setdefault(step, []).append((int(re.findall(r"\d+", text)[1]), us))
+    found = answer("story", str(served("experts-skewed").path), "--table", "layers")
+    layers = [row for row in found["rows"] if row["of"] == "step *"]
+    expected = next(each for each in steps.values() if [rows for rows, _ in each] == [row["work"] for row in layers])
+    assert [row["busy_us"] for row in layers] == pytest.approx([us for _, us in expected])
+    said = next(each["load"] for each in found["layers"] if each["load"])
+    each_us, base_us = np.polyfit([rows for rows, _ in expected], [us for _, us in expected], 1)
+    assert (said["base_us"], said["each_ns"]) == (pytest.approx(base_us), pytest.approx(1e3 * each_us))
+    assert said["most"] == "expert 0" and 0.25 < said["work_share"] < 0.3 and 0.09 < said["busy_share"] < 0.11
+    assert said["waits_us"] > 20 * said["busy_us"]

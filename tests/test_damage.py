@@ -1,12 +1,20 @@
-"""Files of a run and a study with flipped bytes and values of other types: read, or one line that names file and field."""
+"""Files of a run and a study with flipped bytes and values of other types, damaged SQLite exports: read, or one line that names file
+and field.
+
+Of the exports a sample of seeds; ``FIPROF_SOAK_SQLITE=2000`` takes as many. FIPROF_SOAK_SEED is the first."""
 
 import contextlib
+import itertools
 import json
 import lzma
 import os
 import random
 import shutil
+import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +27,18 @@ from fiprof.analysis import study
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
+from fiprof.model import tables
 from fiprof.model.manifest import read_jsonl, read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study import read_study
+from fiprof.parsers import nsys
+from fiprof.parsers.names import printable
+from fiprof.parsers.nsys_export import Export
 from tests.conftest import Env, forks, run_fiprof
 from tests.fakes import jit as fake_jit
 from tests.golden import READERS
-from tests.recorded_runs import RUNS, STUDY, copied, on_h100, profiled, replayed, served
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered
+from tests.recorded_runs import RUNS, STUDY, copied, on_h100, parsed, replayed, served
 
 
 def ends_well(*arguments: str) -> str:
@@ -113,54 +126,32 @@ def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
         path.write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "line"),
-    [
-        (("settings", "iterations"), "20", "settings.iterations: expected int, got str"),
-        (("environment", "gpu", "l2_bytes"), "60 MB", "environment.gpu.l2_bytes: expected int | null, got str"),
-        (("actions", 1, "argv"), "nsys", "actions[1].argv: expected array, got str"),
-        (("cases", 0, "params", "batch"), [], "cases[0].params[...]: expected bool | int | float | str, got array"),
-    ],
-)
-def test_the_line_names_the_field(path: tuple[Any, ...], value: Any, line: str, tmp_path: Path) -> None:
-    manifest = json.loads((RUNS["all"] / "run.json").read_text())
-    around = manifest
-    for key in path[:-1]:
-        around = around[key]
-    around[path[-1]] = value
-    (tmp_path / "run.json").write_text(json.dumps(manifest))
-    with pytest.raises(FiprofError) as caught:
-        read_manifest(tmp_path)
-    assert caught.value.message == f"{tmp_path}/run.json is damaged or not fiprof's: {line}"
+def manifest(*path: Any, value: Any) -> bytes:
+    """A recorded run.json with another value at a path."""
+    found = json.loads((RUNS["all"] / "run.json").read_text())
+    reduce(getitem, path[:-1], found)[path[-1]] = value
+    return json.dumps(found).encode()
 
 
 @pytest.mark.fault("a list nested 100,000 deep in baseline.jsonl", "one line names file and line")
 @pytest.mark.parametrize(
-    ("line", "problem"),
+    ("name", "content", "line"),
     [
-        (b"[" * 100_000, "line 1: no JSON object"),
-        (b'{"kind": "case", "case": "a", "gpu_us": [1.0, null]}', "line 1: gpu_us[1]: expected float, got null"),
-        (b'{"kind": "case", "case": "\xff"}', "line 1: no JSON object"),
+        ("run.json", manifest("settings", "iterations", value="20"), "settings.iterations: expected int, got str"),
+        ("run.json", manifest("environment", "gpu", "l2_bytes", value="60 MB"), "environment.gpu.l2_bytes: expected int | null, got str"),
+        ("run.json", manifest("actions", 1, "argv", value="nsys"), "actions[1].argv: expected array, got str"),
+        ("run.json", manifest("cases", 0, "params", "batch", value=[]), "cases[0].params[...]: expected bool | int | float | str, got array"),
+        ("baseline.jsonl", b"[" * 100_000, "line 1: no JSON object"),
+        ("baseline.jsonl", b'{"kind": "case", "case": "a", "gpu_us": [1.0, null]}', "line 1: gpu_us[1]: expected float, got null"),
+        ("baseline.jsonl", b'{"kind": "case", "case": "\xff"}', "line 1: no JSON object"),
     ],
-)
-def test_a_line_of_the_baseline(line: bytes, problem: str, tmp_path: Path) -> None:
-    (tmp_path / "baseline.jsonl").write_bytes(line + b"\n")
+    ids=range(7),
+)  # fmt: skip
+def test_the_line_names_the_field(name: str, content: bytes, line: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content + b"\n")
     with pytest.raises(FiprofError) as caught:
-        read_jsonl(tmp_path / "baseline.jsonl")
-    assert caught.value.message == f"{tmp_path}/baseline.jsonl: {problem}"
-
-
-@pytest.mark.fault("one of several run.json damaged", "`runs` lists the others and names the damaged one in a line")
-@pytest.mark.parametrize("damage", [b"\xff\xfe", b"[" * 100_000, b'{"schema_version": 1, "name": 3}', b""])
-def test_one_bad_run_hides_no_other(damage: bytes, tmp_path: Path) -> None:
-    for name in ("good-1", "bad", "good-2"):
-        (tmp_path / name).mkdir()
-        shutil.copy(RUNS["all"] / "run.json", tmp_path / name)
-    (tmp_path / "bad/run.json").write_bytes(damage)
-    printed = ends_well("runs", "--artifacts", str(tmp_path), "--format", "json")
-    rows = {row["name"]: row for row in json.loads(printed)["rows"]}
-    assert [rows[name]["status"] for name in ("good-1", "bad", "good-2")] == ["complete", "damaged", "complete"]
-    assert rows["bad"]["reason"].startswith(f"{tmp_path}/bad/run.json is damaged or not fiprof's: ")
+        read_manifest(tmp_path) if name == "run.json" else read_jsonl(tmp_path / name)
+    assert caught.value.message.startswith(f"{tmp_path}/{name}") and caught.value.message.endswith(f": {line}")
 
 
 @pytest.mark.fault("a raw file changed after the run, or put in from another one", "`parse` reads and names it")
@@ -186,8 +177,7 @@ TURNS, SEED = (int(number) for number in os.environ.get("FIPROF_TEST_DAMAGES", "
 """How many, and which: as many others with each seed."""
 
 DAMAGED = {
-    "single-purpose": on_h100, "vectors": profiled, "graph": profiled, "tworanks": profiled, "batching": served,
-    "ranks": profiled,
+    "single-purpose": on_h100, "vectors": parsed, "graph": parsed, "tworanks": parsed, "batching": served, "ranks": parsed,
 }  # fmt: skip
 """Recorded runs -> where they are."""
 READING = (
@@ -276,18 +266,13 @@ def odd_text(data: bytes, random: random.Random) -> bytes:
     content = json.loads(lines[number])
     found = list(places(content))[1:]
     *inside, last = random.choice(found)
-    around = content
-    for key in inside:
-        around = around[key]
+    around = reduce(getitem, inside, content)
     if (way := random.randrange(6)) == 0:
         del around[last]
     elif way == 1 and isinstance(around, list):
         around += around
     elif way == 2:
-        other: Any = content
-        for key in random.choice(found):
-            other = other[key]
-        around[last] = json.loads(json.dumps(other))
+        around[last] = json.loads(json.dumps(reduce(getitem, random.choice(found), content)))
     else:
         new = random.choice(TEXTS)
         if way == 3 and isinstance(last, str):
@@ -400,3 +385,173 @@ def test_checks_without_a_value_are_made_anew(value: float | None, tmp_path: Pat
     nothing = pa.array([value] * table.num_rows, pa.float64())
     pq.write_table(table.remove_column(place) if value is None else table.set_column(place, "value", nothing), path)
     assert ends_well("verdict", str(folder)) == whole
+
+
+SEEDS = int(os.environ.get("FIPROF_SOAK_SQLITE", "60"))
+FIRST = int(os.environ.get("FIPROF_SOAK_SEED") or 21)
+PAGE_BYTES = (4096, 512, 65536)
+WORK = {"start": "start_ns", "end": "end_ns", "globalPid": "pid", "streamId": "stream", "correlationId": "correlation"}
+READ: dict[str, tuple[tuple[str, ...], dict[str, str], str]] = {
+    "kernels": ((KERNEL,), {**WORK, "registersPerThread": "registers", "demangledName": "kernel_full"}, "globalPid"),
+    "api": ((RUNTIME,), {"start": "start_ns", "end": "end_ns", "globalTid": "pid", "correlationId": "correlation"}, "globalTid"),
+    "copies": (("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"), {**WORK, "bytes": "bytes"}, "globalPid"),
+    "gpu_metrics": (("GPU_METRICS",), {"timestamp": "time_ns", "value": "value"}, ""),
+}  # fmt: skip
+"""Table -> those of nsys that it is made of, their columns and ours, and which must have a value beside start and end."""
+
+
+def bases(folder: Path) -> list[Path]:
+    """Whole exports with pages of several sizes, and with as many more levels."""
+    found = []
+    for page_bytes, source in itertools.product(PAGE_BYTES, (FIVE_KERNELS, CUDA_GRAPHS)):
+        (inside := folder / f"{page_bytes}-{source.stem}").mkdir()
+        found.append(altered(inside, f"PRAGMA page_size = {page_bytes}", "VACUUM", source=source))
+    return found
+
+
+def with_log(path: Path, seed: random.Random) -> Path:
+    """A copy of an export with changes in a log that its program left: of those to come (WAL), or to be undone."""
+    mode = seed.choice(("wal", "delete"))
+    left = path.with_name(f"left-{mode}.sqlite")
+    suffix = "-wal" if mode == "wal" else "-journal"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(f"PRAGMA journal_mode = {mode}")
+        writer.execute("PRAGMA cache_size = 1")
+        writer.execute("BEGIN")
+        writer.execute(f"DELETE FROM {KERNEL} WHERE rowid > 100")
+        writer.execute(f"UPDATE {RUNTIME} SET returnValue = 7, correlationId = correlationId + 1")
+        if mode == "wal":
+            writer.execute("COMMIT")
+        shutil.copy(path, left)
+        shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
+    return left
+
+
+WAYS = ("byte", "bytes", "file's header", "page's header", "pointers", "records")
+"""What of a file gets other bytes."""
+
+
+def damage(path: Path, seed: random.Random) -> str:
+    """Change some bytes of a file as it may happen. Returns how."""
+    data = bytearray(path.read_bytes())
+    page_bytes = int.from_bytes(data[16:18]) if data[:6] == b"SQLite" else 4096
+    page_bytes = 65536 if page_bytes == 1 else max(page_bytes, 512)
+    page = seed.randrange(max(1, len(data) // page_bytes)) * page_bytes
+    other = seed.randrange(max(1, len(data) // page_bytes)) * page_bytes
+    how = seed.choice((*WAYS, "zeroed", "another", "cut", "copied while it was written"))
+    places = [
+        (0, len(data), 1), (page, page_bytes, 20), (0, 100, 1), (page, 12, 1), (page + 8, 60, 3),
+        (page + page_bytes // 2, page_bytes // 2, 3),
+    ]  # fmt: skip
+    if how in WAYS:
+        begin, length, times = places[WAYS.index(how)]
+        for _ in range(times):
+            byte = seed.choice((0, 1, 13, 127, 128, 255, seed.randrange(256)))
+            data[min(begin + seed.randrange(length), len(data) - 1)] = byte
+    elif how == "cut":
+        del data[seed.randrange(len(data)) :]
+    elif how == "copied while it was written":
+        # Only SQLite can notice, where it meets a missing page.
+        del data[page + page_bytes :]
+        data[28:32] = (page // page_bytes + 1).to_bytes(4)
+    else:
+        new = bytes(page_bytes) if how == "zeroed" else bytes(data[other : other + page_bytes])
+        data[page : page + page_bytes] = new
+    path.write_bytes(data)
+    return how
+
+
+def cell(name: str, value: Any) -> Any:
+    """As a table of ours has a value of nsys's column."""
+    if value is None:
+        return None
+    if name == "value":
+        return value / 1e6 if value > 1e5 else value
+    if name in ("streamId", "registersPerThread"):
+        return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+    return value >> 24 & 0xFFFFFF if name.startswith("global") else value
+
+
+def by_sqlite(path: Path, name: str, span: tuple[int, int]) -> Counter[Any]:
+    """The rows of one of our tables as sqlite3 reads them. Raises sqlite3.Error."""
+    sources, columns, owner = READ[name]
+    found: Counter[Any] = Counter()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.text_factory = lambda raw: printable(raw.decode(errors="replace"))
+        for source in sources:
+            there = {row[1] for row in connection.execute(f"PRAGMA table_info({source})")}
+            if not there or not {"start", "end", "globalTid"} & {*columns} <= there:
+                continue
+            read = {each: f'CAST("{each}" AS REAL)' if each == "value" else f'"{each}"' for each in there}
+            cells = ", ".join(read.get(each, "0" if each == "globalPid" else "NULL") for each in columns)
+            for row in connection.execute(f"SELECT {cells} FROM {source}"):
+                of = dict(zip(columns, row, strict=True))
+                times = [of[each] for each in ("start", "end", "timestamp") if each in of]
+                if (None in times and name != "gpu_metrics") or (owner and of[owner] is None):
+                    continue
+                if not all(time is None or span[0] <= time <= span[1] for time in times) or (
+                    times[0] is not None and times[-1] < times[0]
+                ):
+                    continue
+                if "demangledName" in of:
+                    (of["demangledName"],) = connection.execute(
+                        "SELECT (SELECT CAST(value AS TEXT) FROM StringIds WHERE id = ?)", (of["demangledName"],)
+                    ).fetchone()
+                found[tuple(cell(each, value) for each, value in of.items())] += 1
+    return found
+
+
+def read_by_fiprof(path: Path, folder: Path, command: bool) -> Path | str:
+    """The folder of the tables, or the line of the refusal."""
+    if not command:
+        try:
+            nsys.parse(path, folder / "tables")
+        except FiprofError as error:
+            return error.message
+        return folder / "tables"
+    result = CliRunner().invoke(cli, ("import", str(path), "--artifacts", str(folder / "archive"), "--quiet"))
+    if result.exit_code == 0:
+        (tables_folder,) = (folder / "archive").glob("2*/tables")
+        return tables_folder
+    assert isinstance(result.exception, FiprofError), result.exc_info
+    return result.exception.message
+
+
+@pytest.mark.fault("nsys's export cut off at any byte, or copied while nsys wrote it", "read, or one line: damaged")
+@pytest.mark.fault("random bytes of nsys's export changed", "read, or one line")
+@pytest.mark.fault(
+    "2,000 damages of an SQLite: pages, headers, cells, records, its WAL and journal, cut, pages of another place",
+    "read as sqlite3 reads it, or one line; `FIPROF_SOAK_SQLITE=2000` tries them all",
+)
+def test_damage_is_read_as_sqlite_reads_it_or_refused(tmp_path: Path) -> None:
+    whole, outcomes = bases(tmp_path), Counter[str]()
+    for number in range(FIRST, FIRST + SEEDS):
+        seed = random.Random(number)
+        (folder := tmp_path / str(number)).mkdir()
+        path = Path(shutil.copy(seed.choice(whole), folder / "trace.sqlite"))
+        logged = number % 5 == 0
+        if logged:
+            path = with_log(path, seed)
+        files = [each for suffix in ("", "-wal", "-journal") if (each := path.with_name(path.name + suffix)).exists()]
+        how = damage(files[-1] if seed.random() < 0.7 else path, seed)
+        own = [Path(shutil.copy(each, folder / each.name.replace(path.name, "own.sqlite"))) for each in files]
+        before = [each.read_bytes() for each in files]
+        result = read_by_fiprof(path, folder, number % 10 < 2)
+        assert [each.read_bytes() for each in files] == before
+        if isinstance(result, str):
+            assert "\n" not in result and str(folder) in result, (number, how, result)
+            outcomes["refused"] += 1
+        else:
+            with Export(path) as export:
+                span = export.span
+            for name, (_, columns, _) in READ.items():
+                read = tables.read(result, name, [*columns.values()]).to_pylist()
+                found = Counter(
+                    tuple(cell(ours, row[ours]) if ours == "value" else row[ours] for ours in columns.values())
+                    for row in read
+                )
+                assert found == by_sqlite(own[0], name, span), (number, how, name)
+            outcomes["read"] += 1
+        shutil.rmtree(folder)
+    print(dict(outcomes))
+    assert outcomes["read"] > SEEDS / 5 and outcomes["refused"] > SEEDS / 10

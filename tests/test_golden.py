@@ -15,7 +15,7 @@ from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.measured_table import gate_document
 from fiprof.reports.writers import render
 from tests import docs, golden
-from tests.recorded_runs import copied, invoke, profiled, served
+from tests.recorded_runs import copied, invoke, parsed, served
 from tests.test_gate import MAIN, STEADY, gated
 
 KNOWN = golden.read()
@@ -32,12 +32,6 @@ def test_nothing_is_asked_that_is_not_held() -> None:
 
 
 MEASURED = gated(STEADY, STEADY)
-
-
-def printed(*words: object) -> dict[str, Any]:
-    """Whatever the exit status: ``env`` has one where a tool is missing."""
-    found: dict[str, Any] = json.loads(invoke(*map(str, words), "--format", "json")[1])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +53,10 @@ def printed_rows(archive: str) -> list[dict[str, Any]]:
         ("verify", "--artifacts", archive),
         ("prune", "--older-than", "90d", "--dry-run", "--artifacts", archive),
         *(("story", served(name).path, "--table", table) for name, table in story),
-        *(("story", profiled("ranks").path, "--table", table) for table in ("steps", "layers")),
+        *(("story", parsed("ranks").path, "--table", table) for table in ("steps", "layers")),
     ):
-        found += printed(*words)["rows"]
+        # Whatever the exit status: env has one where a tool is missing.
+        found += json.loads(invoke(*map(str, words), "--format", "json")[1])["rows"]
     baselines = baselines_document([(MAIN, MEASURED.run.cases)])
     for document in (measured_document(MEASURED.comparison), gate_document(MEASURED), baselines):
         found += json.loads(render(document, "json"))["rows"]

@@ -14,7 +14,7 @@ from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool
 from fiprof.workloads.registry import builtin
 from tests.conftest import Fiprof, run_fiprof
-from tests.test_against_ncu import agrees, launches_of
+from tests.test_analysis import agrees, launches_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU")]
 

@@ -30,7 +30,7 @@ from fiprof.orchestrator.verify import verify
 from tests.conftest import Completed, Fiprof, begun, python_path, ran, run_fiprof
 from tests.golden import READERS
 from tests.nsys_exports import executed
-from tests.recorded_runs import PROGRAMS, copied, invoke, profiled, refusal
+from tests.recorded_runs import PROGRAMS, copied, invoke, parsed, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
 """What is to be said of every recorded run: nsys's report stays where it was made."""
@@ -40,7 +40,7 @@ SQLITE = "nsys/trace.sqlite"
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A small run with its tables, to be changed, in an archive."""
-    made = copied(profiled("graph"), tmp_path / "artifacts")
+    made = copied(parsed("graph"), tmp_path / "artifacts")
     actions = read_manifest(made).actions
     for action in actions:  # it was recorded without ncu's report
         action.files[:] = [file for file in action.files if not file.path.endswith(".ncu-rep")]
@@ -318,7 +318,7 @@ def test_a_second_publish_makes_new_pages_alone(tmp_path: Path, fiprof: Fiprof) 
     """Several processes make many pages, this one makes one; both make the same. A damaged run is named, its page none."""
     archive, pages = tmp_path / "artifacts", tmp_path / "site/runs"
     for number in range(17):
-        shutil.copytree(profiled("server").path, archive / f"run-{number}")
+        shutil.copytree(parsed("server").path, archive / f"run-{number}")
     (archive / "run-3/run.json").write_text("{")
 
     def publish(*words: str) -> tuple[str, dict[str, tuple[int, bytes]]]:
@@ -456,7 +456,7 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
     with ThreadPoolExecutor() as pool:
         one, other = pool.map(lambda _: as_user(tmp_path, "show", str(theirs)), range(2))
     assert f"making the tables of {theirs}" in one.stderr
-    assert one.stdout == other.stdout == invoke("show", str(profiled("graph").path))[1]
+    assert one.stdout == other.stdout == invoke("show", str(parsed("graph").path))[1]
     for words in (("verify", str(theirs)), ("export", str(theirs), "--to", "zip")):
         done = as_user(tmp_path, *words)
         assert (done.returncode, "making" in done.stderr) == (0, False), done.stderr

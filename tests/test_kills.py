@@ -30,8 +30,8 @@ from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, Env, begun, catches, fake_programs, run_fiprof, until
 from tests.fakes.recorded import recorded_bytes
-from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled, replayable, replayed
-from tests.test_study_resume import STUDY
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, replayable, replayed
+from tests.test_scale import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
 SEED = int(os.environ.get("FIPROF_SOAK_SEED") or random.randrange(1 << 32))
@@ -78,7 +78,7 @@ def many(folder: Path) -> None:
     """So many runs that several processes make their pages."""
     archived(folder)
     for number in range(15):
-        shutil.copytree(profiled("server").path, folder / f"archive/server-{number}")
+        shutil.copytree(parsed("server").path, folder / f"archive/server-{number}")
 
 
 def plain(folder: Path) -> None:

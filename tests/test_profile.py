@@ -14,18 +14,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fiprof.analysis.top import top
 from fiprof.analysis.trace import StandIns
+from fiprof.errors import FiprofError
+from fiprof.model import tables
 from fiprof.model.run import Run, shape
 from fiprof.orchestrator.choosing import Filter, Group, LaunchChoice, choose, traced_groups
 from fiprof.orchestrator.commands import ProfileRequest
 from fiprof.orchestrator.environment import program_name
+from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.profile import START_S, launch_cost, ncu_limits_s
+from fiprof.parsers import torch_memory
 from tests.conftest import REPOSITORY, Env, Fiprof, begun, python_path
+from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import altered, query
-from tests.recorded_runs import on_h100, profiled, replayable
+from tests.recorded_runs import answer, on_h100, parsed, replayable
+from tests.reports_fixture import write_manifest
 from tests.test_collect import only_run
 
 
@@ -80,7 +87,7 @@ def test_a_profile_takes_four_times_the_program() -> None:
 @pytest.mark.parametrize("name", ["llama", "ranks", "vectors", "graph", "llama on an H100"])
 def test_the_estimate_of_ncus_time_is_what_it_took(name: str) -> None:
     """The recorded profiles: what fiprof would foretell today of the same launches, against what ncu took."""
-    run = on_h100("llama") if name.endswith("H100") else profiled(name)
+    run = on_h100("llama") if name.endswith("H100") else parsed(name)
     took_s = {action.step: action.duration_s or 0.0 for action in run.manifest.actions}
     of_shape = {each.shape: each for each in traced_groups(run, ())[0]}
     cost_s = launch_cost(run, run.manifest.settings["ncu_set"])
@@ -341,3 +348,84 @@ def test_what_a_program_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "python3 -m torch.distributed.run x.py": "run", "./bench 3": "bench", "vllm serve m": "vllm",
     }  # fmt: skip
     assert {command: program_name(command.split()) for command in commands} == commands
+
+
+DATA = Path(__file__).parent / "data/torch"
+
+
+def unpacked(name: str, into: Path) -> Path:
+    into.parent.mkdir(parents=True, exist_ok=True)
+    into.write_bytes(recorded_bytes(DATA / name))
+    return into
+
+
+def told(folder: Path, name: str, *, history: bool = False) -> dict[str, Any]:
+    """The story of a recording."""
+    unpacked(f"{name}.sqlite", folder / name / "nsys/trace.sqlite")
+    if history:
+        unpacked(f"{name}.jsonl", folder / name / "nsys/torch_memory.jsonl")
+    write_manifest(folder / name, environment={"program": {"command": ["python3", name]}})
+    assert not parse_all(folder / name).problems
+    return answer("story", folder / name)
+
+
+@pytest.mark.parametrize(("name", "events"), [("request", 2624), ("graphs", 555), ("leak", 3117)])
+def test_the_peaks_are_torchs_own(name: str, events: int, tmp_path: Path) -> None:
+    """Recomputed of the table: what was asked for, and what was reserved, to the byte; torch counts what it gave for
+    that in blocks of 512 bytes."""
+    file = unpacked(f"{name}.jsonl", tmp_path / "history.jsonl")
+    own = json.loads(file.read_text())["torch"]
+    torch_memory.parse(file, tmp_path, session_start_ns=0)
+    rows = tables.read(tmp_path, "torch_memory").to_pylist()
+    sizes = {
+        plus: max(np.cumsum([row["bytes"] * {plus: 1, minus: -1}.get(row["action"], 0) for row in rows]))
+        for plus, minus in (("allocate", "free"), ("reserve", "release"))
+    }
+    assert len(rows) == events + 3
+    assert sizes == {"allocate": own["requested"], "reserve": own["reserved"]}
+    assert sizes["allocate"] == pytest.approx(own["allocated"], rel=1e-5)
+
+
+def test_a_leak_has_its_function_and_begins_where_it_began(tmp_path: Path) -> None:
+    """CUDA gave memory for it a step later: torch had some left."""
+    found = told(tmp_path, "leak", history=True)
+    (leak,) = (each for each in found["surprises"] if each["id"] == "leak")
+    assert (leak["what"], leak["count"], leak["more_mb"]) == ("step 29", 11, 738.197504)
+    (owner,) = leak["owners"]
+    assert owner["function"] == "leak (surprises.py:63) < main (surprises.py:113)"
+    _, peak = found["peak"]
+    assert (peak["allocated_gb"], peak["most_gb"]) == (0.910688256, 0.962592768)
+    assert [each["function"].partition(" <")[0] for each in peak["owners"]] == [
+        "leak (surprises.py:63)", "main (surprises.py:88)", "layer (surprises.py:96)",
+    ]  # fmt: skip
+
+
+@pytest.mark.fault("a history of torch's allocator that is cut short, or none", "the trace's tables are made")
+def test_a_damaged_history(tmp_path: Path) -> None:
+    history = unpacked("leak.jsonl", tmp_path / "run/nsys/torch_memory.jsonl")
+    unpacked("leak.sqlite", tmp_path / "run/nsys/trace.sqlite")
+    write_manifest(tmp_path / "run")
+    whole = history.read_bytes()
+    for damage in (slice(0, 20), slice(5, None), slice(0, -100)):
+        history.write_bytes(whole[damage])
+        with pytest.raises(FiprofError, match=r"torch_memory\.jsonl is damaged"):
+            torch_memory.parse(history, tmp_path, session_start_ns=0)
+    (problem,) = parse_all(tmp_path / "run").problems
+    assert isinstance(problem, FiprofError) and "torch_memory.jsonl is damaged" in problem.message
+    assert Run(tmp_path / "run").row_count("kernels") == 1156
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "layers"),
+    [
+        ("modules", "", [(6, 5)]),
+        ("train", "nn.functional.cross_entropy autograd.backward optim.SGD.step", [(6, 5), (6, 11)]),
+    ],
+)
+def test_modules_that_nsys_marked_are_steps_and_layers(name: str, more: str, layers: list[Any], tmp_path: Path) -> None:
+    """Every module's range is called ``torch.nn.modules.Module.__call__``: layers follow from the kernels. The backward
+    pass is launched by a thread of autograd's, and is one of the steps' parts all the same."""
+    found = told(tmp_path, name)
+    repeating = [(row["what"], row["count"]) for row in found["rows"] if row["count"] > 1 and row["kernels"]]
+    assert repeating == [(f"torch.{each}", 8) for each in ("nn.modules.Module.__call__", *more.split())]
+    assert [(each["count"], each["period"]) for each in found["layers"]] == layers

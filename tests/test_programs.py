@@ -27,7 +27,7 @@ from fiprof.reports.top import folded
 from tests import golden
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import TWO_RANKS, altered, changed, query
-from tests.recorded_runs import PROGRAMS, answer, invoke, profiled, rows, two_ranks
+from tests.recorded_runs import PROGRAMS, answer, invoke, parsed, rows, two_ranks
 from tests.reports_fixture import add, write_manifest
 from tests.simulated_ranks import Also, Job, Ranks, judge
 
@@ -88,7 +88,7 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
 
 def test_ranges_that_count_on_and_work_side_by_side_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
-    run = str(profiled("tworanks").path)
+    run = str(parsed("tworanks").path)
     printed, whole = (" ".join(invoke("top", run, *words)[1].split()) for words in ((), ("--all",)))
     assert "1 1 step * > overlapped 55 12.478 22.2%" in printed and "step 3 > overlapped" in whole
     assert "kernels of several streams run side by side for 9.4% of the kernels' time" in printed
@@ -104,7 +104,7 @@ def test_copies_are_those_of_the_trace(tmp_path: Path) -> None:
         """SELECT count(*), sum(bytes), sum("end" - start) / 1e6 FROM CUPTI_ACTIVITY_KIND_MEMCPY
            GROUP BY copyKind ORDER BY sum("end" - start) DESC""",
     )
-    found = rows("top", str(profiled("vectors").path), "--table", "copies", "--whole", "--all")
+    found = rows("top", str(parsed("vectors").path), "--table", "copies", "--whole", "--all")
     copied = [(row["count"], row["bytes"], pytest.approx(row["total_ms"])) for row in found if row["kind"] != "Memset"]
     assert copied == expected
 
@@ -357,7 +357,7 @@ def test_nothing_is_outside_the_steady_part(tmp_path: Path) -> None:
 
 def test_a_large_trace_whose_kernels_come_late(tmp_path: Path) -> None:
     """In a table's file each group of rows, 131,072 kernels, has a dictionary of its own."""
-    run = Run(Path(shutil.copytree(profiled("llama").path, tmp_path / "run")))
+    run = Run(Path(shutil.copytree(parsed("llama").path, tmp_path / "run")))
     kernels = run.table("kernels")
     columns = [each.cast(pa.string()) if pa.types.is_dictionary(each.type) else each for each in kernels.columns]
     found, late = pa.table(columns, kernels.column_names), pc.equal(kernels["kernel"], kernels["kernel"][-1].as_py())
@@ -366,4 +366,4 @@ def test_a_large_trace_whose_kernels_come_late(tmp_path: Path) -> None:
             write(found.filter(rows))
     again = Run(run.path)
     assert again.table("kernels", ["kernel"])["kernel"].num_chunks == 2
-    assert summarize(again) == summarize(profiled("llama"))
+    assert summarize(again) == summarize(parsed("llama"))

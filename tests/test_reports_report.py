@@ -24,7 +24,7 @@ from fiprof.reports.run_report.sections import reproduce, shell
 from tests import reports_fixture
 from tests.conftest import Fiprof, ran
 from tests.raw_figures import RawRun
-from tests.recorded_runs import PROGRAMS, RUNS, answer, invoke, on_h100, parsed, profiled, refusal, replayed, two_ranks
+from tests.recorded_runs import PROGRAMS, RUNS, answer, invoke, on_h100, parsed, refusal, replayed, two_ranks
 from tests.reports_fixture import case, ended, make_run, record_run, recorded_cases, write_manifest
 
 
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Path:
 @functools.cache
 def reported(name: str) -> Report:
     """The report of a recorded run."""
-    return report([parsed(name) if name in RUNS else profiled(name)])
+    return report([parsed(name)])
 
 
 @pytest.mark.parametrize("name", [*RUNS, *PROGRAMS])
@@ -54,7 +54,7 @@ def test_shares_add_up_and_sizes_are_kept(name: str) -> None:
     if name in RUNS:
         assert [row["share"] for row in rows(made)] == sorted((row["share"] for row in rows(made)), reverse=True)
     else:  # what the verdict says first
-        told = answer("top", profiled(name).path)["program"]["answer"]
+        told = answer("top", parsed(name).path)["program"]["answer"]
         if told["cause"] != "ranks":  # whose time is their kernels'
             assert (told["name"] or told["cause"][:5]) in rows(made)[0]["name"]
     assert len({row["id"] for row in rows(made)}) == len(rows(made))
@@ -67,7 +67,7 @@ def test_shares_add_up_and_sizes_are_kept(name: str) -> None:
 
 
 def test_a_program_begins_with_its_story_and_every_step_is_in_its_picture() -> None:
-    made, run = reported("llama"), profiled("llama")
+    made, run = reported("llama"), parsed("llama")
     assert sum(share for _, share, _ in made.data["runs"][0]["wall"]) == pytest.approx(1.0, abs=0.002)
     text = made.markdown()
     assert text.index("## What happened") < text.index("### What surprised") < text.index("## What takes the time")

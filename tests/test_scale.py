@@ -1,4 +1,5 @@
-"""A study on several GPUs: whoever measures it, what comes of it is the same. A GPU's part is replayed by stand-ins."""
+"""A study that is interrupted, and one on several GPUs: whoever measures it, what comes of it is the same. A GPU's part is replayed by
+stand-ins, all else is real."""
 
 import contextlib
 import json
@@ -7,10 +8,9 @@ import random
 import re
 import shutil
 import signal
-import socket
-import stat
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -26,9 +26,129 @@ from fiprof import clock
 from fiprof.model.finding import words_of
 from fiprof.orchestrator.batches import disturbances
 from fiprof.reports.study import documents
-from tests.conftest import REPOSITORY, Env, begun, fake_programs, python_path, ran, run_fiprof, until
+from tests.conftest import REPOSITORY, Env, Fiprof, begun, fake_programs, python_path, ran, run_fiprof, until
 from tests.recorded_runs import replayable
-from tests.test_study_resume import STUDY
+
+STUDY = """
+name = "small"
+[settings]
+ncu_set = "quick"
+batch_cases = 4
+[[cases]]
+workload = "decode"
+batch = [1, 8, 32]
+tensor_cores = [false, true]
+"""
+
+TENSOR = "kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cores=true"
+"""Of the id of a case that is no anchor: those are in each batch."""
+
+
+@pytest.fixture(scope="module")
+def light() -> Path:
+    """The run that stands for the GPU."""
+    return replayable("decode")
+
+
+@pytest.fixture
+def study(tmp_path: Path, fakes: Env) -> dict[str, str]:
+    """Environment in which ``fiprof study small.toml`` finds its tools."""
+    (tmp_path / "small.toml").write_text(STUDY)
+    return fakes
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, light: Path) -> Path:
+    """A complete study, to be copied."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "small.toml").write_text(STUDY)
+    words = ("study", "small.toml", "--out", "whole", "--no-documents")
+    done = run_fiprof(*words, cwd=folder, env=fake_programs(folder, light))
+    assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
+    return folder / "whole"
+
+
+def cases(folder: Path) -> list[dict[str, Any]]:
+    """The study's cases without the names of the runs that hold them."""
+    found: list[dict[str, Any]] = json.loads((folder / "results/decode.json").read_text())["cases"]
+    return [{key: value for key, value in case.items() if key != "run"} for case in found]
+
+
+def cells(folder: Path) -> Counter[str]:
+    """Case id -> how many complete runs have it for their own."""
+    manifests = [json.loads(path.read_text()) for path in folder.glob("2*/run.json")]
+    assert {manifest["status"] for manifest in manifests} == {"complete"}
+    return Counter(case["id"] for manifest in manifests for case in manifest["cases"] if not case["anchor"])
+
+
+def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: Env, tmp_path: Path, whole: Path) -> None:
+    """And what is measured then is what an undisturbed study has; kills: tests/test_kills.py."""
+    words = ("study", "small.toml", "--out", "folder", "--no-documents")
+    with begun(*words, cwd=tmp_path, env={**study, "FAKE_HANGS": "batch=1,"}) as process:
+        until(lambda: list(tmp_path.glob("folder/2*/run.json")), process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.endswith("fiprof: interrupted\n  the same command goes on where it was: folder\n")
+    sessions = json.loads((tmp_path / "folder/study.json").read_text())["sessions"]
+    assert [(session["status"], len(session["batches"])) for session in sessions] == [("interrupted", 1)]
+    info = json.loads((tmp_path / "folder/results/environment_info.json").read_text())
+    assert (info["cases"], info["status"], info["missing"]) == (2, "incomplete", {"decode": 4})
+    done = fiprof("study", "small.toml", "--out", "folder", "--no-documents", env=study, status=0)
+    assert done.stderr.startswith("4 of 6 cases to measure, in 1 batch for 1 GPU\n")
+    assert (cells(tmp_path / "folder"), cases(tmp_path / "folder")) == (cells(whole), cases(whole))
+    assert (set(cells(whole).values()), len(cases(whole))) == ({1}, 6)
+
+
+def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: Env, tmp_path: Path, whole: Path) -> None:
+    folder = Path(shutil.copytree(whole, tmp_path / "artifacts/study-small"))
+    runs, before = sorted(folder.glob("2*")), cases(folder)
+    (folder / "results/decode.json").unlink()
+    fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_WORKLOAD": "exit3"}, status=0)
+    assert (sorted(folder.glob("2*")), cases(folder)) == (runs, before)
+    (folder / "results/decode.json").unlink()
+    assert fiprof("study", "small.toml", "--results-only", env=study).returncode == 0
+    assert cases(folder) == before
+    assert (folder / "reports/INDEX.html").stat().st_size > 0
+
+
+def test_cases_that_fail_or_end_their_process_lose_no_batch(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
+    """All cases of one batch fail, and of the other one ends its process: it stays failed."""
+    env = {**study, "FAKE_FAILS": "batch=32,", "FAKE_DIES": f"batch=8,{TENSOR}"}
+    done = fiprof("study", "small.toml", "--no-documents", env=env, status=0)
+    assert "does not fit in the GPU's memory" in done.stderr
+    folder = tmp_path / "artifacts/study-small"
+    skipped = {case["id"]: case["skipped"] for case in cases(folder) if case["plain"] is None}
+    memory, died = "failed: does not fit in the GPU's memory", "failed: plain: failed, ended by SIGABRT"
+    assert sorted(skipped.values()) == [memory, memory, died]
+    assert all((f"batch=8,{TENSOR}" in name) == ("SIGABRT" in why) for name, why in skipped.items())
+    info = json.loads((folder / "results/environment_info.json").read_text())
+    assert (info["cases"], info["skipped"], info["status"]) == (3, 3, "complete")
+    before = cells(folder)
+    assert fiprof("study", "small.toml", "--no-documents", env=study).returncode == 0
+    assert cells(folder) == before
+
+
+def test_what_is_no_cases_fault_ends_the_study_and_keeps_the_rest(fiprof: Fiprof, study: Env, tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts/study-small"
+    failures = {"permission": "ncu may not read the GPU's counters", "no-kernels": "ncu profiled no kernel"}
+    for failure, message in failures.items():
+        done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_NCU": failure})
+        assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+        manifest = json.loads((folder / "study.json").read_text())
+        assert (manifest["failed"], {session["status"] for session in manifest["sessions"]}) == ({}, {"failed"})
+    assert fiprof("study", "small.toml", "--no-documents", env=study).returncode == 0
+    assert (set(cells(folder).values()), len(cases(folder))) == ({1}, 6)
+    assert len(list((folder / "set-aside").glob("2*/run.json"))) == 2
+
+
+def test_other_settings_are_refused(fiprof: Fiprof, study: Env, tmp_path: Path, whole: Path) -> None:
+    shutil.copytree(whole, tmp_path / "artifacts/study-small")
+    (tmp_path / "small.toml").write_text(STUDY.replace('"quick"', '"full"'))
+    done = fiprof("study", "small.toml", "--no-documents", env=study)
+    assert done.returncode == 2
+    assert "was measured with another ncu_set: ncu_set quick, now full" in done.stderr
+
 
 CASES = 6
 KILLS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -82,13 +202,6 @@ def told(folder: Path) -> dict[str, bytes]:
     found = {path.name: path.read_bytes() for path in (folder / "results").iterdir()}
     assert len(found) == 2
     return found
-
-
-def cells(folder: Path) -> Counter[str]:
-    """Case id -> how many complete runs have it for their own."""
-    manifests = [json.loads(path.read_text()) for path in folder.glob("2*/run.json")]
-    assert {manifest["status"] for manifest in manifests} == {"complete"}
-    return Counter(case["id"] for manifest in manifests for case in manifest["cases"] if not case["anchor"])
 
 
 def test_every_batch_repeats_the_anchors_and_keeps_what_is_compared_together(local: Path) -> None:
@@ -188,11 +301,6 @@ def test_what_names_no_worker_is_refused(place: Path, env: Env, on: str, message
     assert done.returncode == 2 and f"fiprof: {message}" in done.stderr, done.stderr
 
 
-def test_who_has_one_gpu_imports_none_of_it() -> None:
-    words = "import sys, fiprof.orchestrator.study; print(*{'submitit', 'distributed', 'dask'} & set(sys.modules))"
-    assert ran(sys.executable, "-c", words, env={**os.environ, "PYTHONPATH": python_path()}).stdout == "\n"
-
-
 def nvml(env: Env, **more: str) -> Env:
     return {**env, "PYTHONPATH": f"{python_path()}{os.pathsep}{REPOSITORY}/tests/fakes/nvml", **more}
 
@@ -231,76 +339,49 @@ def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) ->
     assert "2 boards measured. Between them the times of 1 case that several had lie up to 0.0% apart." in page
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Env]:
-    """Slurm on this machine: one node with two GPUs that are null devices."""
-    if os.getuid() or not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch"))):
-        pytest.skip("no Slurm: as root, install slurmctld, slurmd, slurm-client and slurm-wlm-basic-plugins")
-    pytest.importorskip("submitit")
-    folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname().partition(".")[0]
-    ports = []
-    with contextlib.ExitStack() as held:
-        for _ in range(2):
-            free = held.enter_context(socket.socket())
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
-    try:
-        for number in range(2):
-            os.mknod(folder / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    except OSError:
-        pytest.skip("no Slurm: devices cannot be made here")
-    (folder / "slurm.conf").write_text(SLURM.format(folder=folder, host=host, ports=ports))
-    (folder / "gres.conf").write_text(f"NodeName={host} Name=gpu File={folder}/gpu[0-1]\n")
-    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-    env = {"SLURM_CONF": str(folder / "slurm.conf")}
-    daemons = [
-        subprocess.Popen([*words, "-f", env["SLURM_CONF"]], env={**os.environ, **env}, stdout=log, stderr=log)
-        for words in (("slurmctld", "-D", "-c"), ("slurmd", "-D"))
-        for log in [(folder / words[0]).open("w")]
-    ]
-    try:
-        deadline = time.monotonic() + 30
-        while "idle" not in ran("sinfo", "-h", "-o", "%T", env={**os.environ, **env}).stdout:
-            if time.monotonic() > deadline:
-                pytest.skip(f"Slurm does not start here: {(folder / 'slurmd').read_text()[-500:]}")
-            time.sleep(0.2)
-        yield env
-    finally:
-        for daemon in reversed(daemons):
-            daemon.terminate()
-            daemon.wait()
+SLURM = {
+    "sbatch": """n=1; until mkdir JOBS/$n 2>/dev/null; do n=$((n + 1)); done
+export SLURM_JOB_ID=$n SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
+{ export -p; echo "cd '$PWD'"; cat "$1"; } > JOBS/$n/new; mv JOBS/$n/new JOBS/$n/job; echo Submitted batch job $n""",
+    "squeue": """[ -e JOBS/$3/ended ] || exec echo RUNNING
+echo slurm_load_jobs error: Invalid job id specified >&2; exit 1""",
+    "scancel": "touch JOBS/$1/cancelled",
+    "srun": """while :; do case $1 in --output | --error) shift 2 ;; --*) shift ;; *) exec "$@" ;; esac; done""",
+}
+"""Slurm's commands, as far as submitit and fiprof use them: what they answer is what those of 22.05 do."""
 
 
-SLURM = """ClusterName=fiprof
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
-AuthType=auth/none
-CredType=cred/none
-SlurmUser=root
-SlurmdUser=root
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-GresTypes=gpu
-SlurmdParameters=config_overrides
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-MailProg=/bin/true
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 Gres=gpu:2 State=UNKNOWN
-PartitionName=h200 Nodes={host} Default=YES MaxTime=INFINITE State=UP
-"""
+@pytest.fixture
+def slurm(tmp_path: Path) -> Iterator[Env]:
+    """Stand-ins for Slurm's commands, and here its daemon: jobs run on while no fiprof does."""
+    (jobs := tmp_path / "jobs").mkdir()
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n".replace("JOBS", str(jobs)))
+        (tmp_path / name).chmod(0o755)
+    stopped, running = threading.Event(), dict[Path, subprocess.Popen[bytes]]()
+
+    def serve() -> None:
+        while not stopped.wait(0.05):
+            for folder in (path.parent for path in jobs.glob("*/job")):
+                job = running.get(folder) or subprocess.Popen(["sh", str(folder / "job")], start_new_session=True)
+                running[folder] = job
+                if (folder / "cancelled").exists() and job.poll() is None:
+                    os.killpg(job.pid, signal.SIGKILL)
+                if job.poll() is not None:
+                    (folder / "ended").touch()
+
+    with ThreadPoolExecutor(1) as daemon:
+        daemon.submit(serve)
+        yield {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        stopped.set()
+        for job in running.values():
+            job.wait()
 
 
 @pytest.mark.fault("a study's job is cancelled while fiprof is away", "the same command submits its batch again")
 def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) -> None:
     """Left to Slurm, one job cancelled, and taken up by the same command."""
+    pytest.importorskip("submitit")
     words = ("study", "small.toml", *on_page("slurm"), "--out", "slurm", "--no-documents")
     both = {**env, **slurm}
     done = run_fiprof(*words, "--no-wait", cwd=place, env=both, status=0)

@@ -23,11 +23,10 @@ from fiprof.analysis.trace import phases
 from fiprof.model.run import Run
 from fiprof.reports.report import report
 from fiprof.reports.run_report.pictures import pictures
-from fiprof.workloads.attention import PLANS, plan_times
 from tests import golden
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import PYTHON_THREADS, executed
-from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parsed, profiled, refusal, served, two_ranks
+from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parsed, refusal, served, two_ranks
 from tests.test_programs import kernel, launch, made_run
 
 told = cache(partial(answer, "story"))
@@ -207,7 +206,7 @@ def test_slow_steps_that_come_regularly_are_told_so(tmp_path: Path) -> None:
     [("llama", "decode", 48, 4), ("ranks", "step", 30, 4), ("server", "request", 88, 8)],
 )
 def test_steps_are_those_of_the_raw_tables(recorded: str, name: str, count: int, layers: int) -> None:
-    run = profiled(recorded)
+    run = parsed(recorded)
     found = told(run.path)
     (row,) = [row for row in found["rows"] if row["what"] == name]
     assert row["count"] == count and found["layers"][0]["count"] == layers
@@ -228,7 +227,7 @@ def test_steps_are_those_of_the_raw_tables(recorded: str, name: str, count: int,
 def test_the_time_is_told_once_and_so_are_copies() -> None:
     for name in ("llama", "ranks", "graph", "vectors", "server", "window"):
         rows = golden.read()[f"story {name}"]["rows"]
-        copied, copies = sum(row["copied_bytes"] for row in rows), profiled(name).frame("copies")
+        copied, copies = sum(row["copied_bytes"] for row in rows), parsed(name).frame("copies")
         assert copied == copies["bytes"].sum() or name == "ranks", name
         assert sum(row["share"] or 0 for row in rows) == pytest.approx(1.0)
         assert [row["at_ms"] for row in rows] == sorted(row["at_ms"] for row in rows)
@@ -246,7 +245,7 @@ def test_the_host_of_steps_told_as_one_is_that_of_all_and_without_calls_it_is_no
 
 
 def test_the_line_and_the_phase_of_most_time_are_the_same() -> None:
-    lines, phases_ = (told(profiled("graph").path, "--table", table)["rows"] for table in ("told", "happened"))
+    lines, phases_ = (told(parsed("graph").path, "--table", table)["rows"] for table in ("told", "happened"))
     (line,), (phase,) = ([row for row in rows if row["hot"]] for rows in (lines, phases_))
     assert line["said"]["what"] == phase["what"] == "before the steps"
 
@@ -335,7 +334,7 @@ def test_the_story_of_a_server_is_told_in_order() -> None:
 def test_steps_that_wait_for_a_late_rank() -> None:
     """Rank 1 sleeps in three of the 30 steps; step 8 waits for its first use of a library. Each step says who came late,
     by how much, and what it did."""
-    run = profiled("ranks")
+    run = parsed("ranks")
     found = [each for each in told(run.path)["surprises"] if each.get("cause", {}).get("id") == "late_rank"]
     doing = {each["number"]: each["cause"]["doing"]["range"] for each in found}
     assert doing == {5: "late", 8: "first use", 15: "late", 25: "late"}
@@ -467,13 +466,6 @@ def test_a_case_tells_planning_apart_from_its_run(tmp_path: Path) -> None:
         assert row["host_us"] == 150 and row["layers"] == math.ceil(150 * 19 / row["layer_us"])
     assert "plan() and run()" in invoke("show", str(run))[1]
     assert "## Planning" in report([Run(run)]).markdown()
-
-
-def test_planning_is_timed_again_and_again() -> None:
-    done: list[str] = []
-    found = plan_times(lambda: done.append("plan"), lambda: done.append("wait"))
-    assert done == ["wait", "plan", "wait"] * PLANS
-    assert 0 < found["host_us"] <= found["ready_us"]
 
 
 SURPRISES = DATA.with_name("surprises")

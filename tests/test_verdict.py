@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.instructions import listings
-from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, IDLE, NOISE, SATURATED, SHORT, WAITING
+from fiprof.analysis.thresholds import BUSY, CLOSE, DOMINANT_STALL, IDLE, SATURATED, SHORT, WAITING
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Verdict
 from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.steps import LaunchContext, Step, steps
 from fiprof.model import case_quantities
 from fiprof.model.finding import Provenance, TracedNumber, plain
-from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import METRICS, STALL_SHARE, Row, number
 from fiprof.reports import verdict_words
 from tests import golden
@@ -146,10 +145,6 @@ def waits(percent: float) -> Comparison:
     return Comparison(case_quantities.WAITING, number, WAITING)
 
 
-def waiting_case(percent: float) -> CaseVerdict:
-    return CaseVerdict("mine[rows=8]", "mine", graph=False, waiting=waits(percent))
-
-
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
@@ -237,45 +232,6 @@ def test_every_constituent_of_ncus_throughput_has_a_part(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "row", "least", "most"),
-    [
-        ("dram_throughput_pct", {"issue_slot_busy_pct": 70}, 40, 100),
-        ("dram_throughput_pct", {"sm_active_cycles": 7000}, 40, 100),
-        ("issue_slot_busy_pct", {"fma_pct": 70}, 40, 100),
-        ("fma_pct", {"issue_slot_busy_pct": 90}, 40, 100),
-        ("l1_data_pct", {"tensor_active_pct": 85}, 40, 100),
-        ("idle_pct", {"dram_throughput_pct": 70}, 0, 60),
-        ("waiting", {"dram_throughput_pct": 90}, 30, 70),
-        ("beside", {"dram_throughput_pct": 70}, 30, 70),
-        ("stall", {"l1_data_pct": 70, "shared_data_pct": 70}, 30, 70),
-    ],
-)  # fmt: skip
-def test_a_limit_gives_way_by_way_of_the_pair(column: str, row: dict[str, float], least: int, most: int) -> None:
-    before: Verdict | None = None
-    most_saved = 0.0
-    for half in range(2 * least, 2 * most + 1):
-        value = half / 2
-        moved = {"sm_active_cycles": 100 * (100 - value)} if column == "idle_pct" else {column: value}
-        launch, stalls = {**BASE, **row, **moved}, (stalled("long_scoreboard", value if column == "stall" else 45.0),)
-        of = waits(value if column == "waiting" else 40.0)
-        beside = Comparison(BESIDE_SHARE, of.number, BESIDE) if column == "beside" else None
-        found = judge(launch, stalls=stalls, waiting=of if column == "waiting" else None, beside=beside)
-        case = waiting_case(value) if column == "waiting" else None
-        advice = steps(LaunchContext(launch, NAMES, found, stalls, case=case))
-        assert advice or found.kind is Kind.CONCURRENT
-        bounds = [step.bound_pct for step in advice if step.bound_pct is not None]
-        # What a step may save moves with the number; another limit's steps may add what they leave of it.
-        assert not (bounds and most_saved) or abs(max(bounds) - most_saved) < CLOSE
-        most_saved = max(bounds, default=0.0)
-        waiting = found.pair and Kind.LATENCY in {each.kind for each in found.limits}
-        assert not found.pair or waiting or (found.margin_points or 0.0) < NOISE
-        if before is not None and before.names != found.names:
-            assert before.pair or found.pair
-            assert {*before.names} & {*found.names}
-        before = found
-
-
-@pytest.mark.parametrize(
     "missing",
     [
         ("issue_slot_busy_pct", "sm_throughput_pct"), ("memory_throughput_pct", "l1_data_pct"), ("sm_active_cycles",),
@@ -319,7 +275,7 @@ def test_any_launch_has_a_true_verdict(row: dict[str, float | None], waiting: fl
     if found.kind is not Kind.LAUNCH and found.busiest and found.busiest.value >= SATURATED:
         assert found.kind in (Kind.COMPUTE, Kind.MEMORY)
     assert found.runner_up is None or name_of(found.runner_up) != name_of(found)
-    of = None if waiting is None else waiting_case(waiting)
+    of = None if waiting is None else CaseVerdict("mine[rows=8]", "mine", graph=False, waiting=waits(waiting))
     advice = steps(LaunchContext(row, NAMES, found, excess_ops=excess, excess_bytes=excess, case=of))
     for step in advice:
         assert step.bound_pct is None or 0 < step.bound_pct <= 100

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.fakes.recorded import replayed_bytes
 
 FLAGS = {"--nvtx", "--csv", "--force-overwrite"}
-"""Switches that take no value; every other one of fiprof's does: tests/test_tools.py."""
+"""Switches that take no value; every other one of fiprof's does: tests/test_orchestrator.py."""
 
 
 def main() -> int:
