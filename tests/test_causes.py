@@ -61,7 +61,7 @@ def test_the_cause_is_named_first_and_without_it_the_program_saves_what_was_prom
 
 
 USERS = {
-    "unfused": ("elementwise", "", "fuse_elementwise"), "recapture": ("launches", "", "capture_once"),
+    "unfused": ("elementwise", "", "fuse_elementwise"), "recapture": ("captures", "", "capture_once"),
     "layer-weights": ("copies", "Host-to-Device", "overlap_copies"),
     "triton-shapes": ("host", "step (exam.py:248), in compile (triton/compiler/compiler.py)", "compile_before"),
     "tidy": ("host", "step (exam.py:131)", "less_host_work"),

@@ -86,6 +86,28 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
     assert (activity.window_ns, activity.kernels_ns, activity.idle_ns, activity.gaps) == (300_000, 40_000, 260_000, 3)
 
 
+def test_processes_in_turns_and_captures_of_graphs(tmp_path: Path) -> None:
+    """Each process has launched long before its turn; what lies in a capture does not run, and is told as the capture."""
+    turns = [kernel(200 * n, 200 * n + 50, n, pid=1 + n % 2) for n in range(1, 9)]
+    calls = [launch(n, n) | {"pid": 1 + n % 2, "tid": 1 + n % 2} for n in range(1, 9)]
+    captured = [
+        {"us": (1660, 1662), "correlation": 20, "name": "cudaStreamBeginCapture_v10000"},
+        *({**launch(1660 + 20 * n, 20 + n), "pid": 1} for n in range(1, 20)),
+        {"us": (2070, 2080), "correlation": 41, "name": "cudaStreamEndCapture_v10000"},
+        {"us": (2080, 2180), "correlation": 42, "name": "cudaGraphInstantiate_v12000"},
+        {"us": (2180, 2190), "correlation": 43, "name": "cudaGraphLaunch_v10000"},
+    ]
+    run = made_run(tmp_path, kernels=[*turns, kernel(2192, 2300, 43)], api=[*calls, *captured])
+    us = {(row["cause"], row["call"]): row["total_ns"] / 1000 for row in idle(run)}
+    assert us == {
+        (IdleCause.TURN, None): 7 * 150, (IdleCause.HOST, None): 10, (IdleCause.LAUNCH, None): 12,
+        (IdleCause.CALL, "cudaStreamBeginCapture_v10000"): 420, (IdleCause.CALL, "cudaGraphInstantiate_v12000"): 100,
+    }  # fmt: skip
+    found = {row["cause"]: row for row in answer("top", run.path)["program"]["rows"]}
+    assert [found[cause]["step"]["id"] for cause in ("turns", "captures")] == ["share_gpu", "capture_once"]
+    assert round(found["captures"]["total_ms"], 3) == 0.52
+
+
 def test_ranges_that_count_on_and_work_side_by_side_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     run = str(parsed("tworanks").path)

@@ -122,11 +122,19 @@ def host_times(run: Run) -> HostTimes:
         looks[thread] = moments, [functions[each] for each in label[rows].tolist()]
         before = np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)]
         seen[thread] = Stretches(before, moments, label[rows])
-    # Of each wait what held the lock; nothing where that was not sampled.
-    held = np.full(len(waits), NOTHING)
+    # Of each wait the thread that held the lock, by what it mostly did meanwhile; nothing where that was not sampled.
+    held, holding = np.full(len(waits), NOTHING), list[str]()
     for thread, rows in split(thread_keys(pids, holders)[waits]):
-        if thread in seen:
-            held[rows] = seen[thread].at(ends[waits[rows]] - 1)
+        if thread not in seen:
+            continue
+        meanwhile, waited_ns = seen[thread].at(ends[waits[rows]] - 1), (ends - starts)[waits[rows]]
+        by_function = Counter[HostWork]()
+        for of, here in split(meanwhile):
+            if of != NOTHING:
+                by_function[functions[of].whole] += int(waited_ns[here].sum())
+        if by_function:
+            held[rows] = len(holding)
+            holding.append(usual[by_function.most_common(1)[0][0]])
     waited = {
         thread: Stretches(starts[at], ends[at], held[rows] + 1)
         for thread, rows in split(threads[waits])
@@ -145,7 +153,7 @@ def host_times(run: Run) -> HostTimes:
         numbers_ = []
         for holder, place in (divmod(key, width) for key in distinct.tolist()):
             each = functions[place - 1] if place else HostWork("", "", None, "")
-            by = usual[functions[holder - 2].whole] if holder > 1 else ""
+            by = holding[holder - 2] if holder > 1 else ""
             numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
         found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
     repeating = frozenset[int]()

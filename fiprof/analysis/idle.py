@@ -27,6 +27,8 @@ class IdleCause(Wording):
 
     LAUNCH = "launch", "launching"  # the call that launches the next work is under way, or the work on its way
     GPU = "gpu", "on the GPU"  # the call had returned: the work waited on the GPU, for its turn or another stream
+    TURN = "turn", "the GPU changes processes"
+    """The same, and the work before was another process's: their work takes turns."""
     GRAPH = "graph", "between graph nodes"  # the same, between two nodes of one launch of a CUDA graph
     SYNCHRONIZATION = "synchronization", "waiting for the GPU"
     """The launching thread was still in a call that waits for the GPU."""
@@ -240,14 +242,14 @@ class _GpuWork:
             starts, ends, calls = starts[order], ends[order], calls[order]
         until = np.maximum.accumulate(np.append(self.reached, ends))
         opens = np.flatnonzero(starts > until[:-1])
-        further = (np.append(self.last_call, calls[:-1]) == calls)[opens]
+        last = np.append(self.last_call, calls[:-1])[opens]
         self.last_call, self.reached = int(calls[-1]), int(until[-1])
         calls, gaps = calls[opens], np.append(self.last_gap, np.column_stack([until[opens], starts[opens]]), axis=0)
         self.last_gap = gaps[-1:]
         for part, rows, begins, stops in self._split(until[opens], starts[opens]):
             part.gaps += len(begins)
             part.idle_ns += int((stops - begins).sum())
-            self.host.explain(begins, stops, gaps[:-1][rows], calls[rows], further[rows], part)
+            self.host.explain(begins, stops, gaps[:-1][rows], calls[rows], last[rows], part)
 
     def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
         labels = self.tiles.at(starts)
@@ -267,7 +269,8 @@ class _GpuWork:
             self._add("side_by_side_ns", *side_by_side(streams, np.minimum(starts, until), np.minimum(ends, until)))
 
 
-OF_HOST = tuple(map(Why, (IdleCause.HOST, IdleCause.HOST, IdleCause.LAUNCH, IdleCause.GPU)))
+ON_GPU = IdleCause.GPU, IdleCause.TURN, IdleCause.GRAPH
+OF_HOST = tuple(map(Why, (IdleCause.HOST, IdleCause.HOST, IdleCause.LAUNCH, IdleCause.GPU, IdleCause.TURN)))
 """What a thread does in no call: the host's work, in short and in long pieces, and what is not its doing."""
 
 
@@ -287,33 +290,39 @@ class _Host:
         named = zip(kinds, self.calls.names, strict=True)
         self.why = [Why(cause, None if cause is IdleCause.LAUNCH else name) for cause, name in named] + [*OF_HOST]
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
+        self.processes = np.array([self.threads[number] >> 32 for number in range(len(self.threads))], np.int64)
+        """Of each thread, by its number."""
         self.ranges = {number: self.phases.threads.get(key, nothing) for number, key in self.threads.items()}
 
-    def explain(self, begins: Ints, stops: Ints, before: Ints, rows: Ints, further: Ints, part: Activity) -> None:
+    def explain(self, begins: Ints, stops: Ints, before: Ints, rows: Ints, last: Ints, part: Activity) -> None:
         """Add up why nothing ran between these moments. before: begin and end of the gap before each. rows: of the
-        calls that launched the work that then began. further: whether the same call launched the work before too."""
+        calls that launched the work that then began. last: of those that launched the work before."""
         known = rows != NOTHING
         if not known.all():
             part.causes[Why(IdleCause.UNKNOWN)] += int((stops - begins)[~known].sum())
-            begins, stops, before, rows, further = (each[known] for each in (begins, stops, before, rows, further))
+            begins, stops, before, rows, last = (each[known] for each in (begins, stops, before, rows, last))
+        process, last_process = (self.processes[self.calls.thread[of]] for of in (rows, last))
+        on_gpu = np.where(last == rows, 2, (process != last_process) & (last != NOTHING))  # of ON_GPU
         for thread, here in split(self.calls.thread[rows]):
             of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
             gaps = begins[here], stops[here], *of_calls, before[here]
             # Where the call had long returned the thread does not matter.
-            gone = further[here] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
+            gone = (last == rows)[here] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
                 from_, ns = of_calls[0][gone], (gaps[1] - gaps[0])[gone]
-                for key, total in _sums(2 * (self.ranges[thread].at(from_) + 1) + further[here][gone], ns).items():
-                    cause = IdleCause.GRAPH if key % 2 else IdleCause.GPU
-                    part.causes[Why(cause, range=self.phases.path(key // 2 - 1))] += total
+                kinds = len(ON_GPU) * (self.ranges[thread].at(from_) + 1) + on_gpu[here][gone]
+                for key, total in _sums(kinds, ns).items():
+                    label, cause = divmod(key, len(ON_GPU))
+                    part.causes[Why(ON_GPU[cause], range=self.phases.path(label - 1))] += total
                 gaps = tuple(each[~gone] for each in gaps)
             if len(gaps[0]):
-                self._of_thread(thread, *gaps, part)
+                self._of_thread(thread, *gaps, on_gpu[here][~gone], part)
 
     def _of_thread(
-        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, part: Activity
+        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, turned: Ints, part: Activity
     ) -> None:
-        """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each."""
+        """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each.
+        turned: 1 where the work before was another process's, else 0."""
         host, width = len(self.calls.names), len(self.phases) + 1
         meanwhile = int(begins[0]), int(stops[-1])
         in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]
@@ -339,7 +348,7 @@ class _Host:
         arrived = np.clip(to + ON_ITS_WAY_NS, begins, stops)
         every, places = np.arange(len(begins)), ranges.at(from_)
         found += [(every, np.full(len(every), host + 2), places, arrived - returned)]
-        found += [(every, np.full(len(every), host + 3), places, stops - arrived)]
+        found += [(every, host + 3 + turned, places, stops - arrived)]
         of, kinds, places, ns = map(np.concatenate, zip(*found, strict=True))
         for key, total in _sums((drained[of] * len(self.why) + kinds) * width + places + 1, ns).items():
             rest, label = divmod(key, width)

@@ -38,7 +38,8 @@ FREES = re.compile(r"cu(da)?(Mem)?(Host)?(Free|Unmap|Release)(?!.*Async)")
 WAITS = re.compile(r"cu(da)?\w*Synchronize")
 WAITS_ON_GPU = re.compile(r"cu(da)?StreamWaitEvent")
 LAUNCHES = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)")
-GRAPHS, CAPTURES = re.compile(r"cu(da)?Graph"), re.compile(r"cu(da)?GraphInstantiate")
+INSTANTIATES = re.compile(r"cu(da)?GraphInstantiate")
+CAPTURES = re.compile(r"cu(da)?(Stream(Begin|End)Capture|Graph(Exec)?(Instantiate|Destroy))")
 GRAPH_UPDATES = re.compile(r"cu(da)?GraphExec\w*(SetParams|Update)")
 COPY_CALLS = re.compile(r"cu(da)?Memcpy")
 GRAPH_LAUNCHES = re.compile(r"cu(da)?GraphLaunch")
@@ -77,6 +78,7 @@ BY_NAME = {
     "index_otherwise": re.compile("^indexing_backward_kernel"),  # PyTorch's
     "factor_once": re.compile(r"getr[fs]|potr[fs]|geqrf|gesvd|syev|heev|sytr[df]"),  # of cuSOLVER, named as LAPACK's
     "add_by_rows": re.compile("^indexFunc(Large|Small)Index"),  # PyTorch's index_add_ and the like, by atomics
+    "write_in_place": re.compile(r"^CatArrayBatchedCopy"),  # PyTorch's torch.cat and torch.stack
     "lighter_optimizer": re.compile(r"^multi_tensor_apply_kernel \((FusedAdam|FusedSgd|FusedAdagrad|Lamb|Lars)"),
 }
 """Steps that a kernel's name tells, what tells it from others in parentheses."""
@@ -95,7 +97,6 @@ OF_CALLERS = frozenset(
 )  # fmt: skip
 """Steps that who calls a kernel can take."""
 LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
-CAPTURED = 0.5  # graphs a step from which on they are captured in the loop
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
 LOADING_SHARE = 0.2
@@ -132,7 +133,9 @@ class Waste(Wording):
     """From the end of the work that the host waited for to the start of what it launched then."""
     ALLOCATION = "allocation", "allocating", "keep_memory"
     LOADING = "loading", "loading code", "load_before"
+    CAPTURES = "captures", "capturing CUDA graphs", "capture_once"  # from the begin of one to its end, and making it
     CALL = "call", "CUDA call", "call_before"
+    TURNS = "turns", "processes in turns", "share_gpu"  # each has work waiting, and the GPU changes to it
     GPU = "gpu", "between kernels", "fuse_kernels"
     UNKNOWN = "unknown", "not traced"
     PAGEABLE_COPIES = "pageable_copies", "only copies, pageable", "pin_memory gpu"
@@ -150,6 +153,8 @@ class Waste(Wording):
     KERNEL = "kernel", "kernel", "gpu"
 
 
+COUNTED = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS, Waste.CAPTURES: INSTANTIATES}
+"""Calls of which such a row says how many there are a step."""
 OF_GPU, TWICE = (frozenset(cause for cause in Waste if kind in cause.also) for kind in ("gpu", "twice"))
 FIRST_STEPS = "first steps"
 OUTSIDE = "outside every range"
@@ -226,7 +231,8 @@ def _order(row: Row) -> tuple[float, float]:
 
 def saves_more(row: Row) -> bool:
     """Whether what is done about idle time may save more than that: the host, ahead of the GPU then, hides other."""
-    return row["cause"] not in OF_GPU and row["name"] != FIRST_STEPS and (row["bound_pct"] or 0) > 101 * row["share"]
+    of_itself = row["cause"] in OF_GPU or row["cause"] is Waste.CAPTURES
+    return not of_itself and row["name"] != FIRST_STEPS and (row["bound_pct"] or 0) > 101 * row["share"]
 
 
 class _Gpu:
@@ -253,7 +259,6 @@ class _Gpu:
             counts += np.bincount(traced.name[rows][inside], minlength=len(counts))
         self.threads = [key for key in traced.threads if not pids or key >> 32 in pids]
         self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
-        self.captures = self.per_step(self.count(CAPTURES)) or 0.0
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
         self.scale = part.kernels_ns / max(sum(row["total_ns"] for row in kernels), 1)
@@ -383,7 +388,7 @@ class _Gpu:
             elif cause is Waste.UNKNOWN:
                 self.row(cause, ns, name, range_, None, None)
             else:
-                counted = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS}.get(cause, name)
+                counted = COUNTED.get(cause, name)
                 unknown = isinstance(counted, str) and counted not in self.counts
                 count = self.per_step(self.count(counted)) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
@@ -396,6 +401,10 @@ class _Gpu:
                 estimate = None
                 if cause is Waste.ALLOCATION and self._allocating() > 1:  # the others stand at the allocator's lock
                     saves = self.part.idle_ns
+                if cause is Waste.CAPTURES:
+                    more = self._longer_with(INSTANTIATES)
+                    saves = min(max(ns, more) if more else ns + launching, self.part.idle_ns)
+                    because = self._of_captures(more, because)
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
@@ -410,17 +419,46 @@ class _Gpu:
                     because=because,
                 )  # fmt: skip
 
+    def _longer_with(self, names: re.Pattern[str]) -> float:
+        """By how much the steps in which there are such calls are longer than the others usually are, all in all: what
+        is done around them too, as a run to warm up before a capture. 0 where no step is without them."""
+        edges, traced = np.append(self.at.steps, self.at.ends[-1]), calls(self.run)
+        wanted = np.isin(traced.name, [number for number, name in enumerate(traced.names) if names.match(name)])
+        place = np.searchsorted(edges, traced.starts[wanted], side="right") - 1
+        with_calls = np.isin(np.arange(self.steps), place)
+        lengths = np.diff(edges)
+        usual = np.median(lengths[~with_calls]) if not with_calls.all() else lengths
+        return float((lengths - usual)[with_calls].sum())
+
+    def _of_captures(self, more_ns: float, called: Finding | None) -> Finding:
+        """Why capturing takes time. more_ns: by how much the steps with a capture are longer."""
+        count = self.count(INSTANTIATES)
+        words, values = "{count:graph is|graphs are} captured and instantiated", dict[str, Any](count=count)
+        if self.steps:
+            words += " in {steps:step|steps}"
+            values["steps"] = self.steps
+        if more_ns > 0:
+            words += ", {more_ms:,.1f} ms each with what else such a step does more"
+            values["more_ms"] = more_ns / count / 1e6
+        if called:
+            words, values = words + "; {called}", values | {"called": called, **called.values}
+        return finding("captures", words, **values)
+
     def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
         """What a cause counts as, and the name that it goes by. share: of the time, of its call."""
         cause, call = why.cause, why.call or ""
         if cause is IdleCause.UNKNOWN:
             return Waste.UNKNOWN, None
+        if cause is IdleCause.TURN:
+            return Waste.TURNS, None
         if cause in (IdleCause.GPU, IdleCause.GRAPH):
             return Waste.GPU, cause.words
         if cause is IdleCause.CALL and ALLOCATES.match(call):
             return Waste.ALLOCATION, None
         if cause is IdleCause.CALL and LOADS.match(call):
             return Waste.LOADING, None
+        if cause is IdleCause.CALL and CAPTURES.match(call):
+            return Waste.CAPTURES, None
         if why.long and cause in (IdleCause.HOST, IdleCause.HOST_AFTER_WAIT, IdleCause.OUTSIDE_RANGES):
             return Waste.HOST, None
         if why.drained_in and ALLOCATES.match(why.drained_in):
@@ -429,7 +467,7 @@ class _Gpu:
             return Waste.SYNCHRONIZATION, why.drained_in
         if cause is IdleCause.COPY_CALL:
             return Waste.COPIES, None
-        if cause is IdleCause.CALL and share >= CALL_SHARE and not (self.captures >= CAPTURED and GRAPHS.match(call)):
+        if cause is IdleCause.CALL and share >= CALL_SHARE:
             return Waste.CALL, call
         return Waste.LAUNCHES, None
 
@@ -568,17 +606,13 @@ class _Gpu:
             kind = "larger_graph"
         elif against or not self.steps:
             kind = "fewer_launches"
-        if self.captures >= CAPTURED:
-            kind, against = "capture_once", []
         words, values = "{count:launch|launches} a step", dict[str, Any](count=round(launches / max(self.steps, 1)))
         if not self.steps:
             words = "{count:launch|launches}"
-        if kind == "capture_once":
-            words, values = "{count:graph is|graphs are} captured and instantiated a step", {"count": self.captures}
         if against:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
-        fused = kind not in ("larger_graph", "capture_once") and self.small_ns < ns
+        fused = kind != "larger_graph" and self.small_ns < ns
         saves, estimate = ns + (self.small_ns + gaps if fused else 0.0), None
         least, middle, most = self.nsys_ns
         if most:
@@ -589,7 +623,7 @@ class _Gpu:
             self.taken_ns = most if busy else middle
             estimate = saves - self.taken_ns
         because = finding("launches", words, **values)
-        if called := self.called_in(CAPTURES if kind == "capture_once" else LAUNCHES):
+        if called := self.called_in(LAUNCHES):
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
         self.add(
             Waste.LAUNCHES, ns, None, range_, per_step=self.per_step(launches), saves_ns=saves, estimate_ns=estimate,

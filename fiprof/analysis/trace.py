@@ -20,12 +20,13 @@ import pyarrow as pa
 from fiprof.model.arrays import Ints, Kinds, arrow, coded, numbers
 from fiprof.model.run import Run, Shape, once, shape
 from fiprof.model.selection import Weights, by_key
-from fiprof.model.spans import NOTHING, Stretches, by_thread
+from fiprof.model.spans import NOTHING, Stretches, by_thread, split
 
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
 PYTHON = "Python"  # NVTX domain of garbage collections, which ``fiprof.range`` marks: they are no steps
 SEPARATOR = " > "  # between the names of nested ranges
+CAPTURE = re.compile(r"cu(da)?StreamBeginCapture"), re.compile(r"cu(da)?StreamEndCapture")
 FEWER_RANGES, COUNTS_FAR = 1_000_000, 500
 """In a trace with more ranges, names that are the same but for their numbers are told apart up to so many."""
 FEWEST_STEPS = 3  # ranges of one thread, of the same name but for its numbers, that may be steps: so many at least
@@ -259,8 +260,23 @@ class Calls:
 
     @functools.cached_property
     def nested(self) -> dict[int, Stretches]:
-        """Thread (its number) -> in which call it was when, the innermost, by the number of its name."""
-        return by_thread(self.thread, self.starts, self.ends, self.name)
+        """Thread (its number) -> in which call it was when, the innermost, by the number of its name. The capture of a
+        CUDA graph is one call, named as its begin: what is launched in it does not run."""
+        begin, end = (np.array([bool(of.match(name)) for name in self.names], bool)[self.name] for of in CAPTURE)
+        thread, starts, ends, name = self.thread, self.starts, self.ends, self.name
+        if not begin.any():
+            return by_thread(thread, starts, ends, name)
+        kept, ends = np.ones(len(starts), bool), ends.copy()
+        for _, rows in split(thread):
+            rows = np.arange(len(thread))[rows]
+            rows = rows[np.argsort(starts[rows], kind="stable")]
+            first, last = np.flatnonzero(begin[rows]), np.flatnonzero(end[rows])
+            after = np.searchsorted(last, first)
+            first, after = first[after < len(last)], after[after < len(last)]
+            ends[rows[first]] = ends[rows[last[after]]]
+            for captured, until in zip(first.tolist(), last[after].tolist(), strict=True):
+                kept[rows[captured + 1 : until + 1]] = False
+        return by_thread(thread[kept], starts[kept], ends[kept], name[kept])
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
