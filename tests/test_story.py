@@ -25,7 +25,7 @@ from fiprof.reports.report import report
 from fiprof.reports.run_report.pictures import pictures
 from tests import golden
 from tests.fakes.recorded import recorded_bytes
-from tests.nsys_exports import PYTHON_THREADS, executed
+from tests.nsys_exports import PYTHON_THREADS, TWO_RANKS, altered, executed
 from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parsed, refusal, served, two_ranks
 from tests.test_programs import kernel, launch, made_run
 
@@ -305,6 +305,52 @@ def test_requests_are_what_the_program_says() -> None:
         assert near(row["ttft_ms"], true["ttft_us"])
     assert told(served("batching").path, "--request", "3")["rows"] == rows[3:4]
     assert "has no request 99: it has 0, 1" in refusal("story", served("batching").path, "--request", "99").message
+
+
+@pytest.mark.parametrize("first", [10, 30])
+def test_requests_that_came_before_a_capture(first: int, tmp_path: Path) -> None:
+    """Of a server that is traced from some step on: their tokens since then, and nothing of what came before."""
+    trace = tmp_path / "trace.sqlite"
+    trace.write_bytes(recorded_bytes(DATA / "batching.sqlite"))
+    begin = f"(SELECT start - 1000 FROM NVTX_EVENTS WHERE text LIKE 'step {first}: %')"
+    timed = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY")
+    since = "CREATE TEMP TABLE since AS SELECT " + begin + " AS ns"
+    of_ranges = "DELETE FROM NVTX_EVENTS WHERE eventType IN (34, 59) AND start < (SELECT ns FROM since)"
+    executed(trace, since, of_ranges, *(f"DELETE FROM {table} WHERE start < (SELECT ns FROM since)" for table in timed))
+    assert invoke("import", str(trace), "--artifacts", str(tmp_path / "runs"), "--quiet")[0] == 0
+    (run,) = (tmp_path / "runs").glob("*/run.json")
+    truth = {str(line["request"]): line for line in own("batching") if "request" in line}
+    rows = {row["request"]: row for row in told(run.parent, "--table", "requests")["rows"]}
+    before = [row for row in rows.values() if row["arrived_ms"] is None]
+    assert len(before) >= 3 and all(row["ttft_ms"] is row["first_token_ms"] is None for row in before)
+    for row in rows.values():
+        gaps, true = np.diff(row["token_ms"]), np.diff(truth[row["request"]]["token_us"])
+        assert len(gaps) >= 2 and all(map(near, gaps, true[len(true) - len(gaps) :]))
+    assert "; ITL " in invoke("story", str(run.parent))[1]
+    assert ";" in invoke("story", str(run.parent), "--table", "requests", "--format", "csv")[1]
+
+
+def test_processes_that_share_a_gpu_each_have_their_steps(tmp_path: Path) -> None:
+    """Two ranks as they were recorded, and with all of their work on one GPU: the same ranges are steps of each."""
+    tables = (
+        *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")),
+        "TARGET_INFO_CUDA_CONTEXT_INFO",
+    )
+    one_gpu = [f"UPDATE {table} SET deviceId = 0" for table in tables]
+    found = []
+    for name, sql in (("apart", ()), ("shared", one_gpu)):
+        (tmp_path / name).mkdir()
+        trace = altered(tmp_path / name, *sql, source=TWO_RANKS)
+        assert invoke("import", str(trace), "--artifacts", str(tmp_path / name), "--quiet")[0] == 0
+        (run,) = (tmp_path / name).glob("*/run.json")
+        steps = [told(run.parent, "--rank", rank, "--table", "steps")["rows"] for rank in ("0", "1")]
+        found.append([[row["what"] for row in rows] for rows in steps])
+        both = (
+            "The steps are rank 0's, and the GPU's work that of 2 ranks"
+            in invoke("story", str(run.parent), "--rank", "0")[1]
+        )
+        assert both == (name == "shared")
+    assert found[0] == found[1] and all(len(rows) > 5 for rows in found[1])
 
 
 def test_the_story_of_a_server_is_told_in_order() -> None:

@@ -75,9 +75,10 @@ class Moments:
     is the first to launch it. kernel_ns: group -> kernel -> ns.
     """
 
-    def __init__(self, run: Run, device: int) -> None:
+    def __init__(self, run: Run, device: int, pid: int | None = None) -> None:
+        """pid: of the process whose moments they are; None for the one that launches most of the GPU's kernels."""
         self.run, self.device = run, device
-        self.thread, self.key, first, last = self._launching_thread()
+        self.thread, self.key, first, last = self._launching_thread(pid)
         found = marks(run)
         mine = found.own & (found.threads == self.key) & ~found.repeats_parent
         repeats = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
@@ -129,8 +130,8 @@ class Moments:
         """Of a moment as the program has it; its group's where it has none of its own."""
         return self.texts[place] or self.names[self.group[place]].text
 
-    def _launching_thread(self) -> tuple[int, int, int, int]:
-        """The thread that launched most of the GPU's kernels, of those with the ranges that are steps where they launch
+    def _launching_thread(self, pid: int | None) -> tuple[int, int, int, int]:
+        """The thread, of a process or of any, that launched most of the GPU's kernels, of those with the ranges that are steps where they launch
         some, else of those that run Python (autograd's thread launches the backward pass), as in ``Calls.thread`` and
         as in ``thread_keys``, NOTHING without calls; and from the first kernel, or call of this thread, to the last,
         ns. Sets ``traced_from``: its first call, where kernels ran before whose calls are not traced."""
@@ -141,6 +142,8 @@ class Moments:
             last.append(int(numbers(piece["end_ns"])[mine].max()))
             unknown += numbers(piece["start_ns"])[mine][rows == NOTHING][:1].tolist()
             counts += np.bincount(traced.thread[rows[rows != NOTHING]], minlength=len(counts))
+        if pid is not None and len(counts):
+            counts[[key >> 32 != pid for key in traced.threads]] = 0
         if not counts.any():
             return NOTHING, NOTHING, min(first), max(last)
         found, at = marks(self.run), steady(self.run)[self.device]

@@ -5,6 +5,7 @@ ranges (``request 3``) say when a request came and went. Between, its tokens fol
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -39,6 +40,7 @@ _VERBS = {
 FOLLOWED = 0.98  # share of steps in which as many requests decode as the step says, for tokens to be told
 FEW_STEPS = 5  # of one name, from which on what is usual can be told
 DISTURBS = 1.05  # times as long as a step that only decodes a step with a prefill takes at least, to be told
+TWICE, CHUNKS = 2.0, ": who decodes waits less where prompts are computed in smaller chunks."
 
 REQUESTS = (
     Column("request", "request", meaning="Its id, as the program says it."),
@@ -154,8 +156,9 @@ class Request:
     def row(self) -> Row:
         """A row of REQUESTS, once it has all of its tokens."""
         times, steps = [ns for ns, _ in self.tokens], [name for _, name in self.tokens]
-        first = self.first if self.first is not None or not times else times[0]
-        ended = self.ended if self.ended is not None or not times else times[-1]
+        first = times[0] if self.first is None and times and self.admitted is not None else self.first
+        whole = times and (self.output is None or len(times) >= self.output)
+        ended = times[-1] if self.ended is None and whole else self.ended
         apart: dict[str, tuple[Any, Any]] = {
             "arrived_ms": (0, self.arrived), "admitted_ms": (0, self.admitted), "first_token_ms": (0, first),
             "queued_ms": (self.arrived, self.admitted), "prefill_ms": (self.admitted, first),
@@ -251,7 +254,15 @@ def requests(found: Marks, steps: Sequence[ServerStep]) -> list[Request]:
                 setattr(made, word, says(text)[word])
     missing: dict[str, int] = {}
     """Of those whose prompt is being computed the tokens that are left, in the order of their admission."""
-    decoding: dict[str, Request] = {}
+    # Those that came before the trace: they end in it without having come; and some may not even end in it.
+    listed = {name for step in steps for name in _ids(step.said, "admitted")}
+    decoding = {
+        each.id: each
+        for each in known.values()
+        if each.ended is not None and each.arrived is each.first is each.admitted is None and each.id not in listed
+    }
+    first_told = next((step for step in steps if step.said.keys() & set(_DECODE)), None)
+    unseen = max(first_told.decode - len(decoding), 0) if first_told and first_told is steps[0] else 0
     agree = told = 0
     begins = [*(step.begin for step in steps[1:]), np.iinfo(np.int64).max]
     for step, until in zip(steps, begins, strict=False):
@@ -263,7 +274,7 @@ def requests(found: Marks, steps: Sequence[ServerStep]) -> list[Request]:
         for made in decoding.values():
             made.tokens.append((step.end, step.name))
         if step.said.keys() & set(_DECODE):
-            told, agree = told + 1, agree + (len(decoding) == step.decode)
+            told, agree = told + 1, agree + (len(decoding) + unseen == step.decode)
         for name in _ids(step.said, "admitted"):
             made = known.setdefault(name, Request(name))
             if made.admitted is None:
@@ -293,6 +304,18 @@ def _ids(said: Said, verb: str) -> list[str]:
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
+def kv_lengths(made: Sequence[Request], steps: Sequence[ServerStep]) -> dict[str, int]:
+    """Step -> tokens in the KV cache of the requests that get a token in it; without steps in which some decode whose
+    tokens are not all known, as of those that came before the trace."""
+    lengths, decoding = Counter[str](), Counter[str]()
+    for one in made:
+        for number, (_, step) in enumerate(one.tokens):
+            lengths[step] += (one.prompt or 0) + number
+            decoding[step] += number > 0 and one.admitted is not None
+    unknown = {step.name for step in steps if decoding[step.name] < step.decode}
+    return {step: tokens for step, tokens in lengths.items() if step not in unknown}
+
+
 def served(
     made: Sequence[Request], steps: Sequence[ServerStep], lengths: Mapping[str, int], kv_bytes: int, rate: Rate | None
 ) -> list[Finding]:
@@ -315,10 +338,11 @@ def served(
         values |= percentiles(queued or [0.0], queued_ms=50, queued_most_ms=100)
         if gaps:
             words += "; ITL {itl_ms:,.2f} ms (median; p90 {itl_p90_ms:,.2f}, p99 {itl_p99_ms:,.2f})"
-            words += "; {tokens_per_s:,.0f} tokens/s"
             values |= percentiles([ms for ms, _, _ in gaps], itl_ms=50, itl_p90_ms=90, itl_p99_ms=99)
             tokens, took = sum(len(each.tokens) for each in made), max(ended) - min(arrived)
-            values["tokens_per_s"] = 1e3 * tokens / took if took else 0.0
+            if len(arrived) == len(made):  # of those from before the trace not all tokens are known
+                words += "; {tokens_per_s:,.0f} tokens/s"
+                values["tokens_per_s"] = 1e3 * tokens / took if took else 0.0
         found.append(finding("served", words + ".", **values))
     by_name = {step.name: step for step in steps}
     late: dict[str, Finding] = {}
@@ -340,7 +364,7 @@ def served(
     alone_ms, mixed_ms = (float(np.median(each)) if len(each) >= FEW_STEPS else 0.0 for each in (alone, mixed))
     if alone_ms and mixed_ms >= DISTURBS * alone_ms:
         words = "Without slow steps, a decode step takes {alone_ms:,.2f} ms ({alone}; median), one with a prefill "
-        words += "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}."
+        words += "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}" + (CHUNKS if mixed_ms >= TWICE * alone_ms else ".")
         values = {"mixed_ms": mixed_ms, "mixed": len(mixed), "alone_ms": alone_ms, "alone": len(alone)}
         found.append(finding("disturbed", words, **values, more=mixed_ms / alone_ms - 1))
     laws = _law(steps, lengths, any(each.prompt is not None for each in made))

@@ -15,7 +15,17 @@ from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
 from fiprof.analysis.program import LAYER_NS, OUTSIDE, Program
-from fiprof.analysis.requests import FEW_STEPS, REQUESTS, ServerStep, StepKind, requests, says, served, short_name
+from fiprof.analysis.requests import (
+    FEW_STEPS,
+    REQUESTS,
+    ServerStep,
+    StepKind,
+    kv_lengths,
+    requests,
+    says,
+    served,
+    short_name,
+)
 from fiprof.analysis.steady import steady
 from fiprof.analysis.telling import TOLD, doing, tell
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
@@ -116,12 +126,13 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
         raise FiprofError(what, f"fiprof timeline {run.given} shows each case in time")
     devices = sorted(steady(run))
     device = program.rows[0]["device"] if program.rows else devices[0]
+    pid = None
     if rank is not None:
-        found = [each.device for each in ranks_of(run).all if each.rank == rank]
+        found = [each for each in ranks_of(run).all if each.rank == rank]
         if not found:
             raise FiprofError(f"{run.manifest.name} has no rank {rank}", "fiprof top shows those it has", exit_code=2)
-        device = NOTHING if found[0] is None else found[0]
-    moments = Moments(run, device)
+        device, pid = NOTHING if found[0].device is None else found[0].device, found[0].pid
+    moments = Moments(run, device, pid)
     of_group = {group: np.flatnonzero(moments.group == group) for group in np.unique(moments.group).tolist()}
     repeating = {group: rows for group, rows in of_group.items() if moments.names[group].repeats}
     surprising, first_steps, leaks, laws = (list[Finding]() for _ in range(4))
@@ -180,10 +191,7 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     asked = requests(marks(run), server_steps)
     said_bytes = (says(text).get("kv_bytes_per_token") for text in marks(run).texts if text and "kv_bytes" in text)
     kv_bytes = kv_bytes or next((each for each in said_bytes if isinstance(each, int)), 0)
-    lengths, (memory, peak) = Counter[str](), _allocations(moments)
-    for one in asked:
-        for number, (_, step) in enumerate(one.tokens):
-            lengths[step] += (one.prompt or 0) + number
+    lengths, (memory, peak) = kv_lengths(asked, server_steps), _allocations(moments)
     came_to = served(asked, server_steps, lengths, kv_bytes, dram_rate(run, device))
     steps = [every[at].row | {"number": n} for rows in repeating.values() for n, at in enumerate(rows.tolist())]
     said = dict.fromkeys(f"{SAYS}{word}" for rows in repeating.values() for at in rows for word in every[at].said)
@@ -203,7 +211,12 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     timed = [{key: row[key] for key in ("count", "what", "share")} for row in happened if (row["share"] or 0.0) >= 0.02]
     phases_ = tuple(finding("phase", often if each["count"] > 1 else once, **each) for each in timed)
     length_s = sum(row["total_ms"] for row in happened if row["share"] is not None) / 1e3
-    told = finding("told", "{length_s:.3f} s: {phases}.", length_s=length_s, phases=phases_)
+    words, values = "{length_s:.3f} s: {phases}.", Row(length_s=length_s, phases=phases_)
+    shared = {each.pid: each.rank for each in ranks_of(run).all if each.device == device}
+    if len(shared) > 1 and (of := shared.get(moments.key >> 32)) is not None:
+        words += " The steps are rank {of}'s, and the GPU's work that of {ranks:rank|ranks}: --rank tells of another."
+        values |= {"of": of, "ranks": len(shared)}
+    told = finding("told", words, **values)
     findings = {
         # Of another rank the answer says nothing.
         "summary": (told, program.answer) if rank in (None, program.answer.values.get("rank")) else (told,),

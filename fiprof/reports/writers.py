@@ -232,5 +232,5 @@ def _csv_value(value: Value) -> str:
     if isinstance(value, dict) or (isinstance(value, tuple | list) and any(isinstance(each, dict) for each in value)):
         value = json.dumps(_json_value(value))
     if isinstance(value, tuple | list):
-        value = "; ".join(words_of(each) for each in value if not isinstance(each, dict))
+        value = "; ".join(str(words_of(each)) for each in value if not isinstance(each, dict))
     return csv_cell(words_of(value)) if isinstance(value, str | Finding) else repr(value)
