@@ -296,6 +296,7 @@ def test_what_the_program_reads(given: str, fakes: Env, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("`capture` is killed while a session is traced", "the trace is ended, and others can be made")
+@pytest.mark.fault("a session's program ends while it is captured", "what was traced until then is kept")
 @pytest.mark.nsys
 def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: Path) -> None:
     env = {"FIPROF_NSYS": str(nsys_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
@@ -326,11 +327,14 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
         assert "the program started nothing on the GPU while it was traced" in done.stderr
     mistyped = fiprof("capture", f"{name}x", env=env)
     assert mistyped.returncode == 2 and f"running: {name}\n" in mistyped.stderr
-    (tmp_path / "ended").touch()
-    assert serving.wait(30) == 4
+    with begun("capture", name, "--duration", "40", cwd=tmp_path, env=env) as outlasting:
+        assert outlasting.stderr is not None and outlasting.stderr.readline().startswith("nsys-start")
+        (tmp_path / "ended").touch()
+        assert serving.wait(30) == 4
+        assert "s after the trace began\n" in outlasting.communicate(timeout=30)[1]
     assert not [*tmp_path.glob("nsys-report*"), *tmp_path.rglob(".partial*")]
     ended, *runs = sorted(tmp_path.glob("artifacts/*/run.json"))
-    assert json.loads(ended.read_text())["status"] == "interrupted" and len(runs) == 2
+    assert json.loads(ended.read_text())["status"] == "interrupted" and len(runs) == 3
     for run in runs:
         manifest = json.loads(run.read_text())
         assert [action["step"] for action in manifest["actions"]] == ["nsys-start", "nsys", "nsys-export"]

@@ -131,10 +131,11 @@ class Moments:
         return self.texts[place] or self.names[self.group[place]].text
 
     def _launching_thread(self, pid: int | None) -> tuple[int, int, int, int]:
-        """The thread, of a process or of any, that launched most of the GPU's kernels, of those with the ranges that are steps where they launch
-        some, else of those that run Python (autograd's thread launches the backward pass), as in ``Calls.thread`` and
-        as in ``thread_keys``, NOTHING without calls; and from the first kernel, or call of this thread, to the last,
-        ns. Sets ``traced_from``: its first call, where kernels ran before whose calls are not traced."""
+        """The thread that launched most of the GPU's kernels, of a process or of any, of those with the ranges that are
+        steps where they launch some, else of those that run Python (autograd's thread launches the backward pass), as
+        in ``Calls.thread`` and as in ``thread_keys``, NOTHING without calls; and from the first kernel, or call of this
+        thread, to the last, ns. Sets ``traced_from``: its first call, where kernels ran before whose calls are not
+        traced."""
         traced, first, last = calls(self.run), list[int](), list[int]()
         counts, unknown = np.zeros(len(traced.threads), np.int64), [-LONG_AGO]
         for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):

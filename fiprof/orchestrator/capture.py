@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
@@ -26,6 +27,7 @@ from fiprof.orchestrator.tools import visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # the name of a session: what nsys takes, and a file's name
 CAPTURE = ".capture"  # of the folder that is there while a session is traced
+LOOK_S = 0.5  # between two looks whether the session is there still
 STOP_S = 600.0  # nsys writes the report while it stops
 
 
@@ -107,14 +109,19 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
                 begin = ("start", session_name, f"--output={report}", "--force-overwrite=true", *nsys.NO_SAMPLING)
                 start = commands.command("nsys-start", (str(tool.path), *begin))
                 stop = commands.command("nsys", (str(tool.path), "stop", session_name), makes=(report,))
+                report.parent.mkdir()  # nsys writes the report when the program ends, should that be first
                 with session.run(start) as (finished, log):
                     if finished.exit_status:
                         raise FiprofError(f"nsys did not begin: {nsys.last_line(log)}")
+                until = time.monotonic() + duration_s
                 with bench.progress.step(f"{duration_s:g} s of {name}"):
-                    if bench.executor.stopping.wait(duration_s):
-                        # The session's own fiprof may go on, so that no trace may be left going.
-                        Supervisor().start(stop).wait()
-                        raise Interrupted
+                    while (left_s := until - time.monotonic()) > 0 and _alive(name):
+                        if bench.executor.stopping.wait(min(left_s, LOOK_S)):
+                            # The session's own fiprof may go on, so that no trace may be left going.
+                            Supervisor().start(stop).wait()
+                            raise Interrupted
+                if left_s > 0:
+                    session.warn(f"the program ended {duration_s - left_s:.1f} s after the trace began")
                 with session.run(stop) as (_, log):
                     nsys.check_report(report, log)
                 if not session.trace_tables(commands.trace_export()).rows["kernels"]:

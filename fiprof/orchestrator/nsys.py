@@ -16,6 +16,9 @@ JSON_PAYLOADS = (2025, 3)
 LONGEST_OWN_LINE = 1 << 16
 NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
 MODULES = "--pytorch=functions-trace"  # ranges around the forward of PyTorch's modules; 2022.4 knows no such option
+FOLLOW_FORKS = "--trace-fork-before-exec=true"
+"""Follow what is forked and starts no other program: Python's multiprocessing by "fork", gunicorn's workers. Not by
+default, for nsys warns that such a process may crash or hang."""
 CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
 
 METRICS_REFUSED = re.compile(r"gpu-metrics|GPU Metrics.*(?:permission|denied|not supported|in use)", re.IGNORECASE)

@@ -375,7 +375,7 @@ def reasons(case: CaseChange) -> Iterator[str]:
 def suggest_measure(found: RunComparison) -> str:
     """``fiprof compare --measure …`` of the case that changed most, or of the program: it tells noise from change where
     one process a side cannot. The sides are what differs between them; empty where the runs do not tell that, or name
-    nothing that could be measured again."""
+    nothing that could be measured again, as a server that was traced for some seconds."""
     runs = found.a.run, found.b.run
     options: list[str] = []
     items: list[list[str]] = [[], []]
@@ -401,7 +401,7 @@ def suggest_measure(found: RunComparison) -> str:
         for key, value in written(pair[1].id).items():
             if key not in makes:
                 options += [f"--{key.replace('_', '-')}", escape_control(value)]
-    elif not found.cases and all(commands):
+    elif not found.cases and all(commands) and not any(run.manifest.settings.get("duration_s") for run in runs):
         for side, command in zip(items, commands, strict=True):
             side.append(f"program:{shlex.join(map(escape_control, command))}")
     else:
