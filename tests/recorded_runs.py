@@ -38,7 +38,7 @@ PROGRAMS = {
     "graph": RECORDED / "20261122-115055-graph", "server": RECORDED / "20261122-115145-server",
     "server again": RECORDED / "20261122-115151-server", "window": RECORDED / "20261122-141525-window",
 }  # fmt: skip
-"""Runs of ``fiprof profile``, ``capture`` and (tworanks) ``import`` on H200s: tests/programs."""
+"""Runs of ``fiprof profile``, ``capture`` and (tworanks) ``import`` on H200s, of programs of examples/."""
 
 ON_H100 = {
     "all": RECORDED / "20261123-210027-all",
@@ -135,7 +135,7 @@ def _parsed(recorded: Path, archive: str = "") -> Run:
 
 
 def two_ranks() -> Run:
-    """A run of the recorded job of two ranks (tests/programs/ranks.py): its trace alone."""
+    """A run of the recorded job of two ranks (examples/ranks.py): its trace alone."""
     from tests.nsys_exports import TWO_RANKS
     from tests.reports_fixture import write_manifest
 

@@ -1,6 +1,6 @@
 """A Llama with random weights (transformers): requests of one prefill and decode steps each, marked with fiprof.range.
 
-python3 llama.py [REQUESTS] [STEPS]
+fiprof profile -- python3 examples/llama.py [REQUESTS] [STEPS]
 """
 
 import sys

@@ -1,4 +1,7 @@
-"""A CUDA graph of a small network, captured once and replayed: python3 graph.py [REPLAYS]."""
+"""A CUDA graph of a small network, captured once and replayed.
+
+fiprof profile -- python3 examples/graph.py [REPLAYS]
+"""
 
 import sys
 

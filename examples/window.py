@@ -1,6 +1,6 @@
 """The same products in two NVTX ranges, once on large and once on small inputs too, between cudaProfilerStart and Stop.
 
-python3 window.py [STEPS]
+fiprof profile --capture cudaProfilerApi --range prefill --range decode -- python3 examples/window.py [STEPS]
 """
 
 import sys

@@ -1,4 +1,7 @@
-"""A model of plain torch modules, six equal blocks, and eight steps, with no range of its own; --train goes back too."""
+"""A model of plain torch modules, six equal blocks, and eight steps, with no range of its own; --train goes back too.
+
+fiprof profile --torch-modules -- python3 examples/modules.py
+"""
 
 import sys
 

@@ -1,4 +1,8 @@
-"""Serves made-up requests until SIGTERM or SIGINT, or for the given seconds: python3 server.py [SECONDS]."""
+"""Serves made-up requests until SIGTERM or SIGINT, or for the given seconds.
+
+fiprof profile --session served -- python3 examples/server.py [SECONDS]
+fiprof capture served
+"""
 
 import signal
 import sys

@@ -1,4 +1,6 @@
-"""Data-parallel steps, a matrix product and an all-reduce each: torchrun --nproc-per-node 2 ranks.py [STEPS].
+"""Data-parallel steps, a matrix product and an all-reduce each.
+
+    fiprof profile -- torchrun --nproc-per-node 2 examples/ranks.py [STEPS]
 
 Rank 1 comes late to the all-reduce of some steps: in steps 5, 15, … it sleeps 10 ms, in step 8 it loads a kernel
 that it has not used before. The others wait for it.
