@@ -21,6 +21,7 @@ from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.steps import LaunchContext, Step, steps
 from fiprof.model import case_quantities
 from fiprof.model.finding import Provenance, TracedNumber, plain
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import METRICS, STALL_SHARE, Row, number
 from fiprof.reports import verdict_words
 from tests import golden
@@ -343,7 +344,46 @@ def test_products_that_are_thrown_away(row: Row, excess: float, situation: dict[
     assert (step.id, step.estimate_pct and round(step.estimate_pct, 1)) == first
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"), [(42.3e6, "fewer_intermediates"), (0.5e6, "move_fewer_bytes"), (15e6, "move_fewer_bytes")]
+)
+def test_partial_sums_are_no_bytes_that_are_read_again(written: float, expected: str) -> None:
+    """A product with its depth split 64 times needs 68 MB and writes 0.5 of them."""
+    least = CaseEntry("splitk", "splitk", {}, flops=0, bytes_read=68_000_000, bytes_written=500_000)
+    row = {"dram_throughput_pct": 67.5, "dram_read_bytes": 110.5e6 - written, "dram_write_bytes": written}
+    assert advice_for(row, excess_bytes=2.63, least=least)[0].id == expected
+
+
+@pytest.mark.parametrize(
+    ("passes", "flops", "expected"),
+    [(16, 33_554_432, "read_once"), (2, 33_554_432, "less_alu"), (16, 2 << 30, "less_alu")],
+)
+def test_an_input_that_is_read_in_each_pass(passes: int, flops: int, expected: str) -> None:
+    """The 16 largest of 32,768 logits in 16 passes: plain, read once, 63% less. A product of matrices reads as often."""
+    least = CaseEntry("topk", "topk", {}, flops=flops, bytes_read=134_217_728, bytes_written=131_072)
+    row = {"alu_pct": 77.5, "dram_throughput_pct": 5, "global_load_sectors": passes * 134_217_728 / 32}
+    assert advice_for(row, least=least)[0].id == expected
+
+
 LOAD, LOAD16, USE = "LDG.E R4, desc[UR4][R2.64]", "LDG.E.128 R4, desc[UR4][R2.64]", "FADD R8, R4, R9"
+LOOKUPS = {"l2_tags_pct": 72.3, "l2_data_pct": 47.3, "l2_sectors_pct": 35.8, "dram_throughput_pct": 48}
+HALF, BYTE = "LDG.E.U16 R4, desc[UR4][R2.64]", "STG.E.U8 desc[UR4][R2.64], R4"
+
+
+@pytest.mark.parametrize(
+    ("row", "lines", "first"),
+    [
+        # Rows of halves to bytes: plain, with 16 bytes a thread, 24.4% less.
+        ({"global_load_requests": 8.4e6, "global_load_sectors": 16.8e6}, (HALF, BYTE), ("fewer_accesses", 25.0)),
+        # A word a lane is a whole line a lookup.
+        ({"global_load_requests": 8.4e6, "global_load_sectors": 33.6e6}, (LOAD, USE), ("less_l2", None)),
+        ({}, (HALF, BYTE), ("less_l2", None)),
+    ],
+)  # fmt: skip
+def test_lookups_of_half_a_line(row: Row, lines: Sequence[str], first: object) -> None:
+    stores = {"global_store_requests": 4.2e6, "global_store_sectors": 4.2e6 * (4 if first == ("less_l2", None) else 1)}
+    step = advice_for({**LOOKUPS, **row, **(stores if row else {})}, *lines)[0]
+    assert (step.id, step.estimate_pct and round(step.estimate_pct, 1)) == first
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from fiprof.analysis.verdict.rules import PASSES, RESOURCES, queued
 from fiprof.model import quantities
 from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, Label, Provenance, TracedNumber, finding, plain
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Formula, Names, Quantity, Row, calculated, number, quantity
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 from fiprof.text import csv_rows
@@ -40,6 +41,8 @@ SECTOR_BYTES, MOST_WARPS = 32, 32  # bytes of a sector, warps of a block at the 
 DIVISION, MANY_DIVIDED = 20, 0.4
 """Instructions of a division of integers, with its remainder, at the least (32 bits, nvcc 13 for sm_90; of 64 bits some
 70 more), and the part of what is executed from which on divisions are told."""
+_LOADED_BYTES = Formula("global_load_sectors * 32")
+TWO_WORDS, PASSES_AGAIN = 8, 2  # bytes; loads over those that the operations need, from which passes are repeated
 WHOLE_TILES = 2
 """Counted over needed operations, from which whole tiles are thrown away: where only those are computed that hold
 something needed, a row of a causal mask has half of one too many, and of one tile at the least."""
@@ -58,6 +61,9 @@ _GROUPS: Mapping[str, tuple[Relief, ...]] = {
 """What steps.csv calls them; accesses are what fewer of them make less use of."""
 _HIDDEN = {Part.OTHER_COMPUTE: {*PIPES, Part.TENSOR_CORES}, Part.OTHER_MEMORY: {*PASSES, Part.L2, Part.DRAM}}
 """A part without a column -> those beside it: whoever changes one of them may change it too."""
+L2_COLUMNS, LINE = RESOURCES[Part.L2].columns, 4  # sectors of a line, which one lookup finds
+_LINE_SECTORS = Formula("(global_load_sectors + global_store_sectors) / (global_load_requests + global_store_requests)")
+"""Sectors that a warp's request touches: LINE where its lanes have 4 bytes each, side by side."""
 _FUSED = Formula("first(ffma / (ffma + fadd + fmul), 1)")
 """Multiply-adds of the fp32 instructions, 0 to 1; 1 where that is not known."""
 USED = (Kind.COMPUTE, Kind.MEMORY)
@@ -144,6 +150,7 @@ class LaunchContext(NamedTuple):
     excess_ops: float | None = None  # counted operations over those that the case needs; None for unknown
     excess_bytes: float | None = None  # DRAM bytes likewise
     case: CaseVerdict | None = None
+    least: CaseEntry | None = None  # its case, with the bytes that it needs; None where that is not known
     floor: Floor | None = None  # the least time of its case; None for another than its main kernel, and unknown
     code: Listing | None = None  # its instructions; None where they were not collected
     share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where that is not known
@@ -372,7 +379,7 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
         found += [each for each in make(s, part) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
         explained |= {"long_scoreboard"} if part is Part.DRAM else set()
     if verdict.kind is not Kind.LAUNCH:
-        found += (each for each in less_work(s) if any(map(each.relieving, limits)))
+        found += (each for each in (*less_work(s), *read_once(s)) if any(map(each.relieving, limits)))
         found += wgmma(s)
         found += _by_rules(s, {rule.rule for each in found for rule in each.rules})
         if case and case.waiting and case.waiting.value >= thresholds.SOME_WAITING:
@@ -561,6 +568,16 @@ def less_work(s: LaunchContext) -> Iterator[Step]:
         yield s.step("less_wasted_work", because, relieves=less, still=still, estimate=estimate)
 
 
+def read_once(s: LaunchContext) -> Iterator[Step]:
+    """Passes over the input that the algorithm does not need: each of its operations reads two words at the most."""
+    loaded, least = _LOADED_BYTES.value(s.row), s.least
+    if not loaded or least is None or not least.bytes_read or not least.flops or dominant_tensor_kind(s.row):
+        return
+    if loaded >= PASSES_AGAIN * max(least.bytes_read, TWO_WORDS * least.flops):
+        words = "its threads load {factor:.3g} times the bytes that the algorithm reads"
+        yield s.step("read_once", finding("loaded_again", words, factor=loaded / least.bytes_read))
+
+
 def wgmma(s: LaunchContext) -> Iterator[Step]:
     """Instructions of a warpgroup for those of a warp, where the GPU has faster ones.
 
@@ -713,7 +730,10 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     less = (Part.L2,) if fills else ()
     if excess is not None and excess >= thresholds.EXCESS:
         words = "ncu counted {factor:.2f} times the DRAM bytes that the algorithm needs, at {use} use"
-        yield s.step("move_fewer_bytes", finding("excess_bytes", words, factor=excess, **used), still=use / excess)
+        least_read, least_written = (s.least.bytes_read, s.least.bytes_written) if s.least else (read, written)
+        beyond, results = read + written - least_read - least_written, written - least_written
+        kind = "fewer_intermediates" if results >= thresholds.MOSTLY / 100 * beyond > 0 else "move_fewer_bytes"
+        yield s.step(kind, finding("excess_bytes", words, factor=excess, **used), still=use / excess)
     else:
         because = finding("bytes_bind", "DRAM is at {use}: fewer bytes take less time", **used)
         if excess is not None:
@@ -755,6 +775,21 @@ def _below_word(waiting: HotInstruction | None) -> bool:
     return access_bytes(waiting.waits_for) < ACCESS_BYTES
 
 
+def _l2(s: LaunchContext, _: Part | None) -> Iterator[Step]:
+    """Fewer lookups for the same sectors, where these are what is busy and requests leave much of a line; else less."""
+    lookups, others = s.traced(quantity("l2_tags_pct")), [column for column in L2_COLUMNS if column != "l2_tags_pct"]
+    sectors, rest = _LINE_SECTORS.value(s.row), max(s.number(column) or 0.0 for column in others)
+    narrow = s.narrow(Family.GLOBAL_LOAD) or s.narrow(Family.GLOBAL_STORE)
+    if lookups is not None and sectors is not None and lookups.value > rest and sectors < LINE and narrow:
+        words = (
+            "a request of a warp touches {touched:.2g} of the {line} sectors that a lookup finds; the lookups keep L2 "
+        )
+        words += "busy for {lookups}, its transfers for {rest_pct:.0f}%"
+        because = finding("lookups", words, touched=sectors, line=LINE, lookups=lookups, rest_pct=rest)
+        yield s.step("fewer_accesses", because, ways("wider_loads"), relieves=(Part.L2,), still=rest)
+    yield s.step("less_l2")
+
+
 def _passes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """The data stage of L1 and shared memory."""
     # Atomics on one word are passes one after another too.
@@ -789,7 +824,7 @@ Make = Callable[[LaunchContext, Part | None], Iterator[Step]]
 _FOR_PART: Mapping[Part, Make] = {
     Part.TENSOR_CORES: _tensor,
     Part.DRAM: _dram,
-    Part.L2: lambda s, _: iter([s.step("less_l2")]),
+    Part.L2: _l2,
     Part.CONSTANT_CACHE: lambda s, _: iter([s.step("uniform_constants", s.in_code(Family.CONSTANT))]),
     **dict.fromkeys(PASSES, _passes),
 }

@@ -204,6 +204,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
     longest_us = {case: max(us for _, us in timed) for case, timed in of_case.items()}
     times_us = {case: sums_by_key(timed) for case, timed in of_case.items()}
     rules, code = ncu_rules.by_launch(run), instructions.by_launch(run)
+    entries = {case.id: case for case in run.cases}
     excess = {case.id: (excess_ops(run, case), excess_bytes(run, case)) for case in run.cases}
     floors = {case.id: run.once(floor, case.id) for case in run.cases}
     on_tensor_cores = {each.case for each in run.launches if (number(each, "tensor_active_pct") or 0.0) >= UNUSED}
@@ -228,6 +229,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             excess_ops=ops,
             excess_bytes=moved,
             case=case,
+            least=entries.get(case_id) if moved else None,
             floor=floors.get(case_id) if is_main(run, launch) else None,
             code=code.get(launch.launch),
             share=share if stands is None else stands.share,
