@@ -146,7 +146,7 @@ def kernels_of(out: Path) -> list[str]:
 @pytest.mark.fault("an export where something lies already", "it is left; --force replaces an earlier export alone")
 def test_an_export_holds_the_tables(target: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("export", str(run), "--to", target)
+    words = ("export", str(run / "run.json"), "--to", target)
     status, printed = invoke(*words)
     out = tmp_path / printed.strip()
     expected = Run(run).frame("kernels")["kernel"].tolist()

@@ -291,7 +291,7 @@ def test_a_batch_that_never_ends_well_is_given_up_and_tried_by_the_next_command(
     ("on", "message"),
     [
         ("nowhere", "--on nowhere names nothing that measures\n  it takes local, local:2, slurm:partition=NAME,"),
-        ("local:3", "--on local:3: 2 GPUs are visible here\n"),
+        ("local:3", "--on local:3: 2 GPUs visible here\n"),
         ("slurm:gpus=1", "--on slurm: Could not detect"),
     ],
 )

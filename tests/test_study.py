@@ -94,7 +94,7 @@ def test_a_dry_run_lists_everything_and_makes_nothing(tmp_path: Path, monkeypatc
     words = ("study", "flashinfer", "--quick", "--dry-run", "--only")
     lines = invoke(*words, "rope,rmsnorm")[1].splitlines()
     assert lines[0] == (
-        "FlashInfer's kernels over their range: 22 cases to measure, 0 done, 0 do not fit; 1 batches, "
+        "FlashInfer's kernels over their range: 22 cases to measure, 0 done, 0 too large; 1 batch, "
         "3 processes on the GPU, into artifacts/study-flashinfer-quick"
     )
     assert lines[2] == "batch 1: rmsnorm (10), rope (12): one plain, one nsys, one ncu process"

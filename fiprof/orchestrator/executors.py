@@ -24,6 +24,7 @@ from fiprof.orchestrator.batches import JOBS, BatchOutcome, Job, measure
 from fiprof.orchestrator.process import Supervisor, ToolCommand
 from fiprof.orchestrator.run_session import Bench
 from fiprof.orchestrator.tools import visible_gpus
+from fiprof.text import count
 
 ASKING_S = 5.0  # between two questions to Slurm
 KINDS = "local, local:2, slurm:partition=NAME,gpus=1,exclusive, submitit-local or dask:tcp://HOST:PORT"
@@ -65,7 +66,7 @@ def opened(on: Any, bench: Bench) -> Iterator[Workers]:
         every = visible_gpus()
         gpus = every[: int(words or len(every))]
         if not gpus or len(gpus) < int(words or 0):
-            raise FiprofError(f"--on {on}: {len(every)} GPUs are visible here", "local takes them all", exit_code=2)
+            raise FiprofError(f"--on {on}: {count(len(every), 'GPU')} visible here", "local takes all", exit_code=2)
         supervisor, number = Supervisor(stopping=bench.executor.stopping), itertools.count()
 
         def hand_out(job: Job) -> Any:

@@ -95,6 +95,7 @@ class Archive:
         Raises FiprofError (exit status 2) when there is none or a prefix fits several.
         """
         path = Path(text)
+        path = path.parent if path.name == layout.FILE_NAME else path
         if is_run(path):
             return path
         if text == "latest":

@@ -51,6 +51,7 @@ def command(
     from fiprof.orchestrator import batches, study
     from fiprof.orchestrator.locks import folder_lock
     from fiprof.orchestrator.tools import gpu_state, visible_gpu
+    from fiprof.text import count
 
     found = study.load(name, quick=quick)
     folder = Path(out) if out else found.folder(archive.root)
@@ -66,8 +67,9 @@ def command(
         dealt = batches.deal(left, batches.groups(found.cases, most), 1, most)
         made = [fitting for batch in dealt if (fitting := [case for case in batch if case.id not in skipped])]
         output.data(
-            f"{found.title}: {len(left) - len(skipped)} cases to measure, {len(asked) - len(left)} done, "
-            f"{len(skipped)} do not fit; {len(made)} batches, {3 * len(made)} processes on the GPU, into {folder}"
+            f"{found.title}: {count(len(left) - len(skipped), 'case')} to measure, {len(asked) - len(left)} done, "
+            f"{len(skipped)} too large; {count(len(made), 'batch', 'batches')}, {3 * len(made)} processes on the GPU, "
+            f"into {folder}"
         )
         for number, batch in enumerate(made, 1):
             output.data(f"\nbatch {number}: {study.label(batch)}: one plain, one nsys, one ncu process")
