@@ -24,7 +24,7 @@ from fiprof.reports.run_report.sections import reproduce, shell
 from tests import reports_fixture
 from tests.conftest import Fiprof, ran
 from tests.raw_figures import RawRun
-from tests.recorded_runs import PROGRAMS, RUNS, answer, invoke, on_h100, parsed, refusal, replayed, two_ranks
+from tests.recorded_runs import PROGRAMS, RUNS, answer, copied, invoke, on_h100, parsed, refusal, replayed, two_ranks
 from tests.reports_fixture import case, ended, make_run, record_run, recorded_cases, write_manifest
 
 
@@ -217,6 +217,24 @@ def test_every_number_names_its_source_and_is_that_of_the_raw_files(name: str) -
             plain = re.sub(r"\d+ bytes|fp\d+", "", plain)
             assert not re.search(r"(?<![\w.])\d", plain), said
         assert all("s" in use for _, use in row["uses"])
+
+
+def test_a_users_workload_is_named_in_short_and_needs_no_cost(tmp_path: Path) -> None:
+    """A file's path names no parameter, and a table of what no case states is left out."""
+    folder = copied("decode", tmp_path)
+    manifest, baseline = json.loads((folder / "run.json").read_text()), folder / "baseline.jsonl"
+    for each in manifest["cases"]:
+        each |= {"workload": f"kernels/mine.py:{each['workload']}", "flops": 0, "bytes_read": 0, "bytes_written": 0}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    records = [json.loads(line) for line in baseline.read_text().splitlines()]
+    baseline.write_text("".join(json.dumps({**each, "reference": {}}) + "\n" for each in records))
+    assert invoke("report", str(folder), "--out", str(tmp_path / "report"))[0] == 0
+    page = (tmp_path / "report/report.md").read_text()
+    assert ("| decode batch " in page, "mine.py:decode batch" in page, "least that each case" in page) == (
+        True,
+        False,
+        False,
+    )
 
 
 def commands(run: Run) -> list[str]:

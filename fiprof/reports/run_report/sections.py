@@ -144,7 +144,8 @@ def parameters(measured: Analyses) -> Section:
             least, most = (float(each.bytes_read + each.bytes_written or each.flops) for each in (small, large))
             told = most / least if least else None
             found, ends, time = of_sizes, (small, large), times[large.id]
-        named = (f"{workload} {key}", where or None, *(format_switch(case.params[key]) for case in ends))
+        parameter = f"{workload.rpartition(':')[2]} {key}"
+        named = (parameter, where or None, *(format_switch(case.params[key]) for case in ends))
         found.append((certain is None, -factor.value, (*named, time, factor, told)))
     blocks: list[Any] = [*maps(measured)]
     tables = (
@@ -360,7 +361,8 @@ def asked(runs: Sequence[Run]) -> Section:
         if run.manifest.replayed_from
     ]
     if cases := {case.id: (run, case) for run in reversed(runs) for case in run.cases}:
-        blocks += [_parameters([case for _, case in cases.values()], runs), _costs(list(cases.values()))]
+        costs = _costs(list(cases.values()))
+        blocks += [_parameters([case for _, case in cases.values()], runs), *([costs] if costs.rows else [])]
     elif not all(run.of_program or run.imported for run in runs):
         blocks.append(caution("the run names no case: kernels are shown as the tools saw them"))
     if (settings := _named(runs, _settings, title="Settings")).rows:
@@ -390,7 +392,8 @@ def _parameters(cases: Sequence[CaseEntry], runs: Sequence[Run]) -> View:
 
 
 def _costs(cases: Sequence[tuple[Run, CaseEntry]]) -> View:
-    """The least that each case has to do, and how far its result is from the reference."""
+    """The least that each case has to do, and how far its result is from the reference; a case without either has no
+    row."""
     columns = (
         Column("case", "case"), Column("flops", "work", "GFLOP", ",.3f"), Column("read", "read", "MB", ",.2f"),
         Column("written", "written", "MB", ",.2f"), Column("intensity", "intensity", "FLOP/byte", ",.2f"),
@@ -403,14 +406,15 @@ def _costs(cases: Sequence[tuple[Run, CaseEntry]]) -> View:
             return None if value is None else TracedNumber(value, Provenance(origin, formula, case=case))
 
         baseline = run.baseline.get(case.id)
-        rows.append((
-            run.labels(case.id),
+        known = (
             traced(case.flops / 1e9 or None, "run.json", "flops / 1000000000"),
             traced(case.bytes_read / 1e6 or None, "run.json", "bytes_read / 1000000"),
             traced(case.bytes_written / 1e6 or None, "run.json", "bytes_written / 1000000"),
             MODEL_INTENSITY.traced(run, case.id),
             traced(baseline.reference.get("relative_error") if baseline else None, "plain", "relative_error"),
-        ))  # fmt: skip
+        )
+        if any(each is not None for each in known):
+            rows.append((run.labels(case.id), *known))
     notes = (
         "By the cost model: each operand read once, each result written once. error: relative, checked before "
         "measuring.",
