@@ -30,7 +30,7 @@ from fiprof.orchestrator.verify import verify
 from tests.conftest import Completed, Fiprof, begun, python_path, ran, run_fiprof
 from tests.golden import READERS
 from tests.nsys_exports import executed
-from tests.recorded_runs import PROGRAMS, copied, invoke, parsed, refusal
+from tests.recorded_runs import PROGRAMS, RECORDED, copied, invoke, parsed, refusal
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
 """What is to be said of every recorded run: nsys's report stays where it was made."""
@@ -115,6 +115,12 @@ def test_a_repository_does_not_say_which_tables_were_made_since(run: Path) -> No
     write(run, tables=[dataclasses.replace(each, sha256="0") for each in read_manifest(run).tables])
     kept = Path(shutil.copytree(run, run.parent / "recorded" / run.name))
     assert (verify(kept).intact, verify(run).intact) == (True, False)
+
+
+def test_the_recorded_runs_are_as_made() -> None:
+    """What was cut out of them before they were committed, ncu's reports mostly, their manifests call pruned."""
+    verified = [verify(path.parent) for path in RECORDED.glob("2*/run.json")]
+    assert [each.name for each in verified if not each.intact] == []
 
 
 def test_verify_says_whether_the_catalogue_agrees(run: Path) -> None:
