@@ -362,7 +362,10 @@ def test_nsys_own_lines_are_not_the_programs() -> None:
         b"tokens [1, 2]\nCollecting\nCollecting data...\nGenerating '/tmp/nsys-report-7eb3.qdstrm'\n"
         b"\r[1/1] [0%          ] t.nsys-repProcessing events...\n[1/1] [0%  ] t.nsys-rep\r[1/1] [===100%] t.nsys-rep\n"
         b"Capture range started in the application.\nCapture\n\r 10%|# |\r 20%|##|\n"
-        b"Generated:\n\t/tmp/t.nsys-rep\nGen"
+        b"Generated:\n\t/tmp/t.nsys-rep\n    /tmp/t.nsys-rep\n"
+        b"Connection to Agent lost. This is most likely a bug. Internal reason: 'Connection reset by peer'.\n"
+        b"Please refer to the troubleshooting section of the docs:\n"
+        b"https://docs.nvidia.com/nsight-systems/UserGuide/index.html#troubleshooting\nGen"
     )
     for size in (1, 7, 1000):
         passed: list[bytes] = []

@@ -87,9 +87,11 @@ def test_each_moment_without_work_has_a_cause(tmp_path: Path) -> None:
 
 
 def test_processes_in_turns_and_captures_of_graphs(tmp_path: Path) -> None:
-    """Each process has launched long before its turn; what lies in a capture does not run, and is told as the capture."""
+    """Two processes have launched long before their turn, and one of them waits then, the other does its own work; what
+    lies in a capture does not run, and is told as the capture."""
     turns = [kernel(200 * n, 200 * n + 50, n, pid=1 + n % 2) for n in range(1, 9)]
     calls = [launch(n, n) | {"pid": 1 + n % 2, "tid": 1 + n % 2} for n in range(1, 9)]
+    calls.append({"us": (20, 1640), "correlation": 10, "name": "cudaStreamSynchronize", "pid": 2, "tid": 2})
     captured = [
         {"us": (1660, 1662), "correlation": 20, "name": "cudaStreamBeginCapture_v10000"},
         *({**launch(1660 + 20 * n, 20 + n), "pid": 1} for n in range(1, 20)),
@@ -100,7 +102,7 @@ def test_processes_in_turns_and_captures_of_graphs(tmp_path: Path) -> None:
     run = made_run(tmp_path, kernels=[*turns, kernel(2192, 2300, 43)], api=[*calls, *captured])
     us = {(row["cause"], row["call"]): row["total_ns"] / 1000 for row in idle(run)}
     assert us == {
-        (IdleCause.TURN, None): 7 * 150, (IdleCause.HOST, None): 10, (IdleCause.LAUNCH, None): 12,
+        (IdleCause.TURN, None): 3 * 150, (IdleCause.HOST, None): 4 * 150 + 10, (IdleCause.LAUNCH, None): 12,
         (IdleCause.CALL, "cudaStreamBeginCapture_v10000"): 420, (IdleCause.CALL, "cudaGraphInstantiate_v12000"): 100,
     }  # fmt: skip
     found = {row["cause"]: row for row in answer("top", run.path)["program"]["rows"]}

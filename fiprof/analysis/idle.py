@@ -28,7 +28,7 @@ class IdleCause(Wording):
     LAUNCH = "launch", "launching"  # the call that launches the next work is under way, or the work on its way
     GPU = "gpu", "on the GPU"  # the call had returned: the work waited on the GPU, for its turn or another stream
     TURN = "turn", "the GPU changes processes"
-    """The same, and the work before was another process's: their work takes turns."""
+    """The work waited for its turn, for the work before was another process's, and its thread waited for the GPU."""
     GRAPH = "graph", "between graph nodes"  # the same, between two nodes of one launch of a CUDA graph
     SYNCHRONIZATION = "synchronization", "waiting for the GPU"
     """The launching thread was still in a call that waits for the GPU."""
@@ -269,7 +269,6 @@ class _GpuWork:
             self._add("side_by_side_ns", *side_by_side(streams, np.minimum(starts, until), np.minimum(ends, until)))
 
 
-ON_GPU = IdleCause.GPU, IdleCause.TURN, IdleCause.GRAPH
 OF_HOST = tuple(map(Why, (IdleCause.HOST, IdleCause.HOST, IdleCause.LAUNCH, IdleCause.GPU, IdleCause.TURN)))
 """What a thread does in no call: the host's work, in short and in long pieces, and what is not its doing."""
 
@@ -302,27 +301,28 @@ class _Host:
             part.causes[Why(IdleCause.UNKNOWN)] += int((stops - begins)[~known].sum())
             begins, stops, before, rows, last = (each[known] for each in (begins, stops, before, rows, last))
         process, last_process = (self.processes[self.calls.thread[of]] for of in (rows, last))
-        on_gpu = np.where(last == rows, 2, (process != last_process) & (last != NOTHING))  # of ON_GPU
+        turned = (process != last_process) & (last != NOTHING) & (self.calls.ends[rows] + ON_ITS_WAY_NS <= begins)
         for thread, here in split(self.calls.thread[rows]):
-            of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
-            gaps = begins[here], stops[here], *of_calls, before[here]
+            # While another process has the GPU a thread that waits for it is kept by that, and one that goes on is not.
+            called, returned = (np.where(turned, stops, each[rows]) for each in (self.calls.starts, self.calls.ends))
+            gaps = begins[here], stops[here], called[here], returned[here], before[here], turned[here]
             # Where the call had long returned the thread does not matter.
-            gone = (last == rows)[here] | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
+            further = (last == rows)[here]
+            gone = further | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
-                from_, ns = of_calls[0][gone], (gaps[1] - gaps[0])[gone]
-                kinds = len(ON_GPU) * (self.ranges[thread].at(from_) + 1) + on_gpu[here][gone]
-                for key, total in _sums(kinds, ns).items():
-                    label, cause = divmod(key, len(ON_GPU))
-                    part.causes[Why(ON_GPU[cause], range=self.phases.path(label - 1))] += total
+                from_, ns = gaps[2][gone], (gaps[1] - gaps[0])[gone]
+                for key, total in _sums(2 * (self.ranges[thread].at(from_) + 1) + further[gone], ns).items():
+                    cause = IdleCause.GRAPH if key % 2 else IdleCause.GPU
+                    part.causes[Why(cause, range=self.phases.path(key // 2 - 1))] += total
                 gaps = tuple(each[~gone] for each in gaps)
             if len(gaps[0]):
-                self._of_thread(thread, *gaps, on_gpu[here][~gone], part)
+                self._of_thread(thread, *gaps, part)
 
     def _of_thread(
         self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, turned: Ints, part: Activity
     ) -> None:
         """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each.
-        turned: 1 where the work before was another process's, else 0."""
+        turned: whether the work then waited while the GPU changed to its process."""
         host, width = len(self.calls.names), len(self.phases) + 1
         meanwhile = int(begins[0]), int(stops[-1])
         in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]
@@ -333,10 +333,11 @@ class _Host:
         found_idle = (before[:, 0] <= call_from) & (call_from < before[:, 1])
         blocks = self.frees[at_begin] | self.copies[at_begin] & ~found_idle
         waiting = self.drains[at_begin] | blocks & (from_ > begins)
-        drained = np.where(waiting, at_begin + 1, 0).astype(np.int64)
+        drained = np.where(waiting & ~turned, at_begin + 1, 0).astype(np.int64)
         # In the launching call and in those before it: each call by itself.
         of, starts, ends, names = in_calls.overlaps(begins, returned)
-        found = [(of, names, ranges.at(starts), ends - starts)]
+        kept = turned[of] & (self.drains[names] | self.copies[names])
+        found = [(of, np.where(kept, host + 4, names), ranges.at(starts), ends - starts)]
         # Before the launching call, in no call.
         of, starts, ends, _ = between(in_calls, only=True).overlaps(begins, called)
         long = ends - starts >= OWN_WORK_NS
@@ -348,7 +349,7 @@ class _Host:
         arrived = np.clip(to + ON_ITS_WAY_NS, begins, stops)
         every, places = np.arange(len(begins)), ranges.at(from_)
         found += [(every, np.full(len(every), host + 2), places, arrived - returned)]
-        found += [(every, host + 3 + turned, places, stops - arrived)]
+        found += [(every, np.full(len(every), host + 3), places, stops - arrived)]
         of, kinds, places, ns = map(np.concatenate, zip(*found, strict=True))
         for key, total in _sums((drained[of] * len(self.why) + kinds) * width + places + 1, ns).items():
             rest, label = divmod(key, width)

@@ -117,12 +117,16 @@ def lost_events(log: str) -> str:
 OWN_LINES = re.compile(
     rb"(?:^|(?<=\n))"
     rb"(?:Collecting data\.\.\.|Capture range (?:started|ended) in the application\.|Generating '[^\n]*\.qdstrm'"
-    rb"|Processing events\.\.\.|\r?\[\d+/\d+\] \[[^\n]*|Generated:|\t[^\n]*\.nsys-rep)\r?\n"
+    rb"|Processing events\.\.\.|\r?\[\d+/\d+\] \[[^\n]*|Generated:|(?:\t| {4})[^\n]*\.nsys-rep"
+    # Where a session is ended by Ctrl-C (2025.3).
+    rb"|Connection to Agent lost\.[^\n]*|Please refer to the troubleshooting section of the docs:"
+    rb"|https://docs\.nvidia\.com/nsight-systems/UserGuide/index\.html#troubleshooting)\r?\n"
 )
 """What nsys says itself, on the program's output."""
 OWN_BEGINS = (
     b"Collecting data...", b"Capture range ", b"Generating '", b"Processing events...", b"[1/1] [", b"\r[1/1] [",
-    b"Generated:", b"\t/",
+    b"Generated:", b"\t/", b"    /", b"Connection to Agent lost.", b"Please refer to the troubleshooting section",
+    b"https://docs.nvidia.com/nsight-systems/UserGuide/",
 )  # fmt: skip
 
 
