@@ -8,9 +8,10 @@ import random
 import re
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -339,49 +340,76 @@ def test_boards_are_told_apart_and_others_never_pooled(place: Path, env: Env) ->
     assert "2 boards measured. Between them the times of 1 case that several had lie up to 0.0% apart." in page
 
 
-SLURM = {
-    "sbatch": """n=1; until mkdir JOBS/$n 2>/dev/null; do n=$((n + 1)); done
-export SLURM_JOB_ID=$n SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
-{ export -p; echo "cd '$PWD'"; cat "$1"; } > JOBS/$n/new; mv JOBS/$n/new JOBS/$n/job; echo Submitted batch job $n""",
-    "squeue": """[ -e JOBS/$3/ended ] || exec echo RUNNING
-echo slurm_load_jobs error: Invalid job id specified >&2; exit 1""",
-    "scancel": "touch JOBS/$1/cancelled",
-    "srun": """while :; do case $1 in --output | --error) shift 2 ;; --*) shift ;; *) exec "$@" ;; esac; done""",
-}
-"""Slurm's commands, as far as submitit and fiprof use them: what they answer is what those of 22.05 do."""
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Env]:
+    """Slurm on this machine: one node with two GPUs that are null devices."""
+    if os.getuid() or not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch"))):
+        pytest.skip("no Slurm: as root, install slurmctld, slurmd, slurm-client and slurm-wlm-basic-plugins")
+    pytest.importorskip("submitit")
+    folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname().partition(".")[0]
+    ports = []
+    with contextlib.ExitStack() as held:
+        for _ in range(2):
+            free = held.enter_context(socket.socket())
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    try:
+        for number in range(2):
+            os.mknod(folder / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except OSError:
+        pytest.skip("no Slurm: devices cannot be made here")
+    (folder / "slurm.conf").write_text(SLURM.format(folder=folder, host=host, ports=ports))
+    (folder / "gres.conf").write_text(f"NodeName={host} Name=gpu File={folder}/gpu[0-1]\n")
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    env = {"SLURM_CONF": str(folder / "slurm.conf")}
+    daemons = [
+        subprocess.Popen([*words, "-f", env["SLURM_CONF"]], env={**os.environ, **env}, stdout=log, stderr=log)
+        for words in (("slurmctld", "-D", "-c"), ("slurmd", "-D"))
+        for log in [(folder / words[0]).open("w")]
+    ]
+    try:
+        deadline = time.monotonic() + 30
+        while "idle" not in ran("sinfo", "-h", "-o", "%T", env={**os.environ, **env}).stdout:
+            if time.monotonic() > deadline:
+                pytest.skip(f"Slurm does not start here: {(folder / 'slurmd').read_text()[-500:]}")
+            time.sleep(0.2)
+        yield env
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait()
 
 
-@pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[Env]:
-    """Stand-ins for Slurm's commands, and here its daemon: jobs run on while no fiprof does."""
-    (jobs := tmp_path / "jobs").mkdir()
-    for name, text in SLURM.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n".replace("JOBS", str(jobs)))
-        (tmp_path / name).chmod(0o755)
-    stopped, running = threading.Event(), dict[Path, subprocess.Popen[bytes]]()
-
-    def serve() -> None:
-        while not stopped.wait(0.05):
-            for folder in (path.parent for path in jobs.glob("*/job")):
-                job = running.get(folder) or subprocess.Popen(["sh", str(folder / "job")], start_new_session=True)
-                running[folder] = job
-                if (folder / "cancelled").exists() and job.poll() is None:
-                    os.killpg(job.pid, signal.SIGKILL)
-                if job.poll() is not None:
-                    (folder / "ended").touch()
-
-    with ThreadPoolExecutor(1) as daemon:
-        daemon.submit(serve)
-        yield {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-        stopped.set()
-        for job in running.values():
-            job.wait()
+SLURM = """ClusterName=fiprof
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser=root
+SlurmdUser=root
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+MailProg=/bin/true
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 Gres=gpu:2 State=UNKNOWN
+PartitionName=h200 Nodes={host} Default=YES MaxTime=INFINITE State=UP
+"""
 
 
 @pytest.mark.fault("a study's job is cancelled while fiprof is away", "the same command submits its batch again")
 def test_slurm_tells_the_same(place: Path, env: Env, slurm: Env, local: Path) -> None:
     """Left to Slurm, one job cancelled, and taken up by the same command."""
-    pytest.importorskip("submitit")
     words = ("study", "small.toml", *on_page("slurm"), "--out", "slurm", "--no-documents")
     both = {**env, **slurm}
     done = run_fiprof(*words, "--no-wait", cwd=place, env=both, status=0)
