@@ -324,10 +324,8 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
             grown = grown * (np.arange(len(grown)) >= since)
         place, count = int(rows[since + 1]), int((grown > 0).sum())
         owners = moments.torch.owners(int(moments.begins[place]), int(moments.edges[rows[-1] + 1]))
-        words = (
-            f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from step {{number}} to the last, in {{count:step|steps}}, "
-        )
-        words += "{each_mb:,.3g} MB a step on average"
+        words = f"{{what}}: {what} grows by {{more_mb:,.1f}} MB from step {{number}} to the last, "
+        words += "in {count:step|steps}, {each_mb:,.3g} MB a step on average"
         words += (": {owners}; " if owners else ", and ") + "none of it is given back."
         values: dict[str, Any] = {"more_mb": (more_mb := float(grown.sum()) / 1e6), "count": count}
         values |= {"each_mb": more_mb / (len(grown) - since)} | ({"owners": owners} if owners else {})
@@ -366,10 +364,8 @@ def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
             continue
         edges = np.flatnonzero(np.diff(np.concatenate([[0], slow.view(np.int8), [0]])))
         runs = tuple(f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in zip(edges[::2], edges[1::2], strict=True))
-        words = (
-            "{what}: of {count} x {name} no. {which} (from 0) take {slow_ms:,.3f} ms each, the others {usual_ms:,.3f}, "
-        )
-        words += "in {steps} of {of_steps:step|steps}."
+        words = "{what}: of {count} x {name} no. {which} (from 0) take {slow_ms:,.3f} ms each, "
+        words += "the others {usual_ms:,.3f}, in {steps} of {of_steps:step|steps}."
         what = moments.names[moments.group[rows[0]]].text
         values: dict[str, Any] = {"what": what, "of": what, "name": found.folded[name], "which": runs, "count": count}
         values |= {"steps": uneven_steps, "of_steps": len(rows)}

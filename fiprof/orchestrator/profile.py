@@ -241,11 +241,9 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
         what = "the program started nothing on the GPU while it was traced"
         remedy = (
             "nothing was asked of it meanwhile, or a window missed the work; or processes do it that were forked and "
-        )
-        remedy += (
             f"started no other program, which nsys follows with --nsys-arg={nsys.FOLLOW_FORKS} alone; or the driver "
+            "is newer than nsys knows"
         )
-        remedy += "is newer than nsys knows"
         return FiprofError(what, remedy)
     own = nsys.OWN_LINES.sub(b"", log.encode()).decode()
     what = f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(own)}"

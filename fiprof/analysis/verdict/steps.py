@@ -781,10 +781,8 @@ def _l2(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     sectors, rest = _LINE_SECTORS.value(s.row), max(s.number(column) or 0.0 for column in others)
     narrow = s.narrow(Family.GLOBAL_LOAD) or s.narrow(Family.GLOBAL_STORE)
     if lookups is not None and sectors is not None and lookups.value > rest and sectors < LINE and narrow:
-        words = (
-            "a request of a warp touches {touched:.2g} of the {line} sectors that a lookup finds; the lookups keep L2 "
-        )
-        words += "busy for {lookups}, its transfers for {rest_pct:.0f}%"
+        words = "a request of a warp touches {touched:.2g} of the {line} sectors that a lookup finds; the lookups keep "
+        words += "L2 busy for {lookups}, its transfers for {rest_pct:.0f}%"
         because = finding("lookups", words, touched=sectors, line=LINE, lookups=lookups, rest_pct=rest)
         yield s.step("fewer_accesses", because, ways("wider_loads"), relieves=(Part.L2,), still=rest)
     yield s.step("less_l2")
