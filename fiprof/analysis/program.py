@@ -915,11 +915,11 @@ class _Gpu:
             first, *others = np.diff([*self.at.early, int(self.at.begins[0])]).tolist()
             # Many steps before the steady part, those of another phase, have a usual length of their own.
             usual_ns = float(np.median(others)) if len(others) >= FEWEST_STEPS else self.at.step_ns
-            values["first_step_excess_ms"] = (first - usual_ns) / 1e6
-            values["early_steps"] = len(self.at.early)
-            words += " The first step" if len(self.at.early) == 1 else " The first of the {early_steps} steps before it"
-            words += " takes {first_step_excess_ms:,.1f} ms more than "
-            words += "the others." if len(others) >= FEWEST_STEPS else "usual."
+            values |= {"first_step_excess_ms": (first - usual_ns) / 1e6, "early_steps": len(self.at.early)}
+            if first - usual_ns >= LEAST_OUTSIDE_NS:
+                words += " The first step" if not others else " The first of the {early_steps} steps before it"
+                words += " takes {first_step_excess_ms:,.1f} ms more than "
+                words += "the others." if len(others) >= FEWEST_STEPS else "usual."
         return finding("startup", words, **values) if shown else None
 
     def answer(self, ranking: Sequence[Row]) -> Finding:
