@@ -13,6 +13,7 @@ from fiprof.orchestrator.tools import PERMISSION_REMEDY, count_gpus, counters_pe
 
 PROBE_TIMEOUT_S = 120
 GPU_EXTRA = "{python} -m pip install torch flashinfer-python nvtx, or name another interpreter with --python PATH"
+GPU_ALONE = "it is installed, and lacks a GPU alone"
 
 # Versions of which the two are known not to fit: nsys up to 2024.2 with nvtx 0.2.13 or later.
 NVTX_PAYLOADS_UNDERSTOOD_FROM = (2024, 4)
@@ -79,7 +80,8 @@ def diagnose(python: str) -> list[dict[str, str]]:
                 cuda = probe.get("gpu", {}).get("cuda") if name == "torch" else None
                 need(name, OK, f"{version}, CUDA {cuda}" if cuda else version)
             else:
-                need(name, MISSING, problems.get(name) or "not installed", remedy)
+                lacks_gpu = name == "torch" and version and not gpus
+                need(name, MISSING, problems.get(name) or "not installed", GPU_ALONE if lacks_gpu else remedy)
 
     what, understood = "nsys with nvtx", versions.get("nsys")
     sent = tuple(int(part) for part in str(packages.get("nvtx") or "").split(".") if part.isdigit())
