@@ -131,10 +131,14 @@ def significant(value: float) -> float | int | None:
         return None
     if -1e7 < value < 1e7 and value == (whole := int(value)):
         return whole
-    return shortened((value,))[0]
+    return _whole(float(f"{value:.7g}"))
 
 
 def shortened(values: Sequence[float]) -> list[float | int]:
     """Finite numbers with seven digits, whole ones without a point; all at once, for a page has thousands."""
     written = (" %.7g" * len(values) % tuple(values)).split()
-    return [int(each) if each.is_integer() and abs(each) < 1e15 else each for each in map(float, written)]
+    return list(map(_whole, map(float, written)))
+
+
+def _whole(value: float) -> float | int:
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
