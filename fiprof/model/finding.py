@@ -1,7 +1,7 @@
 """What was found, the numbers that go into it with where they come from, and its words beside them.
 
 A :class:`TracedNumber` is one cell of a raw file, or a documented formula over such cells; a report writes it down with
-that (``reports/run_report/ink.py``), so that anybody can compute it again (``tests/test_reports_numbers.py`` does).
+that (``reports/run_report/ink.py``), so that anybody can compute it again (``tests/test_reports_report.py`` does).
 
 Words are a ``str.format`` template that keeps its numbers. A traced number without a format is written in its own way,
 with its unit; a switch is ``true`` or ``false``. ``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of

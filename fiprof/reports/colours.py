@@ -1,7 +1,7 @@
 """One colour for one thing, in every chart of every page: stall reasons, kernel families, units of the GPU.
 
 Each has a contrast of 3 and more to the paper of both schemes; the first eight of the list are told apart with any
-colour blindness (CIE76 distance above 22 in the simulations of Machado et al. 2009). ``tests/test_reports_charts.py``
+colour blindness (CIE76 distance above 22 in the simulations of Machado et al. 2009). ``tests/test_output.py``
 holds both.
 """
 
