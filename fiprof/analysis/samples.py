@@ -2,7 +2,7 @@
 
 A sample's time is the beginning of the time that it averages over, until the next sample. That is not documented; the
 recorded runs show it: where a kernel begins or ends inside that window, "SMs Active" is the share of the window in
-which a kernel ran, and it is not that of the window before (``tests/test_model.py``).
+which a kernel ran, and it is not that of the window before.
 """
 
 import functools
