@@ -65,10 +65,7 @@ OUTLIERS = (
 
 
 def digest(run: Run) -> bytes:
-    """The digest beside a run's tables, made where there is none. Raises FiprofError where the run has no trace."""
-    place = run.tables_path.parent
-    if files.exists(place, layout.DIGEST):
-        return files.read_bytes(place, layout.DIGEST)
+    """A run's digest, made. Raises FiprofError where the run has no trace."""
     found, rows = top(run, within_steady=True), []
     ranks = {rank.device: rank for rank in reversed(ranks_of(run).all)}
     window = {each.device: each.window_ns for each in found.activities}
@@ -99,6 +96,15 @@ def digest(run: Run) -> bytes:
             add("step", device, at.name, None, count=len(lengths), total_ns=int(lengths.sum() * 1e3), **numbers)
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), sink := pa.BufferOutputStream(), compression="zstd")
     made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def _kept_digest(run: Run) -> bytes:
+    """The digest beside a run's tables, made where there is none, and kept where it may be written."""
+    place = run.tables_path.parent
+    if files.exists(place, layout.DIGEST):
+        return files.read_bytes(place, layout.DIGEST)
+    made = digest(run)
     with contextlib.suppress(files.Unwritable):
         files.write_whole(place / layout.DIGEST, made)
     return made
@@ -176,7 +182,7 @@ def scan(where: str, opened: Callable[[Path], Run]) -> Traces:
             here, content = Path(folder), contents.get(f"{folder}/{layout.DIGEST}")
             if not system:
                 there = files.exists(here, layout.DIGEST)
-                content = files.read_bytes(here, layout.DIGEST) if there else digest(opened(here))
+                content = files.read_bytes(here, layout.DIGEST) if there else _kept_digest(opened(here))
             if not isinstance(content, bytes):
                 raise FiprofError("it has no digest")
             # Not by a dataset: the files are so small that it takes twice as long to open them.

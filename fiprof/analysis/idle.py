@@ -302,12 +302,13 @@ class _Host:
             begins, stops, before, rows, last = (each[known] for each in (begins, stops, before, rows, last))
         process, last_process = (self.processes[self.calls.thread[of]] for of in (rows, last))
         turned = (process != last_process) & (last != NOTHING) & (self.calls.ends[rows] + ON_ITS_WAY_NS <= begins)
+        # While another process has the GPU a thread that waits for it is kept by that, and one that goes on is not.
+        called, returned = (np.where(turned, stops, each[rows]) for each in (self.calls.starts, self.calls.ends))
+        same_call = last == rows
         for thread, here in split(self.calls.thread[rows]):
-            # While another process has the GPU a thread that waits for it is kept by that, and one that goes on is not.
-            called, returned = (np.where(turned, stops, each[rows]) for each in (self.calls.starts, self.calls.ends))
             gaps = begins[here], stops[here], called[here], returned[here], before[here], turned[here]
             # Where the call had long returned the thread does not matter.
-            further = (last == rows)[here]
+            further = same_call[here]
             gone = further | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
                 from_, ns = gaps[2][gone], (gaps[1] - gaps[0])[gone]

@@ -208,12 +208,12 @@ def _failed(error: BaseException) -> int:
         if isinstance(error, BrokenPipeError):
             # The reader went away (… | head): no error.
             return 0
-        from fiprof.files import refusal
+        from fiprof.files import FULL, refusal
 
-        if error.filename or error.errno is None:
-            text = f"fiprof: {f'{error.filename}: {error.strerror}' if error.filename else error}"
+        if error.errno is not None and (not error.filename or error.errno in (*FULL, errno.EFBIG)):
+            text = f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}"
         else:
-            text = f"fiprof: {refusal(error, 'standard output', 'write to another disk')}"
+            text = f"fiprof: {error.filename}: {error.strerror}" if error.filename else f"fiprof: {error}"
     elif isinstance(error, click.ClickException):
         from fiprof.text import escape_control
 

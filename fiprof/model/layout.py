@@ -1,6 +1,7 @@
 """Where files lie in the folder of a run, and of a study."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 Page = Literal["raw", "details", "source"]
@@ -25,6 +26,11 @@ RAW_FOLDERS = ("nsys", "ncu")  # what the tools wrote
 COMPARISON = "result.json"  # of a run folder in which two sides were measured beside each other
 MEASUREMENTS = "measurements"  # folder of what its processes measured: ``A1.jsonl``, ``B1.jsonl``, …
 STUDY_FILE = "study.json"  # the manifest of a study, in its folder
+
+
+def recorded(folder: Path) -> bool:
+    """Whether a repository keeps a run as it is: its manifest does not say what was made of it since."""
+    return RECORDED in folder.resolve().parts
 
 
 def numbered(name: str, number: int) -> str:

@@ -234,7 +234,7 @@ def _imported_run(job: Trace) -> str:
         manifest = read_manifest(result.path)
         named = [dataclasses.replace(each, source=job.source) for each in manifest.imported]
         files.write_whole(result.path / layout.FILE_NAME, dataclasses.replace(manifest, imported=named).to_json())
-        digest(Run(result.path))
+        files.write_whole(result.path / layout.DIGEST, digest(Run(result.path)))
         run = f"{job.root.rstrip('/')}/{result.path.name}"
         if away:
             _upload(result.path, run)

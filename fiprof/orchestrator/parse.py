@@ -240,7 +240,7 @@ def _take_place(folder: Path, new: Path, there: Path) -> None:
         manifest = None
         with contextlib.suppress(FiprofError):
             manifest = read_manifest(folder)
-        if manifest and manifest.tables != entries and layout.RECORDED not in folder.resolve().parts:
+        if manifest and manifest.tables != entries and not layout.recorded(folder):
             json_file.write(folder / layout.FILE_NAME, dataclasses.replace(manifest, tables=entries))
 
     with locked(folder):

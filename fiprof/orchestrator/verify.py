@@ -114,9 +114,7 @@ def _others(folder: Path, manifest: Manifest, there: dict[str, os.stat_result]) 
 
 def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
     """The tables that are not those that were made, or, where that was not recorded, cannot be read to their ends."""
-    # What a repository keeps does not say what was made since.
-    recorded = layout.RECORDED in folder.resolve().parts
-    made = {} if recorded else {(entry.path, entry.sha256) for entry in manifest.tables}
+    made = set() if layout.recorded(folder) else {(entry.path, entry.sha256) for entry in manifest.tables}
     for name in KNOWN_TABLES:
         file = f"{layout.TABLES}/{name}.parquet"
         try:
@@ -184,7 +182,7 @@ def prune(
             reasons = {
                 Kept.TAGGED: tags & {*keep_tags},
                 Kept.NOTHING: not there,
-                Kept.RECORDED: layout.RECORDED in folder.resolve().parts,
+                Kept.RECORDED: layout.recorded(folder),
                 Kept.YOUNG: started(folder) >= before,
                 Kept.BASELINE: folder.name in kept,
             }

@@ -123,10 +123,10 @@ def verify_command(archive: Archive, catalog: str | None, run: str | None, forma
     from fiprof.orchestrator.verify import verify, verify_catalogue
     from fiprof.reports.runs import verified
 
-    if run not in (None, "latest"):
-        folders = [archive.find(run)]
+    if run == "latest":
+        folders = [archive.root / archive.by_time()[-1]]  # the newest, however it is
     else:
-        folders = [archive.root / name for name in archive.by_time()][-1 if run else 0 :]  # the newest, however it is
+        folders = [archive.find(run)] if run else [archive.root / name for name in archive.by_time()]
     found = []
     with working("verify") as told:
         for number, folder in enumerate(folders, 1):

@@ -42,7 +42,8 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
     from fiprof.orchestrator import index
     from fiprof.reports import markdown_html, site
 
-    names, before = archive.by_time()[::-1], site.begin(folder)
+    names = archive.by_time()[::-1]  # before a site is begun: it is refused where there is no run
+    before = site.begin(folder)
     now = {}
     for name in names if only_new else ():
         with contextlib.suppress(FiprofError, OSError):
