@@ -92,7 +92,10 @@ def alternative(case: CaseResult, others: Sequence[CaseResult]) -> Alternative |
     for other in others:
         slower = case.wall_us and other.wall_us and case.wall_us < other.wall_us * worth
         if (times := _times(other, measure)) is not None and not (slower and measure is Measure.GPU):
-            timed.append((times, other, _changes(case, other)))
+            values: dict[str, tuple[Value, Value]] = {WORKLOAD: (case.workload, other.workload)}
+            values |= {name: (value, other.params[name]) for name, value in case.params.items() if name in other.params}
+            changes = tuple(ParameterChange(name, *both) for name, both in values.items() if both[0] != both[1])
+            timed.append((times, other, changes))
     if not timed or own is None:
         return None
     most_us = min(times.median_us for times, *_ in timed) * worth
@@ -103,14 +106,6 @@ def alternative(case: CaseResult, others: Sequence[CaseResult]) -> Alternative |
         return None
     time, instead_time = _traced(case.id, measure, own), _traced(instead.id, measure, times)
     return Alternative(instead.id, changes, measure, *certain, time, instead_time)
-
-
-def _changes(case: CaseResult, instead: CaseResult) -> tuple[ParameterChange, ...]:
-    """In what two cases of a problem differ."""
-    values = {WORKLOAD: (case.workload, instead.workload)} | {
-        name: (value, instead.params[name]) for name, value in case.params.items() if name in instead.params
-    }
-    return tuple(ParameterChange(name, value, other) for name, (value, other) in values.items() if value != other)
 
 
 def _times(case: CaseResult, measure: Measure) -> CaseTimes | None:

@@ -3,13 +3,10 @@
 import math
 from functools import cached_property
 
-from fiprof.analysis.frames import OfRun
 from fiprof.analysis.roofline import LaunchRoofline, roofline
-from fiprof.analysis.show import LaunchFigures, show
 from fiprof.analysis.stalls import LaunchStalls, stalls
 from fiprof.analysis.timeline import Timeline, timeline
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
-from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
 
@@ -32,11 +29,7 @@ class Analyses:
     @cached_property
     def longest(self) -> tuple[Group, ...]:
         """The same, the one first that takes most time of an iteration."""
-
-        def total_us(group: Group) -> float:
-            return group.total_us / max(self.iterations(group), 1)
-
-        return tuple(sorted(self.groups, key=total_us, reverse=True))
+        return tuple(sorted(self.groups, key=lambda group: -group.total_us / max(self.iterations(group), 1)))
 
     def iterations(self, group: Group) -> int:
         """Iterations of its case that ncu saw."""
@@ -79,7 +72,3 @@ class Analyses:
     def timeline(self) -> Timeline:
         """Kernels that nsys saw, every phase."""
         return timeline(self.run, phase="all", cells=0)
-
-    @cached_property
-    def figures(self) -> OfRun[LaunchFigures, CaseEntry]:
-        return show(self.run, wanted=self.shown)

@@ -5,7 +5,7 @@ The limits are ncu's (``launch__occupancy_limit_*``); what would change them fol
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fiprof.model.finding import Finding, Wording, finding
@@ -181,28 +181,23 @@ def _step(row: Row, resource: Resource, blocks: int, warps: int) -> Finding | No
                 if (allowed := register_limit(registers, warps, total)) >= blocks:
                     return change("fewer_registers", words, "registers/thread", float(registers), used, allowed)
         case Resource.SHARED_MEMORY:
-            return _less_shared(row, blocks, change)
+            most, allocated = number(row, "max_shared_bytes_per_sm"), number(row, "shared_allocated_bytes")
+            static, dynamic = number(row, "shared_static_bytes"), number(row, "shared_dynamic_bytes")
+            driver, configured = number(row, "shared_driver_bytes"), number(row, "shared_configured_bytes")
+            if most is None or not allocated or driver is None or static is None or dynamic is None:
+                return None
+            step = OLD_SHARED_STEP_BYTES if (number(row, "cc_major") or math.inf) < 8 else SHARED_STEP_BYTES
+            needed = most // blocks // step * step - driver
+            if most // allocated >= blocks:
+                words = "a multiprocessor set up with {needed:,.0f} bytes of shared memory or more instead of "
+                words, unit = words + "{now:,.0f}", "bytes/multiprocessor"
+                if configured is not None:
+                    return change("more_shared_set_up", words, unit, blocks * allocated, configured)
+            elif needed >= 0:
+                words = "at most {needed:,.0f} bytes of shared memory a block instead of {now:,.0f}"
+                fit = int(most // (needed + driver or 1.0))
+                return change("less_shared_memory", words, "bytes/block", needed, static + dynamic, fit)
     return None
-
-
-def _less_shared(row: Row, blocks: int, change: Callable[..., Finding]) -> Finding | None:
-    most, allocated = number(row, "max_shared_bytes_per_sm"), number(row, "shared_allocated_bytes")
-    static, dynamic = number(row, "shared_static_bytes"), number(row, "shared_dynamic_bytes")
-    driver, configured = number(row, "shared_driver_bytes"), number(row, "shared_configured_bytes")
-    if most is None or not allocated or driver is None or static is None or dynamic is None:
-        return None
-    if most // allocated >= blocks:
-        if configured is None:
-            return None
-        words = "a multiprocessor set up with {needed:,.0f} bytes of shared memory or more instead of {now:,.0f}"
-        return change("more_shared_set_up", words, "bytes/multiprocessor", blocks * allocated, configured)
-    step = OLD_SHARED_STEP_BYTES if (number(row, "cc_major") or math.inf) < 8 else SHARED_STEP_BYTES
-    needed = most // blocks // step * step - driver
-    if needed < 0:
-        return None
-    words = "at most {needed:,.0f} bytes of shared memory a block instead of {now:,.0f}"
-    fit = int(most // (needed + driver or 1.0))
-    return change("less_shared_memory", words, "bytes/block", needed, static + dynamic, fit)
 
 
 def _waves(row: Row, blocks_per_sm: float | None) -> Waves | None:

@@ -30,30 +30,24 @@ def times(values_us: Sequence[float], rounds: int = 1) -> CaseTimes | None:
     return CaseTimes(median(observed), *interval(observed), len(values_us), rounds, medians)
 
 
-def interval(observed: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+def interval(observed: Sequence[float]) -> tuple[float, float, float]:
     """A confidence interval of the median, from the order of the observations alone: low, high, its confidence.
 
     Of n independent observations, the median lies between the k-th smallest and the k-th largest with probability
     1 - 2 P(B < k), B being binomial with n and 1/2, whatever the distribution (Conover, Practical Nonparametric
-    Statistics, 3.2). k is the largest that reaches ``confidence``; where none does, it is 1, and the confidence of the
+    Statistics, 3.2). k is the largest that reaches CONFIDENCE; where none does, it is 1, and the confidence of the
     whole range is returned: 0.94 for five observations, 0.75 for three, 0 for one.
     """
     ordered = sorted(observed)
     n, k = len(ordered), 1
     # P(B < k) times 2 ** n, and its last term; whole numbers, for n may be 100,000.
-    below = term = 1
+    below, term, half = 1, 1, 2 ** (n - 1)
     while 2 * (k + 1) <= n:
         term = term * (n - k + 1) // k
-        if _covered(n, below + term) < confidence:
+        if 1 - (below + term) / half < CONFIDENCE:
             break
         below, k = below + term, k + 1
-    return ordered[k - 1], ordered[-k], _covered(n, below)
-
-
-def _covered(observations: int, below: int) -> float:
-    """How probably the median lies between the k-th smallest and largest. below: of 2 ** observations, B < k."""
-    share: float = below / 2 ** (observations - 1)
-    return max(0.0, 1 - share)
+    return ordered[k - 1], ordered[-k], max(0.0, 1 - below / half)
 
 
 class Direction(StrEnum):

@@ -10,10 +10,10 @@ from pathlib import PurePath
 from typing import Any
 
 from fiprof.analysis import checks
+from fiprof.analysis import show as figures
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.comm import comm
 from fiprof.analysis.planning import plans
-from fiprof.analysis.show import missing
 from fiprof.analysis.story import story
 from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.model import packs
@@ -147,7 +147,7 @@ def _story(measured: Analyses, rows: Rows, data: dict[str, Any]) -> tuple[View, 
     found = story(measured.run, rows.top.program, name=measured.run.folder)
     data["pictures"] = pictures(found, measured.run)
     first, *others = story_report.document(found, rows.top.program, planned=plans(measured.run)).shown[:-1]
-    notes = (*first.notes, *(each for each in missing(measured.run) if each.kind != "no_trace"))
+    notes = (*first.notes, *(each for each in figures.missing(measured.run) if each.kind != "no_trace"))
     summary = tuple(each for each in first.summary if each is not rows.top.program.answer)
     return (replace(first, title="", summary=summary, notes=notes), *others)
 
@@ -159,7 +159,8 @@ def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
     if measured.run.launches:
         yield from verdict_tables.document(measured.verdicts, most=MOST_ROWS).shown
     elif rows.top is None:
-        yield from show.document(measured.figures, measured.run, sections=(), most=MOST_ROWS).shown[-1:]
+        found = figures.show(measured.run, wanted=measured.shown)
+        yield from show.document(found, measured.run, sections=(), most=MOST_ROWS).shown[-1:]
 
 
 def _program(run: Run) -> str:
@@ -196,4 +197,4 @@ def _caveats(run: Run, told: bool) -> Iterator[str]:
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.folder} has every collective"
     if not told:
-        yield from map(words_of, missing(run))
+        yield from map(words_of, figures.missing(run))

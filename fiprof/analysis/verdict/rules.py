@@ -125,14 +125,6 @@ class _Limits(NamedTuple):
         return next((item for item in self.resources[1:] if item.value >= least and feeds(top, item)), top)
 
     @property
-    def binds_while_working(self) -> bool:
-        """Whether the busiest resource, one of all multiprocessors, is saturated before the tail, when all work."""
-        busiest, tail = self.busiest, self.imbalance
-        if busiest is None or tail is None or tail.part is not Part.TAIL or busiest.part not in _OF_ALL:
-            return False
-        return 100 * busiest.value >= SATURATED * (100 - tail.value)
-
-    @property
     def waits_longer_than_it_idles(self) -> bool:
         """Whether warps wait for each other for more of the launch's time than multiprocessors idle."""
         idle, stall = self.imbalance, self.elsewhere
@@ -257,8 +249,10 @@ def judge(
         if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
             # It is busy, and the warps wait for something else.
             near = [each for each in others if each[0][:2] == limits.busiest[:2]]
-        elif found.kind is Kind.IMBALANCE and limits.binds_while_working:
-            near = [each for each in others if each[0] is limits.busiest]
+        elif found.part is Part.TAIL and limits.busiest and limits.busiest.part in _OF_ALL:
+            # What all multiprocessors share is saturated before the tail, when all work.
+            if 100 * limits.busiest.value >= SATURATED * (100 - found.value):
+                near = [each for each in others if each[0] is limits.busiest]
         elif waits and limits.latency and found.kind is Kind.MEMORY and found.value < SATURATED and not why:
             near = [(limits.latency, found.value - BUSY)]
         if near:

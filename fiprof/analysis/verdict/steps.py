@@ -856,7 +856,18 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             exchanged = LOADS if s.verdict.part in LOADS else ()
             yield s.step("fewer_barriers", because, how, relieves=exchanged, estimate=s.cost(cause))
         case CauseId.LOCAL_MEMORY:
-            yield from _local_memory(s)
+            # Spilled registers, arrays that a thread indexes by what the compiler does not know, or both.
+            requests, spilled = s.traced(quantities.LOCAL_REQUESTS), s.traced(quantity("spill_requests"))
+            code, cost = s.in_code(Family.LOCAL), s.cost(cause, (quantities.LOCAL_SHARE.of(s.row) or 0.0) / 100)
+            if spilled is None or spilled.value > 0:
+                words = "{spilled} requests to local memory are spills"
+                spills = finding("spills", words, spilled=spilled) if spilled else None
+                values = {"registers": s.number("registers_per_thread") or 0.0}
+                yield s.step("fewer_spills", both(spills, code), values, estimate=cost)
+            if spilled is None or spilled.value < (requests.value if requests else 0.0) / 2:
+                words = "{requests} requests to local memory"
+                counted = finding("local_requests", words, requests=requests) if requests else None
+                yield s.step("constant_indices", both(counted, code), estimate=cost)
         case CauseId.SCATTERED_ACCESS:
             factor, rules = quantities.SECTORS_PER_NEEDED.of(s.row), s.estimated(*SECTOR_RULES)
             cost = s.cost(cause, 1 - 1 / factor if factor and factor > 1 else None)
@@ -892,22 +903,6 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             yield s.step("share_awaited_work", s.in_code(Family.SLEEP), estimate=s.cost(cause))
         case CauseId.HOST_MEMORY:
             yield s.step("copy_to_device", estimate=s.cost(cause, (quantities.HOST_SHARE.of(s.row) or 0.0) / 100))
-
-
-def _local_memory(s: LaunchContext) -> Iterator[Step]:
-    """Spilled registers, arrays that a thread indexes by what the compiler does not know, or both."""
-    requests, spilled = s.traced(quantities.LOCAL_REQUESTS), s.traced(quantity("spill_requests"))
-    code, of_spills = s.in_code(Family.LOCAL), spilled.value if spilled else None
-    cost = s.cost(CauseId.LOCAL_MEMORY, (quantities.LOCAL_SHARE.of(s.row) or 0.0) / 100)
-    if of_spills is None or of_spills > 0:
-        words = "{spilled} requests to local memory are spills"
-        spills = finding("spills", words, spilled=spilled) if of_spills else None
-        values = {"registers": s.number("registers_per_thread") or 0.0}
-        yield s.step("fewer_spills", both(spills, code), values, estimate=cost)
-    if of_spills is None or of_spills < (requests.value if requests else 0.0) / 2:
-        words = "{requests} requests to local memory"
-        counted = finding("local_requests", words, requests=requests) if requests else None
-        yield s.step("constant_indices", both(counted, code), estimate=cost)
 
 
 def _sectors(s: LaunchContext) -> Finding | None:
