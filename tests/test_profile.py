@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fiprof.analysis.top import top
-from fiprof.analysis.trace import StandIns
+from fiprof.analysis.trace import standing
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run, shape
@@ -179,7 +179,7 @@ def test_launches_of_each_range(fiprof: Fiprof, fakes: Env, tmp_path: Path) -> N
     # The stand-in for ncu replays launches of measure both times: they share the 20 executions there, not the 3 before.
     assert {launch.case for launch in run.launches} == {"fiprof@measure"}
     prefill = [launch.launch for launch in run.launches if launch.kernel == "PrefillWithKVCacheKernel"]
-    assert [StandIns(run)[launch].count for launch in prefill] == [10, 10]
+    assert [standing(run)[launch].count for launch in prefill] == [10, 10]
     (kernel,) = (row for row in top(run).kernels if row["kernel"] == "PrefillWithKVCacheKernel")
     assert (kernel["count"], round(kernel["profiled"], 2)) == (23, 0.87)
 
@@ -207,7 +207,7 @@ def test_a_shape_that_grows_is_profiled_at_a_few_grids(fiprof: Fiprof, fakes: En
     times = [order[number - 1][0] for number in numbers]
     assert len(times) < 6 and all(min(abs(math.log(time / one)) for one in times) < math.log(2) for (time,) in order)
     assert f"which represent {len(order)} grids" in done.stderr
-    stands = StandIns(Run(path))
+    stands = standing(Run(path))
     # Of ncu's launches one is of a grid of the trace, the first: for it and those up to twice as long.
     (launch,) = (each.launch for each in Run(path).launches if each.kernel == "RMSNormKernel" and each.launch in stands)
     assert (stands[launch].grids, stands[launch].count) == (8, 8)

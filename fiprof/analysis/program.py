@@ -208,8 +208,8 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         gpu = _Gpu(run, part, at, own, changing.get(device, 0.0))
         gpu.of_idle_and_copies()
         gpu.of_kernels()
-        gpu.of_elementwise(device)
-        gpu.of_recomputed(device)
+        gpu.of_elementwise()
+        gpu.of_recomputed()
         gpu.of_streams()
         gpu.of_loading()
         rows += gpu.rows
@@ -244,20 +244,14 @@ class _Gpu:
         self.steps = len(at.steps)
         traced = calls(run)
         pids = {rank.pid for rank in ranks_of(run).all if (rank.device or 0) == max(part.device, 0)}
-        threads = None
-        if pids and len({key >> 32 for key in traced.threads}) > 1:
-            threads = [n for key, n in traced.threads.items() if key >> 32 in pids]
+        self.threads = {key: number for key, number in traced.threads.items() if not pids or key >> 32 in pids}
         counts = np.zeros(len(traced.names), np.int64)
         for first in range(0, len(traced.name), PIECE_ROWS):
             rows = slice(first, first + PIECE_ROWS)
-            starts = traced.starts[rows]
-            inside = np.zeros(len(starts), bool)
-            for begin, end in zip(at.begins.tolist(), at.ends.tolist(), strict=True):
-                inside |= (starts >= begin) & (starts < end)
-            if threads is not None:
-                inside &= np.isin(traced.thread[rows], threads)
+            inside = at.holds(traced.starts[rows])
+            if len(self.threads) < len(traced.threads):
+                inside &= np.isin(traced.thread[rows], [*self.threads.values()])
             counts += np.bincount(traced.name[rows][inside], minlength=len(counts))
-        self.threads = [key for key in traced.threads if not pids or key >> 32 in pids]
         self.counts: dict[str, int] = dict(zip(traced.names, counts.tolist(), strict=True))
         self.changing, self.kernels = changing, kernels
         # Where kernels run side by side, each has its part of their common time.
@@ -312,8 +306,8 @@ class _Gpu:
     def looked_at(self) -> list[tuple[int, Ints, Ints, Ints]]:
         """Of each thread that nsys looked at its calls in the part: thread, begins, ends, numbers of their names."""
         traced, found = calls(self.run), list[tuple[int, Ints, Ints, Ints]]()
-        for thread in self.threads if host_times(self.run).looks else ():
-            if (nested := traced.nested.get(traced.threads[thread])) is not None:
+        for thread, number in self.threads.items() if host_times(self.run).looks else ():
+            if (nested := traced.nested.get(number)) is not None:
                 found.append((thread, *nested.overlaps(self.at.begins, self.at.ends)[1:]))
         return found
 
@@ -332,12 +326,11 @@ class _Gpu:
         estimate_ns: float | None = None,
         kind: str | None = None,
         because: Finding | None = None,
-        **values: Any,
     ) -> None:
         """A row. saves_ns: what its step saves at most, where that is not all. kind: of the step, by default that of
         the cause."""
         pct = 100 * (ns if saves_ns is None else saves_ns) / self.window_ns
-        about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0, **values}
+        about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0}
         because = because or Finding("share", {}, "")
         made = of_program(kind or cause.step, pct, because, about)
         if estimate_ns is not None:
@@ -399,12 +392,13 @@ class _Gpu:
                 if because is None and counted and not unknown:
                     because = self.called_in(re.compile(f"{counted}$") if isinstance(counted, str) else counted)
                 estimate = None
-                if cause is Waste.ALLOCATION and self._allocating() > 1:  # the others stand at the allocator's lock
-                    saves = self.part.idle_ns
+                if cause is Waste.ALLOCATION:
+                    names = [number for number, call in enumerate(calls(self.run).names) if ALLOCATES.match(call)]
+                    if sum(bool(np.isin(labels, names).any()) for *_, labels in self.looked_at) > 1:
+                        saves = self.part.idle_ns  # the other threads of Python stand at the allocator's lock
                 if cause is Waste.CAPTURES:
-                    more = self._longer_with(INSTANTIATES)
+                    more, because = self._of_captures(because)
                     saves = min(max(ns, more) if more else ns + launching, self.part.idle_ns)
-                    because = self._of_captures(more, because)
                 if cause is Waste.SYNCHRONIZATION:  # and launches ahead
                     saves, estimate = ns + launching, ns
                 kind = "mark_ranges" if name == OUTSIDE else None
@@ -419,20 +413,15 @@ class _Gpu:
                     because=because,
                 )  # fmt: skip
 
-    def _longer_with(self, names: re.Pattern[str]) -> float:
-        """By how much the steps in which there are such calls are longer than the others usually are, all in all: what
-        is done around them too, as a run to warm up before a capture. 0 where no step is without them."""
+    def _of_captures(self, called: Finding | None) -> tuple[float, Finding]:
+        """By how much the steps with a capture are longer than the others usually are, all in all, ns: what is done
+        around it too, as a run to warm up before. 0 where no step is without one. And why capturing takes time."""
         edges, traced = np.append(self.at.steps, self.at.ends[-1]), calls(self.run)
-        wanted = np.isin(traced.name, [number for number, name in enumerate(traced.names) if names.match(name)])
+        wanted = np.isin(traced.name, [number for number, name in enumerate(traced.names) if INSTANTIATES.match(name)])
         place = np.searchsorted(edges, traced.starts[wanted], side="right") - 1
-        with_calls = np.isin(np.arange(self.steps), place)
-        lengths = np.diff(edges)
+        with_calls, lengths, count = np.isin(np.arange(self.steps), place), np.diff(edges), self.count(INSTANTIATES)
         usual = np.median(lengths[~with_calls]) if not with_calls.all() else lengths
-        return float((lengths - usual)[with_calls].sum())
-
-    def _of_captures(self, more_ns: float, called: Finding | None) -> Finding:
-        """Why capturing takes time. more_ns: by how much the steps with a capture are longer."""
-        count = self.count(INSTANTIATES)
+        more_ns = float((lengths - usual)[with_calls].sum())
         words, values = "{count:graph is|graphs are} captured and instantiated", dict[str, Any](count=count)
         if self.steps:
             words += " in {steps:step|steps}"
@@ -442,23 +431,18 @@ class _Gpu:
             values["more_ms"] = more_ns / count / 1e6
         if called:
             words, values = words + "; {called}", values | {"called": called, **called.values}
-        return finding("captures", words, **values)
+        return more_ns, finding("captures", words, **values)
 
     def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
         """What a cause counts as, and the name that it goes by. share: of the time, of its call."""
         cause, call = why.cause, why.call or ""
-        if cause is IdleCause.UNKNOWN:
-            return Waste.UNKNOWN, None
-        if cause is IdleCause.TURN:
-            return Waste.TURNS, None
+        if cause in (IdleCause.UNKNOWN, IdleCause.TURN):
+            return Waste.UNKNOWN if cause is IdleCause.UNKNOWN else Waste.TURNS, None
         if cause in (IdleCause.GPU, IdleCause.GRAPH):
             return Waste.GPU, cause.words
-        if cause is IdleCause.CALL and ALLOCATES.match(call):
-            return Waste.ALLOCATION, None
-        if cause is IdleCause.CALL and LOADS.match(call):
-            return Waste.LOADING, None
-        if cause is IdleCause.CALL and CAPTURES.match(call):
-            return Waste.CAPTURES, None
+        of_calls = ((Waste.ALLOCATION, ALLOCATES), (Waste.LOADING, LOADS), (Waste.CAPTURES, CAPTURES))
+        if cause is IdleCause.CALL and (waste := next((each for each, names in of_calls if names.match(call)), None)):
+            return waste, None
         if why.long and cause in (IdleCause.HOST, IdleCause.HOST_AFTER_WAIT, IdleCause.OUTSIDE_RANGES):
             return Waste.HOST, None
         if why.drained_in and ALLOCATES.match(why.drained_in):
@@ -564,11 +548,6 @@ class _Gpu:
         if sum(seen) < FEWEST_LOOKS or sum(row["count"] for row in tests) <= OFTEN * self.steps:
             return 0.0
         return float(self.scale * sum(row["total_ns"] for row in tests))
-
-    def _allocating(self) -> int:
-        """How many Python threads were in calls that allocate or free."""
-        wanted = [number for number, name in enumerate(calls(self.run).names) if ALLOCATES.match(name)]
-        return sum(bool(np.isin(labels, wanted).any()) for *_, labels in self.looked_at)
 
     def _come_back(self) -> bool:
         """Whether most bytes that go to the host come back in copies of their sizes, and few others go to the GPU."""
@@ -796,17 +775,16 @@ class _Gpu:
         words = "Lines that launch the kernels, by nsys's Python samples: {lines} of their time."
         return finding("launched_in", words, lines=parts)
 
-    def of_elementwise(self, device: int) -> None:
+    def of_elementwise(self) -> None:
         """Elementwise kernels of a stream with no other between them, where they take time that counts."""
         small = {row["kernel_full"] for row in self.small}
         own = [row for row in self.kernels if ELEMENTWISE.match(row["kernel"]) and row["kernel_full"] not in small]
         if sum(row["total_ns"] for row in own) * self.scale < NOTICED * self.window_ns:
             return
         names, found = {row["kernel_full"] for row in own}, list[Ints]()
-        for piece, mine, _ in of_device(
-            self.run, "kernels", device, "start_ns", "duration_ns", "stream", "kernel_full"
-        ):
-            starts, ns, stream = (numbers(piece[column])[mine] for column in ("start_ns", "duration_ns", "stream"))
+        columns = ("start_ns", "duration_ns", "stream", "kernel_full")
+        for piece, mine, _ in of_device(self.run, "kernels", self.part.device, *columns):
+            starts, ns, stream = (numbers(piece[column])[mine] for column in columns[:3])
             texts, code = coded(piece["kernel_full"])
             found.append(np.stack([stream, starts, ns, np.array([text in names for text in texts])[code[mine]]]))
         stream, starts, ns, plain = np.concatenate(found, axis=1)
@@ -826,17 +804,17 @@ class _Gpu:
         per_step = self.per_step(int(counts[several].sum()))
         self.add(Waste.ELEMENTWISE, total, per_step=per_step, saves_ns=saves, because=because)
 
-    def of_recomputed(self, device: int) -> None:
+    def of_recomputed(self) -> None:
         """Kernels of forward passes that are repeated for the backward pass: at most those that the thread which was
         seen to repeat them launches as often as others launch the like. Without them the GPU would also not be idle
         before them."""
         traced = calls(self.run)
-        threads = [traced.threads[each] for each in self.threads if each in host_times(self.run).recomputing]
+        threads = [number for key, number in self.threads.items() if key in host_times(self.run).recomputing]
         if not threads:
             return
         table = self.run.table("kernels", ("start_ns", "end_ns", "device", "kernel_full", "grid", "block"))
         starts, ends, devices = map(numbers, table.columns[:3])
-        mine = np.flatnonzero((devices == device) & self.at.holds(starts))
+        mine = np.flatnonzero((devices == self.part.device) & self.at.holds(starts))
         mine = mine[np.argsort(starts[mine])]
         starts, ends, by = starts[mine], ends[mine], kernel_calls(self.run)[mine]
         kinds = np.stack([coded(column)[1][mine] for column in table.columns[3:]])
@@ -849,7 +827,7 @@ class _Gpu:
         ns, saves = (float((part[kind[again]] * each[again]).sum()) for each in (ends - starts, until_ns))
         if (ns := ns * self.scale) < NOTICED * self.window_ns:
             return
-        held = sum(int(held.max()) for (of, _), (_, held) in device_memory(self.run).items() if of == device)
+        held = sum(int(held.max()) for (of, _), (_, held) in device_memory(self.run).items() if of == self.part.device)
         environment = self.run.environment
         room = environment("gpu", "memory_bytes") or environment("gpu_state", "before", "memory_total_bytes")
         per_step = self.per_step(int(np.minimum(count, others).sum()))

@@ -356,11 +356,9 @@ def _missing(
     run: Run, kernels: bool, phased: bool, found: bool, phase: str, sampled: dict[int, Samples]
 ) -> Iterable[Finding]:
     """kernels: whether there are any; phased: whether some belong to a phase; found: some to the phase asked for."""
-    if not run.has("kernels"):
-        yield finding("no_trace", "no timeline: {why}", why=run.missing("nsys"))
-        return
     if not kernels:
-        yield finding("no_kernels", "no timeline: {why}", why=run.missing("nsys"))
+        kind = "no_kernels" if run.has("kernels") else "no_trace"
+        yield finding(kind, "no timeline: {why}", why=run.missing("nsys"))
         return
     # A program of the user's has no cases, and needs no ranges for them.
     if (run.cases or run.imported) and not phased:

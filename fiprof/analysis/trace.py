@@ -375,33 +375,31 @@ def stand_ins(
     return {each: by for each, by in nearest.items() if apart(each, by) <= math.log(NEAR)}
 
 
-class StandIns(dict[int, StandsFor]):
+@once
+def standing(run: Run) -> dict[int, StandsFor]:
     """ncu's launch ID -> what it stands for; empty for a run whose iterations tell, and without a trace."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__()
-        if (run.cases and not (run.of_program or run.imported)) or not run.launches:
-            return
-        keys, traced = ["case", "kernel", "kernel_full", "grid", "block"], dict[CaseShape, tuple[int, int]]()
-        for piece in run.pieces("kernels", (*keys, "duration_ns")):
-            for row in sums(piece, keys).to_pylist():
-                count, ns = traced.get((row["case"], shape(row)), (0, 0))
-                traced[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
-        whole = sum(ns for _, ns in traced.values())
-        alike = by_key(((launch.case, shape(launch)), launch.launch) for launch in run.launches)
-        # Of files that others made nobody chose the launches to stand for more than themselves.
-        standing = ((each, by) for each, by in stand_ins(traced, alike).items() if each == by or run.of_program)
-        stood = by_key((by, traced[each]) for each, by in standing)
-        for key, of in stood.items():
-            count, ns = (sum(column) / len(alike[key]) for column in zip(*of, strict=True))
-            stands = StandsFor(count, ns / 1000, ns / whole if whole else 0.0, len(of))
-            self.update(dict.fromkeys(alike[key], stands))
+    if (run.cases and not (run.of_program or run.imported)) or not run.launches:
+        return {}
+    keys, traced = ["case", "kernel", "kernel_full", "grid", "block"], dict[CaseShape, tuple[int, int]]()
+    for piece in run.pieces("kernels", (*keys, "duration_ns")):
+        for row in sums(piece, keys).to_pylist():
+            count, ns = traced.get((row["case"], shape(row)), (0, 0))
+            traced[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
+    whole, found = sum(ns for _, ns in traced.values()), dict[int, StandsFor]()
+    alike = by_key(((launch.case, shape(launch)), launch.launch) for launch in run.launches)
+    # Of files that others made nobody chose the launches to stand for more than themselves.
+    chosen = ((each, by) for each, by in stand_ins(traced, alike).items() if each == by or run.of_program)
+    for key, of in by_key((by, traced[each]) for each, by in chosen).items():
+        count, ns = (sum(column) / len(alike[key]) for column in zip(*of, strict=True))
+        stands = StandsFor(count, ns / 1000, ns / whole if whole else 0.0, len(of))
+        found |= dict.fromkeys(alike[key], stands)
+    return found
 
 
 def weights(run: Run) -> Weights:
     """The time that each of ncu's launches stands for, µs: of a program all executions, of a case one in a loop under
     nsys, or ncu's where it was not traced."""
-    if stand_ins := run.once(StandIns):
-        return {launch: stands.total_us for launch, stands in stand_ins.items()}
+    if known := standing(run):
+        return {launch: stands.total_us for launch, stands in known.items()}
     found = run.launches if run.trace.kernels else ()
     return {each.launch: each.nsys_duration_us or each.duration_us or 0.0 for each in found}

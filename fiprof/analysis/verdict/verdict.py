@@ -8,7 +8,7 @@ from fiprof.analysis.checks import Check
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.stalls import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, UNUSED, WAITING
-from fiprof.analysis.trace import StandIns, StandsFor, weights
+from fiprof.analysis.trace import StandsFor, standing, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge, loads_behind_barriers
@@ -216,7 +216,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
         costly = launch.duration_us and launch.duration_us >= longest_us[launch.case] / 2
         ops, moved = excess.get(case_id, (None, None)) if costly else (None, None)
         quoted = ncu_rules.weighed(rules.get(launch.launch, ()), verdict, launch, moved)
-        share, stands = None, run.once(StandIns).get(launch.launch)
+        share, stands = None, standing(run).get(launch.launch)
         if launch.case is not None and launch.duration_us is not None:
             _, together_us = iterations(run)[launch.case, launch.iteration]
             share = launch.duration_us / together_us if together_us else None

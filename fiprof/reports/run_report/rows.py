@@ -10,7 +10,7 @@ from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.program import GUESS, TWICE, Waste
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.analysis.trace import StandIns
+from fiprof.analysis.trace import standing
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part, TimeOf
 from fiprof.analysis.verdict.steps import STEPS, Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
@@ -231,7 +231,7 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
             time = rounded(time)
             count = group.count / max(measured.iterations(group), 1)
             total_us = time.value * count if time else 0.0
-            if stands := [found for each in group.items if (found := run.once(StandIns).get(each.launch))]:
+            if stands := [found for each in group.items if (found := standing(run).get(each.launch))]:
                 count, total_us = sum(each.count for each in stands), sum(each.total_us for each in stands)
             yield row(case, kernel, total_us, count, time, group=group, spread=spread, full=group.shown.kernel_full)
     for (case, kernel), times in run.trace.kernels.items():
