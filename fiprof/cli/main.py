@@ -114,7 +114,7 @@ class Commands(click.Group):
 def _brought() -> dict[str, str]:
     """Name -> ``module:attribute`` of commands that packs bring, first on the path first. As importlib.metadata finds
     them; importing that alone would make ``--help`` a quarter slower."""
-    found: dict[str, str] = {}
+    brought: dict[str, str] = {}
     for folder in sys.path:
         for name in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
             if name.endswith((".dist-info", ".egg-info")):
@@ -126,8 +126,8 @@ def _brought() -> dict[str, str]:
                     for line in section.partition("[")[0].splitlines():
                         command, equals, value = line.partition("=")
                         if equals:
-                            found.setdefault(command.strip(), value.strip())
-    return found
+                            brought.setdefault(command.strip(), value.strip())
+    return brought
 
 
 EPILOG = """

@@ -384,13 +384,13 @@ def reading_options(function: F) -> F:
     def wrapped(*args: Any, launch: str, kernel: str, top: int | None, every: bool, **kwargs: Any) -> Any:
         from fiprof.model.selection import Selection
 
-        found: list[int] = []
+        numbers: list[int] = []
         for word in split(launch):
             first, dash, last = word.partition("-")
             if not first.isdecimal() or (dash and not last.isdecimal()):
                 raise click.BadParameter(f"{word} is no number of a launch", param_hint="--launch")
-            found += range(int(first), int(last or first) + 1)
-        return function(*args, chosen=ChosenLaunches(Selection(kernel, tuple(found), top), every), **kwargs)
+            numbers += range(int(first), int(last or first) + 1)
+        return function(*args, chosen=ChosenLaunches(Selection(kernel, tuple(numbers), top), every), **kwargs)
 
     return wrapped  # type: ignore[return-value]
 

@@ -123,13 +123,13 @@ def _bars(named: Sequence[tuple[str, str]], x: Spec, layers: Sequence[tuple[str,
         for place, (name, words) in enumerate(named)
     ]
     above = _down("y", height)
-    left = {"type": "text", "align": "left", "baseline": "alphabetic"}
-    left["limit"] = {"expr": "max(40, width - datum.room)"}  # type: ignore[assignment]
-    right = {"type": "text", "align": "right", "baseline": "alphabetic"}
+    name_mark = {"type": "text", "align": "left", "baseline": "alphabetic"}
+    name_mark["limit"] = {"expr": "max(40, width - datum.room)"}  # type: ignore[assignment]
+    words_mark = {"type": "text", "align": "right", "baseline": "alphabetic"}
     marks = [layer(name, rows, mark, {"x": x, "y": _down("c", height), **more}) for name, rows, mark, more in layers]
     texts = [
-        layer("names", names, left, {"x": {"value": 0}, "y": above, "text": {"field": "name"}}),
-        layer("names", names, right, {"x": {"value": {"expr": "width"}}, "y": above, "text": {"field": "words"}}),
+        layer("names", names, name_mark, {"x": {"value": 0}, "y": above, "text": {"field": "name"}}),
+        layer("names", names, words_mark, {"x": {"value": {"expr": "width"}}, "y": above, "text": {"field": "words"}}),
     ]
     return figure([*marks, *texts], height)
 
@@ -266,14 +266,14 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
 
     # The names of lines stand at their ends, moved apart.
     order = colours.series(list(series))
-    palette = {text(name): found[0].get("colour") or order[name] for name, found in series.items()}
-    ends = [(name, found[-1]["x"], found[-1]["y"]) for name, found in series.items()]
+    palette = {text(name): series_points[0].get("colour") or order[name] for name, series_points in series.items()}
+    ends = [(name, series_points[-1]["x"], series_points[-1]["y"]) for name, series_points in series.items()]
     ends += [(f"{name} {value:,.4g} {y[1]}", right, value) for name, value in across]
-    wanted = sorted(
+    wanted_labels = sorted(
         (HEIGHT * (1 - math.log(py / bottom) / math.log(top / bottom)), name, px, py) for name, px, py in ends
     )
     labels: Rows = []
-    for number, (at, name, px, py) in enumerate(wanted, 1):
+    for number, (at, name, px, py) in enumerate(wanted_labels, 1):
         at = max(at, labels[-1]["at"] + LABEL_PX) if labels else at
         labels.append({"name": text(name), "number": str(number), "x": px, "y": py, "at": at})
     lowest = HEIGHT - 4.0
@@ -283,16 +283,16 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
     keys = {label["name"]: f"{label['number']} {label['name']}" for label in labels}
 
     drawn: Rows = []
-    for number, (name, found) in enumerate(series.items()):
-        for point in found:
+    for number, (name, series_points) in enumerate(series.items()):
+        for point in series_points:
             size, value, low, high = (point.get(key) for key in ("x", "y", "low", "high"))
             rows = [(x[0], f"{size:,.10g} {x[1]}".rstrip()), (y[0], f"{value:,.5g} {y[1]}".rstrip())]
             if low is not None and high is not None and math.isfinite(low + high):
                 rows.append(("confidence interval", f"{low:,.5g} to {high:,.5g} {y[1]}".rstrip()))
             place = {"x": size, "y": value, "low": low or value, "high": high or value, "key": keys[text(name)]}
             look = {"drawn": point.get("drawn", "both"), "shape": SHAPES[number % len(SHAPES)]}
-            said = tip(point.get("name") or name, [*rows, *point.get("details", ())])
-            drawn.append({**place, **look, "tip": said})
+            tip_of = tip(point.get("name") or name, [*rows, *point.get("details", ())])
+            drawn.append({**place, **look, "tip": tip_of})
 
     longest = max((len(label["name"]) for label in labels), default=0) * CHAR_PX + 20
     names_px = f"({NARROW} ? 24 : min({longest:.0f}, {NAMES_PX}, width * 0.4))"
@@ -312,7 +312,7 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
     dot = {"type": "point", "size": 90, "filled": False, "strokeWidth": 2, **TIP}
     shape = {"field": "shape", "type": "nominal", "scale": None}
     words = {"limit": {"expr": f"{names_px} - 8"}, "text": {"expr": f"{NARROW} ? datum.number : datum.name"}}
-    beside = {"type": "text", "align": "left", "baseline": "middle", "dx": 4, **words}
+    name_mark = {"type": "text", "align": "left", "baseline": "middle", "dx": 4, **words}
     place, place_ink = {"x": right_of, "y": above}, {"x": right_of, "y": above, "color": ink}
     spread = {**place_ink, "y": quantity("low"), "y2": {"field": "high"}}
     dashes: Rows = [{"x": left, "x2": right, "y": value} for _, value in across]
@@ -322,7 +322,7 @@ def scaling_chart(points: Rows, *, x: Names, y: Names, roofs: Sequence[tuple[str
         layer("points", drawn, {"type": "rule", "strokeWidth": 1}, spread),
         layer("points", drawn, dot, {**place_ink, "shape": shape}, transform=[{"filter": "datum.drawn != 'line'"}]),
         layer("labels", labels, {**rule, "strokeWidth": 0.8}, {**place, "x2": column, "y2": height}),
-        layer("labels", labels, beside, {"x": column, "y": height}),
+        layer("labels", labels, name_mark, {"x": column, "y": height}),
     ]
     return figure(layers, HEIGHT)
 

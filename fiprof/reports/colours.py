@@ -55,7 +55,7 @@ def series(names: Sequence[str]) -> dict[str, str]:
     """Name -> colour: the first of a kernel family has its colour, the others those that are left, then grey."""
     own = {family: colour for family, _, colour in FAMILIES}
     firsts = {kernel(name)[0]: name for name in reversed(names)}
-    found = {name: own[family] for family, name in firsts.items() if family in own}
-    left = [colour for colour in COLOURS if colour not in found.values()]
-    others = [name for name in dict.fromkeys(names) if name not in found]
-    return {**found, **dict.fromkeys(others, GREY), **dict(zip(others, left, strict=False))}
+    chosen = {name: own[family] for family, name in firsts.items() if family in own}
+    left = [colour for colour in COLOURS if colour not in chosen.values()]
+    others = [name for name in dict.fromkeys(names) if name not in chosen]
+    return {**chosen, **dict.fromkeys(others, GREY), **dict(zip(others, left, strict=False))}

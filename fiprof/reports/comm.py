@@ -74,16 +74,16 @@ def summary(what: Comm) -> str:
     if not latest["delay_us"]:
         return "All ranks start every collective together."
     words = "Rank {rank} makes the others wait most: {delay} in {late_collectives} of {of} collectives."
-    said = [say(words, **{**latest, "delay": time_words(latest[delay]), "of": len(what.collectives)})]
+    sentences = [say(words, **{**latest, "delay": time_words(latest[delay]), "of": len(what.collectives)})]
     if cause := next((row for row in what.causes if row["rank"] == latest["rank"]), None):
         words = "Longest meanwhile: {doing}, {time} ({share:.0%} of it)."
         share = min(cause[doing] / latest[delay], 1.0)
-        said.append(say(words, doing=_doing(cause), time=time_words(cause[doing]), share=share))
+        sentences.append(say(words, doing=_doing(cause), time=time_words(cause[doing]), share=share))
     once = max(what.causes, key=lambda row: row["doing_us"] - row["recurring_us"])
     if recurs and (time := once["doing_us"] - once["recurring_us"]) >= TELLING * latest[delay]:
         words = "Left out, for it does not recur: {time} of rank {rank}, {doing}."
-        said.append(say(words, time=time_words(time), rank=once["rank"], doing=_doing(once)))
-    return " ".join(said)
+        sentences.append(say(words, time=time_words(time), rank=once["rank"], doing=_doing(once)))
+    return " ".join(sentences)
 
 
 def _doing(row: Row) -> str:

@@ -44,10 +44,12 @@ Contribution = tuple[str, float, Mapping[str, str]]
 """Name of a part of a change, how much longer side B takes for it, and what else stands beside the mouse."""
 
 
-def document(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
+def document(comparison: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Document:
     """Tables and charts for people; for programs all numbers. every: all of it. most: cases shown in detail."""
-    shown = (View(summary=(*summary(found), *_about(found))), *_views(found, every=every, most=most))
-    return Document(programs=lambda: view_of(COLUMNS, found.changes()), shown=shown, warnings=_cautions(found))
+    shown = (View(summary=(*summary(comparison), *_about(comparison))), *_views(comparison, every=every, most=most))
+    return Document(
+        programs=lambda: view_of(COLUMNS, comparison.changes()), shown=shown, warnings=_cautions(comparison)
+    )
 
 
 def explained(table: Document, measured: MeasuredComparison, by: RunComparison | None) -> Document:
@@ -76,41 +78,41 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
     return replace(table, shown=(*table.shown, answer, *folded), warnings=(*table.warnings, *_cautions(by)))
 
 
-def _cautions(found: RunComparison) -> tuple[Finding, ...]:
+def _cautions(comparison: RunComparison) -> tuple[Finding, ...]:
     """What the sides were measured under, where that differs, and what else is doubtful."""
-    if found.program is None or found.program.common >= programs.LITTLE_IN_COMMON:
-        return found.conditions
+    if comparison.program is None or comparison.program.common >= programs.LITTLE_IN_COMMON:
+        return comparison.conditions
     words = "only {share:.0%} of the kernels' time is in kernels that both sides have: these are different programs"
-    return (*found.conditions, finding("other_program", words, share=found.program.common))
+    return (*comparison.conditions, finding("other_program", words, share=comparison.program.common))
 
 
-def _about(found: RunComparison) -> Iterator[str]:
-    sides = (found.a, found.b)
+def _about(comparison: RunComparison) -> Iterator[str]:
+    sides = (comparison.a, comparison.b)
     a, b = (", ".join([x.run.manifest.name, *(f"{name}={value}" for name, value in x.params.items())]) for x in sides)
     yield say("A: {a} · B: {b}", a=a, b=b)
-    differing = (item for case in found.cases for item in different(case.pair).items())
+    differing = (item for case in comparison.cases for item in different(case.pair).items())
     for name, (x, y) in dict.fromkeys(differing):
         yield say("{name}: {a} on side A, {b} on side B", name=name, a=x, b=y)
-    for name, run, left in (("A", found.a.run, found.only_a), ("B", found.b.run, found.only_b)):
+    for name, run, left in (("A", comparison.a.run, comparison.only_a), ("B", comparison.b.run, comparison.only_b)):
         if left:
             yield say("only on side {side}: {cases}", side=name, cases=tuple(run.labels(case.id) for case in left))
 
 
-def _views(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Iterator[View]:
+def _views(comparison: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Iterator[View]:
     """The tables, the most telling first. every: leave out nothing. most: cases that are shown in detail."""
-    several = len(found.cases) > 1
+    several = len(comparison.cases) > 1
     if several:
-        yield _cases(found, None if every else MOST_CASES)
-    notable = [case for case in found.cases if every or case.notable]
+        yield _cases(comparison, None if every else MOST_CASES)
+    notable = [case for case in comparison.cases if every or case.notable]
     yield from _case_views(notable if every else notable[:most], every=every, detail=several)
-    if found.program:
-        yield from _program_views(found.program, None if every else MOST_ROWS)
-        yield from _launches(found.program.kernels, found.program.window.us, every=every)
-    if found.launches:
-        total = sum(each.us for each in found.launches)
+    if comparison.program:
+        yield from _program_views(comparison.program, None if every else MOST_ROWS)
+        yield from _launches(comparison.program.kernels, comparison.program.window.us, every=every)
+    if comparison.launches:
+        total = sum(each.us for each in comparison.launches)
         title = "Launches under ncu, the largest change first"
-        yield View(_KERNELS, tuple(_kernels(found.launches, total)), title=title)
-        yield from _launches(found.launches, total, every=True)
+        yield View(_KERNELS, tuple(_kernels(comparison.launches, total)), title=title)
+        yield from _launches(comparison.launches, total, every=True)
 
 
 def _case_views(cases: Sequence[CaseChange], *, every: bool = False, detail: bool = True) -> Iterator[View]:
@@ -133,7 +135,7 @@ def _contributions(title: str, items: Sequence[Contribution], unit: str, caption
     return Chart(title, lambda: charts.contributions(drawn, unit), caption)
 
 
-def _cases(found: RunComparison, most: int | None) -> View:
+def _cases(comparison: RunComparison, most: int | None) -> View:
     columns = (
         Column("", "case", narrow=Narrow.ABOVE),
         *SIDES_US,
@@ -141,7 +143,7 @@ def _cases(found: RunComparison, most: int | None) -> View:
         Column("", "why", wrap=True, narrow=Narrow.BELOW),
     )
     rows: list[tuple[Value, ...]] = []
-    for case in found.cases:
+    for case in comparison.cases:
         times: tuple[Value, ...] = (None, None, None, None)
         if case.time:
             share = None if case.share is None else 100 * case.share
@@ -232,18 +234,18 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
 
 def _factors(of: KernelChange, *, chart: bool) -> View:
     factors = of.because("factor")
-    known = [
+    terms = [
         (say(each.detail.words, reason=state(each.item or "")), each)
         for each in factors
         if each.detail is not FactorKind.REST
     ]
-    shown = known[:MOST_FACTORS]
+    shown = terms[:MOST_FACTORS]
     rest = [each for each in factors if all(each is not other for _, other in shown)]
     rows: list[tuple[Value, ...]] = [(name, _count(each.a), _count(each.b), each.us) for name, each in shown]
     rows.append(("everything else", None, None, sum(each.us for each in rest)))
     drawn: tuple[Chart, ...] = ()
     if chart and of.launch_us:
-        large = [(name, each) for name, each in known if abs(each.us) >= LEADS * abs(of.launch_us)][:MOST_BARS]
+        large = [(name, each) for name, each in terms if abs(each.us) >= LEADS * abs(of.launch_us)][:MOST_BARS]
         parts: list[Contribution] = [(name, of.us, {"A": f"{of.a:,.4g}", "B": f"{of.b:,.4g}"}) for name, of in large]
         parts.append(("everything else", of.launch_us - sum(each.us for _, each in large), {}))
         title = say("{kernel}: what its time is made of", kernel=of.name)
@@ -257,16 +259,16 @@ def _count(value: float) -> float | str:
     return value if value < 1000 else f"{value:,.0f}"
 
 
-def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]:
+def _program_views(comparison: ProgramComparison, most: int | None) -> Iterator[View]:
     """most: rows of each table; None for all."""
-    change, spec = "change" if found.work == 1.0 else "at equal work", ",.3g" if found.steps else ",.0f"
+    change, spec = "change" if comparison.work == 1.0 else "at equal work", ",.3g" if comparison.steps else ",.0f"
     times = (Column("", "A", "ms", ",.3f"), Column("", "B", "ms", ",.3f"), Column("", change, "ms", "+,.3f"))
     counts = (Column("", "x A", spec=spec), Column("", "x B", spec=spec))
-    yield _time(found, times)
-    if len(found.ranks) > 1:
-        yield _ranks(found, times)
+    yield _time(comparison, times)
+    if len(comparison.ranks) > 1:
+        yield _ranks(comparison, times)
     kernels: list[tuple[Value, ...]] = []
-    for each in found.kernels:
+    for each in comparison.kernels:
         if each.us or most is None:
             counts_ab, means_ab = each.both(lambda side: side.count), each.both(lambda side: side.mean_us)
             totals_ab = each.both(lambda side: side.total_us / 1e3)
@@ -278,7 +280,7 @@ def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]
         yield _first(columns, kernels, most, "Kernels, the largest change first", rest)
     idle: list[tuple[Value, ...]] = [
         (words_of(each.item or ""), each.call or "", *_ms(each), each.range or "")
-        for each in found.idle
+        for each in comparison.idle
         if each.us or most is None
     ]
     if idle:
@@ -286,7 +288,7 @@ def _program_views(found: ProgramComparison, most: int | None) -> Iterator[View]
         title = "Why the GPUs were idle, the largest change first"
         shown = _first(columns, idle, most, title, "{count:other cause|other causes}")
         yield replace(shown, folded=True, notes=(*shown.notes, LAUNCHING))
-    ranges = [each for each in found.ranges if each.us or most is None]
+    ranges = [each for each in comparison.ranges if each.us or most is None]
     if any(each.range for each in ranges):
         columns = (Column("", "range", narrow=Narrow.ABOVE), *counts, *times)
         rows = [(each.range or "outside every range", *each.detail, *_ms(each)) for each in ranges]
@@ -298,37 +300,37 @@ def _ms(of: Change) -> tuple[float, float, float]:
     return of.a / 1e3, of.b / 1e3, of.us / 1e3
 
 
-def _time(found: ProgramComparison, times: Sequence[Column]) -> View:
-    parts = sorted(found.parts.items(), key=lambda item: -abs(item[1].us))
+def _time(comparison: ProgramComparison, times: Sequence[Column]) -> View:
+    parts = sorted(comparison.parts.items(), key=lambda item: -abs(item[1].us))
     named: list[tuple[str, Change]] = []
     for kind, time in parts:
         named.append((PartKind(kind).words, time))
-        if kind == PartKind.COLLECTIVES and found.waits:
-            named.append(("  waiting for other ranks", found.waits))
-    us = found.window.us
-    told = us if abs(found.share) > PROCESSES_DRIFT / 100 else 0.0
+        if kind == PartKind.COLLECTIVES and comparison.waits:
+            named.append(("  waiting for other ranks", comparison.waits))
+    us = comparison.window.us
+    told = us if abs(comparison.share) > PROCESSES_DRIFT / 100 else 0.0
     rows: list[tuple[Value, ...]] = [(name, *_ms(of), of.us / told if told else None) for name, of in named]
-    several = ", mean of the GPUs" if max(found.gpus) > 1 else ""
-    rows.append(("together", *_ms(found.window), None))
+    several = ", mean of the GPUs" if max(comparison.gpus) > 1 else ""
+    rows.append(("together", *_ms(comparison.window), None))
     equal = "at equal work: B executed the kernels that both have {work:.3f} times as often as A, so that A's times "
     equal += "are taken to the root of that, and B's divided by it."
     drawn: list[Contribution] = [(PartKind(kind).words, time.us / 1e3, {}) for kind, time in parts if time.us]
     return View(
         (Column("", "what"), *times, Column("", "of the change", spec=".0%")),
         tuple(row for row in rows if row[1] or row[2]),
-        title="Where the GPUs' time went" + (", a step" if found.steps else "") + several,
-        notes=() if found.work == 1.0 else (say(equal, work=found.work),),
+        title="Where the GPUs' time went" + (", a step" if comparison.steps else "") + several,
+        notes=() if comparison.work == 1.0 else (say(equal, work=comparison.work),),
         charts=(_contributions("Where the GPUs' time changed", drawn, "ms"),) if us and drawn else (),
     )
 
 
-def _ranks(found: ProgramComparison, times: Sequence[Column]) -> View:
-    kinds: dict[str, str] = {kind: PartKind(kind).words for kind, time in found.parts.items() if time.a or time.b}
-    if found.waits:
+def _ranks(comparison: ProgramComparison, times: Sequence[Column]) -> View:
+    kinds: dict[str, str] = {kind: PartKind(kind).words for kind, time in comparison.parts.items() if time.a or time.b}
+    if comparison.waits:
         kinds[programs.WAITING] = "waiting for other ranks"
     rows: list[tuple[Value, ...]] = []
-    for each in found.ranks:
-        parts = found.parts_of(each)
+    for each in comparison.ranks:
+        parts = comparison.parts_of(each)
         name = f"GPU {each.device}" if each.rank is None else f"{each.rank}, GPU {each.device}"
         rows.append((name, *_ms(each), *(parts[kind].us / 1e3 if kind in parts else None for kind in kinds)))
     columns = (Column("", title, "ms", "+,.3f", narrow=Narrow.BELOW) for title in kinds.values())

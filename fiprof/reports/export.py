@@ -222,20 +222,20 @@ def _sqlite(run: Run, path: Path, tell: Callable[[str], None]) -> None:
         raise FiprofError(f"the database cannot be written: {error}", f"is the disk full? {ELSEWHERE}") from error
 
 
-def render(made: Report, suffixes: Sequence[str]) -> dict[str, str]:
+def render(page: Report, suffixes: Sequence[str]) -> dict[str, str]:
     """File name -> the page as text. suffixes: md, html or both."""
     texts = {}
     if "md" in suffixes:
-        texts["report.md"] = made.markdown("report.html" if "html" in suffixes else "")
+        texts["report.md"] = page.markdown("report.html" if "html" in suffixes else "")
     if "html" in suffixes:
-        texts["report.html"] = made.html()
+        texts["report.html"] = page.html()
     return texts
 
 
-def write_report(made: Report, folder: Path, suffixes: Sequence[str]) -> list[Path]:
+def write_report(page: Report, folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """Write report.md and report.html into a folder. Returns their paths. suffixes: md, html or both."""
     elsewhere = f"{ELSEWHERE} DIR"
-    texts = render(made, suffixes)
+    texts = render(page, suffixes)
     with file_errors(folder, elsewhere):
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -244,7 +244,7 @@ def write_report(made: Report, folder: Path, suffixes: Sequence[str]) -> list[Pa
 
 
 def write_bundle(
-    made: Report, runs: Sequence[Run], path: Path, suffixes: Sequence[str], *, with_private: bool = False
+    page: Report, runs: Sequence[Run], path: Path, suffixes: Sequence[str], *, with_private: bool = False
 ) -> Path:
     """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
 
@@ -255,8 +255,8 @@ def write_bundle(
 
     require_target(path, "zip")
     columns = tuple(map(view.Column, ("section", "text", "value", "source")))
-    numbers = tuple((section, text, fact.value, str(fact.source)) for section, text, fact in made.numbers)
-    texts = render(made, suffixes) | {"numbers.csv": writers.render(view.View(columns, numbers), "csv") + "\n"}
+    numbers = tuple((section, text, fact.value, str(fact.source)) for section, text, fact in page.numbers)
+    texts = render(page, suffixes) | {"numbers.csv": writers.render(view.View(columns, numbers), "csv") + "\n"}
     names = [escape_control(run.path.resolve().name) for run in runs]
     folders = names if len(runs) == 1 else [f"{number}-{name}" for number, name in enumerate(names, 1)]
     with (
@@ -271,7 +271,7 @@ def write_bundle(
         for run, folder in zip(runs, folders, strict=True):
             private += [f"{folder}/{report}" for report in _add_run(bundle, run, folder, with_private=with_private)]
         raw = [name for name in bundle.namelist() if name.endswith(RAW_REPORTS)]
-        bundle.writestr("guide.md", _guide(made, folders[0], raw, () if with_private else private))
+        bundle.writestr("guide.md", _guide(page, folders[0], raw, () if with_private else private))
     return path
 
 
@@ -293,8 +293,8 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
         reader = tables.Reader(run.tables_path, table, hide=redaction.masking())
         secret |= reader.holds_secrets()
-        made = entry(f"tables/{table}.parquet", reader.path.stat().st_mtime)
-        with bundle.open(made, "w", force_zip64=True) as out:
+        table_entry = entry(f"tables/{table}.parquet", reader.path.stat().st_mtime)
+        with bundle.open(table_entry, "w", force_zip64=True) as out:
             _copy_parquet(reader, out)
         with bundle.open(f"{folder}/tables/{table}.csv", "w", force_zip64=True) as out:
             _write_csv(reader, out)
@@ -308,19 +308,19 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
                     private.append(report)
                     if not (readable and with_private):
                         continue
-                made = entry(report, plain.stat().st_mtime)
-                with plain.open("rb") as file, bundle.open(made, "w", force_zip64=True) as out:
+                table_entry = entry(report, plain.stat().st_mtime)
+                with plain.open("rb") as file, bundle.open(table_entry, "w", force_zip64=True) as out:
                     shutil.copyfileobj(file, out, COPY_BYTES)
     return private
 
 
-def _guide(made: Report, folder: str, raw: Collection[str], private: Collection[str]) -> str:
+def _guide(page: Report, folder: str, raw: Collection[str], private: Collection[str]) -> str:
     """What the bundle holds and how to open it, then the reproduction guides. folder: a run's in it. raw: the tools'
     reports in it. private: those that were left out."""
     from fiprof.reports.markdown_html import templates
 
-    sections = [section for section in made.parts if section.anchor == "reproduce"]
+    sections = [section for section in page.parts if section.anchor == "reproduce"]
     files = {"raw": sorted(map(escape_control, raw)), "private": sorted(map(escape_control, private))}
     where = shlex.quote(f"./{folder}")
     guide = templates().get_template("guide.md.j2")
-    return guide.render(report=made, sections=sections, folder=folder, where=where, **files) + "\n"
+    return guide.render(report=page, sections=sections, folder=folder, where=where, **files) + "\n"

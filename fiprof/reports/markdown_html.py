@@ -195,17 +195,19 @@ def templates() -> jinja2.Environment:
             return value if isinstance(value, Markup) else escape_control(str(value))
         return escape_markdown(value)
 
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fiprof.reports"), trim_blocks=True, lstrip_blocks=True, finalize=printed,
         undefined=jinja2.StrictUndefined, autoescape=lambda name: bool(name and ".html" in name),
     )  # fmt: skip
-    made.filters.update(
+    environment.filters.update(
         code=code_span,
         words=lambda items: Markdown(join_words([escape_markdown(item) for item in items])),
         verbatim=lambda text: Markdown(escape_control(str(text))),
     )
-    made.globals.update(file=file, code_block=code_block, blocks=lambda all_: paragraphs(*map(view_markdown, all_)))
-    return made
+    environment.globals.update(
+        file=file, code_block=code_block, blocks=lambda all_: paragraphs(*map(view_markdown, all_))
+    )
+    return environment
 
 
 def render(template: str, **context: Any) -> str:
@@ -262,11 +264,11 @@ def vega_js() -> Markup:
     notice = "/* Vega, Vega-Lite, vega-embed: Copyright University of Washington Interactive Data Lab, BSD 3-Clause. */"
     try:
         # Making it takes two seconds.
-        kept = files.cache_folder() / f"vega-{vl_convert.__version__}.js"
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            files.write_whole(kept, vl_convert.javascript_bundle().encode())
-        bundle = kept.read_text("utf-8")
+        cached = files.cache_folder() / f"vega-{vl_convert.__version__}.js"
+        if not cached.exists():
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            files.write_whole(cached, vl_convert.javascript_bundle().encode())
+        bundle = cached.read_text("utf-8")
     except (FiprofError, OSError):
         bundle = vl_convert.javascript_bundle()
     return Markup(f"{notice}\n{bundle}".replace("</script", "<\\/script"))
@@ -300,7 +302,7 @@ def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(markdown)
     headings: list[tuple[int, str, str]] = []
-    taken: dict[str, int] = {}
+    anchors: dict[str, int] = {}
     opened: list[tuple[int, str]] = []  # level and end of each section that is not closed yet
     folds, number, after = 0, False, ""
     for index, token in enumerate(tokens):
@@ -324,8 +326,8 @@ def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
                     folds += 1
                 words = "".join(each.content for each in children).strip()
                 anchor = slug(words)
-                taken[anchor] = taken.get(anchor, -1) + 1
-                anchor += f"-{taken[anchor]}" if taken[anchor] else ""
+                anchors[anchor] = anchors.get(anchor, -1) + 1
+                anchor += f"-{anchors[anchor]}" if anchors[anchor] else ""
                 headings.append((level, anchor, words))
                 pilcrow = f'<a class="pilcrow" href="#{anchor}" aria-label="Link to this place">¶</a>'
                 shown, after = f'<{token.tag} id="{anchor}">', f"{'' if fold else pilcrow}</{token.tag}>\n"

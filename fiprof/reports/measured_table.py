@@ -104,19 +104,21 @@ def _of_processes(cases: Iterable[ComparedCase], label: Callable[[ComparedCase],
             yield finding("slow_clock", words, case=label(case), count=case.slow_clock_rounds)
 
 
-def document(found: measured_result.MeasuredComparison) -> Document:
+def document(comparison: measured_result.MeasuredComparison) -> Document:
     """A row a case, how sure it is, and how many processes would decide it."""
-    of_a, of_b = Labels(each.a for each in found.cases), Labels(each.b for each in found.cases)
+    of_a, of_b = Labels(each.a for each in comparison.cases), Labels(each.b for each in comparison.cases)
 
     def label(case: ComparedCase) -> str:
         """In short: side A's, and side B's where it is another."""
         return " → ".join(dict.fromkeys((of_a(case.a), of_b(case.b))))
 
-    rows = [{"pair": label(case), "a_case": case.a, "b_case": case.b, **_cells(case, 2)} for case in found.cases]
-    counts = ((outcome, len(found.cases_of(outcome))) for outcome in Outcome)
-    commits = {side: f" ({of.commit[:12]})" if of.commit else "" for side, of in (("a", found.a), ("b", found.b))}
-    summary = [f"A: {found.a.spec}{commits['a']} · B: {found.b.spec}{commits['b']}"]
-    if unknown := found.cases_of(Outcome.CANNOT_TELL):
+    rows = [{"pair": label(case), "a_case": case.a, "b_case": case.b, **_cells(case, 2)} for case in comparison.cases]
+    counts = ((outcome, len(comparison.cases_of(outcome))) for outcome in Outcome)
+    commits = {
+        side: f" ({of.commit[:12]})" if of.commit else "" for side, of in (("a", comparison.a), ("b", comparison.b))
+    }
+    summary = [f"A: {comparison.a.spec}{commits['a']} · B: {comparison.b.spec}{commits['b']}"]
+    if unknown := comparison.cases_of(Outcome.CANNOT_TELL):
         words = "Cannot tell {cases}: the noise is ±{pct:.1f}%. --processes {processes} would tell, if difference and "
         words += "noise stay what they are."
         pct = max(case.difference.tells_pct for case in unknown)
@@ -125,17 +127,17 @@ def document(found: measured_result.MeasuredComparison) -> Document:
     words = "{case} failed on side {side}: {reason}"
     warnings = [
         finding("failed", words, case=getattr(each, each.side), side=each.side.upper(), reason=each.reason)
-        for each in found.failed
+        for each in comparison.failed
     ]
     how = "{processes} processes a side, kept warm, in turns, {rounds:round|rounds} each in an order drawn anew"
-    if found.repeated_rounds:
+    if comparison.repeated_rounds:
         how += "; {count:round|rounds} measured again because the clock was not back"
-    if not found.kept_warm:
+    if not comparison.kept_warm:
         how = "{processes} processes a side, one after the other ({schedule}), after one of either that does not count"
-    values = {"processes": found.processes, "schedule": found.schedule, "rounds": found.rounds}
+    values = {"processes": comparison.processes, "schedule": comparison.schedule, "rounds": comparison.rounds}
     drawn = Chart(
         "B against A, with intervals",
-        lambda: charts.intervals([(label(case), case) for case in found.cases], SAME_WITHIN),
+        lambda: charts.intervals([(label(case), case) for case in comparison.cases], SAME_WITHIN),
         "A bar is the interval of the change, the stroke in it the change; a dot is a process against the mean of A. "
         f"Shaded: ±{SAME_WITHIN:g}%.",
     )
@@ -145,9 +147,9 @@ def document(found: measured_result.MeasuredComparison) -> Document:
         rows,
         title=f"B against A: {', '.join(f'{count} {outcome.words}' for outcome, count in counts if count)}",
         summary=tuple(summary),
-        warnings=(*warnings, *_of_processes(found.cases, label)),
+        warnings=(*warnings, *_of_processes(comparison.cases, label)),
         notes=(
-            say(f"{how}.", count=found.repeated_rounds, **values),
+            say(f"{how}.", count=comparison.repeated_rounds, **values),
             "The intervals of all cases hold at once, and no case that is unchanged comes out slower or faster, in "
             f"{100 - FALSE_ALARMS:g} of 100 comparisons. Slower and faster are {LEAST_CHANGE:g}% at least; "
             f"same is within {SAME_WITHIN:g}%.",
@@ -156,15 +158,15 @@ def document(found: measured_result.MeasuredComparison) -> Document:
     )
 
 
-def gate_document(found: Gate, *, every: bool = False) -> Document:
+def gate_document(gate: Gate, *, every: bool = False) -> Document:
     """The answer, and a row a case. every: leave out nothing."""
-    label = Labels(case.id for case in found.run.cases)
+    label = Labels(case.id for case in gate.run.cases)
     columns = (
         Column("result", "result", narrow=Narrow.KEEP),
         Column("decision", meaning="failed, slower, gone, cannot_tell, new, within (the limit), faster or passed."),
         Column("case", meaning="Case id in this tree; in the baseline's where it is gone."),
         Column("label", "case", narrow=Narrow.ABOVE),
-        Column("a_us", found.against, "µs", ",.2f", "Geometric mean of the processes of side A."),
+        Column("a_us", gate.against, "µs", ",.2f", "Geometric mean of the processes of side A."),
         Column("b_us", "now", "µs", ",.2f", "The same of side B."),
         Column("difference_pct", "change", "%", "+z.1f", "Side B against side A."),
         Column("interval", "interval", "%"),
@@ -176,31 +178,31 @@ def gate_document(found: Gate, *, every: bool = False) -> Document:
 
     def row(case: GatedCase) -> dict[str, Any]:
         cells = dict.fromkeys(each.key for each in columns) | (_cells(case.compared, 1) if case.compared else {})
-        of_gate = {"max_slowdown_pct": found.max_slowdown_pct, "against": found.against}
+        of_gate = {"max_slowdown_pct": gate.max_slowdown_pct, "against": gate.against}
         return cells | vars(case) | of_gate | {"result": case.decision.words, "label": label(case.case)}
 
-    grave = found.of(Decision.FAILED, Decision.SLOWER, *measured_result.DOUBTS)
-    others = [case for case in found.cases if case not in grave]
-    shown = [*found.cases] if every else [*grave[:MOST_GRAVE], *others[:MOST_OTHERS]]
-    notes = left_out("{count:other case|other cases}: --all shows them.", len(found.cases) - len(shown))
+    grave = gate.of(Decision.FAILED, Decision.SLOWER, *measured_result.DOUBTS)
+    others = [case for case in gate.cases if case not in grave]
+    shown = [*gate.cases] if every else [*grave[:MOST_GRAVE], *others[:MOST_OTHERS]]
+    notes = left_out("{count:other case|other cases}: --all shows them.", len(gate.cases) - len(shown))
     note = "slower: beyond the noise, and by {limit:g}% or more. cannot tell: the noise leaves room for {limit:g}%. Of "
     note += "gates on unchanged code, at most {alarms:g} in 100 fail."
     return _document(
         columns,
-        [row(case) for case in found.cases],
+        [row(case) for case in gate.cases],
         [row(case) for case in shown],
-        title=answer(found),
-        warnings=tuple(_warnings(found)),
-        summary=(_sides(found),),
-        notes=(*notes, say(note, limit=found.max_slowdown_pct, alarms=FALSE_ALARMS)),
+        title=answer(gate),
+        warnings=tuple(_warnings(gate)),
+        summary=(_sides(gate),),
+        notes=(*notes, say(note, limit=gate.max_slowdown_pct, alarms=FALSE_ALARMS)),
     )
 
 
-def answer(found: Gate) -> str:
+def answer(gate: Gate) -> str:
     """``1 of 8 cases slower than main by 3% or more``."""
-    against, limit = found.against, f"{found.max_slowdown_pct:g}%"
-    slower, failed, unknown = (len(found.of(each)) for each in (Decision.SLOWER, Decision.FAILED, Decision.CANNOT_TELL))
-    total = failed + len(found.comparison.cases)
+    against, limit = gate.against, f"{gate.max_slowdown_pct:g}%"
+    slower, failed, unknown = (len(gate.of(each)) for each in (Decision.SLOWER, Decision.FAILED, Decision.CANNOT_TELL))
+    total = failed + len(gate.comparison.cases)
     cases = f"{total} case{'' if total == 1 else 's'}"
     if slower:
         return f"{slower} of {cases} slower than {against} by {limit} or more"
@@ -211,37 +213,37 @@ def answer(found: Gate) -> str:
     return f"No case is slower than {against} by {limit} or more"
 
 
-def why(found: Gate) -> str:
-    return answer(found) if found.slower else words_of(next(_warnings(found)))
+def why(gate: Gate) -> str:
+    return answer(gate) if gate.slower else words_of(next(_warnings(gate)))
 
 
-def _sides(found: Gate) -> str:
-    a, b = found.comparison.a, found.comparison.b
+def _sides(gate: Gate) -> str:
+    a, b = gate.comparison.a, gate.comparison.b
     short = a.commit[:SHORT_COMMIT] if a.commit else ""
     before = a.spec.replace(a.commit, short) if a.commit else a.spec
     if a.commit and a.commit not in a.spec:
         before += f" ({short})"
-    now, commit = ("This tree", found.run.environment.get("git")) if b.spec == measured_result.HERE else (b.spec, None)
+    now, commit = ("This tree", gate.run.environment.get("git")) if b.spec == measured_result.HERE else (b.spec, None)
     if isinstance(commit, str):
         now += f" ({commit})"
     gpu = fact(b.environment, "gpu", "name") or "GPU"
-    return f"{now} against {before}: {found.comparison.processes} processes a side, in turns, on one {gpu}."
+    return f"{now} against {before}: {gate.comparison.processes} processes a side, in turns, on one {gpu}."
 
 
-def _warnings(found: Gate) -> Iterator[Finding]:
-    label = Labels(case.id for case in found.run.cases)
-    if unknown := found.of(Decision.CANNOT_TELL):
+def _warnings(gate: Gate) -> Iterator[Finding]:
+    label = Labels(case.id for case in gate.run.cases)
+    if unknown := gate.of(Decision.CANNOT_TELL):
         words = "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes "
         words += "{needed} would tell, or a GPU without other users."
         needed = max(case.processes_needed or 0 for case in unknown)
-        yield finding("cannot_tell", words, count=len(unknown), limit=found.max_slowdown_pct, needed=needed)
+        yield finding("cannot_tell", words, count=len(unknown), limit=gate.max_slowdown_pct, needed=needed)
     for decision, words in (
         (Decision.FAILED, "in this tree {cases} fail: {reason}"),
         (Decision.GONE, "{against} has {cases}, this tree does not: {reason}"),
     ):
-        for reason, labels in by_key((case.reason, label(case.case)) for case in found.of(decision)).items():
-            yield finding(decision.value, words, cases=tuple(labels), against=found.against, reason=reason)
-    yield from _of_processes(found.comparison.cases, lambda case: label(case.b))
+        for reason, labels in by_key((case.reason, label(case.case)) for case in gate.of(decision)).items():
+            yield finding(decision.value, words, cases=tuple(labels), against=gate.against, reason=reason)
+    yield from _of_processes(gate.comparison.cases, lambda case: label(case.b))
 
 
 _SLOWER = "{pct:.1f}% slower than {against} ({low:+z.1f} to {high:+z.1f}%): {a} → {b}. The limit is {limit:g}%."
@@ -258,9 +260,9 @@ _SENTENCES = {
 }
 
 
-def _sentence(found: Gate, case: GatedCase) -> str:
+def _sentence(gate: Gate, case: GatedCase) -> str:
     """What is said of a case where there is no table."""
-    values: dict[str, Any] = {"against": found.against, "limit": found.max_slowdown_pct, "reason": case.reason}
+    values: dict[str, Any] = {"against": gate.against, "limit": gate.max_slowdown_pct, "reason": case.reason}
     if case.compared:
         of = case.compared.difference
         values |= {"pct": abs(of.difference_pct), "low": of.low_pct, "high": of.high_pct}
@@ -274,26 +276,26 @@ def suite_name(against: str) -> str:
     return escape_control(f"fiprof gate against {against}")
 
 
-def junit(found: Gate) -> bytes:
+def junit(gate: Gate) -> bytes:
     """A suite with a test a case: what fails the gate is a failure, what cannot be told is skipped."""
     from junitparser import Error, Failure, Skipped, TestCase
 
-    label = Labels(case.id for case in found.run.cases)
+    label = Labels(case.id for case in gate.run.cases)
     tests = []
-    for case in found.cases:
+    for case in gate.cases:
         test = TestCase(escape_control(label(case.case)), escape_control(case.case.partition("[")[0]))
-        text = escape_control(_sentence(found, case))
+        text = escape_control(_sentence(gate, case))
         if case.decision is Decision.FAILED:
             test.result = Error(text, case.decision.value)
-        elif case.decision in found.failing:
+        elif case.decision in gate.failing:
             test.result = Failure(text, case.decision.value)
         elif case.decision in (*measured_result.DOUBTS, Decision.NEW):
             test.result = Skipped(text, case.decision.value)
         else:
             test.system_out = text
         tests.append(test)
-    properties = {"run": found.run.name, "sides": _sides(found), "limit": f"{found.max_slowdown_pct:g}%"}
-    return _xml(found.against, tests, found.run.duration_s, properties)
+    properties = {"run": gate.run.name, "sides": _sides(gate), "limit": f"{gate.max_slowdown_pct:g}%"}
+    return _xml(gate.against, tests, gate.run.duration_s, properties)
 
 
 def comment_error(against: str, message: str) -> str:
@@ -325,22 +327,22 @@ def _xml(against: str, tests: Iterable[Any], seconds: float, properties: Mapping
     return out.getvalue()
 
 
-def github_lines(found: Gate) -> list[str]:
+def github_lines(gate: Gate) -> list[str]:
     """Workflow commands: what is to be seen without a log; of many of one level the gravest, and how many more."""
-    label = Labels(case.id for case in found.run.cases)
+    label = Labels(case.id for case in gate.run.cases)
     levels = {
         **dict.fromkeys((Decision.NEW, Decision.FASTER), "notice"),
         **dict.fromkeys(measured_result.DOUBTS, "warning"),
-        **dict.fromkeys(found.failing, "error"),
+        **dict.fromkeys(gate.failing, "error"),
     }
     lines = []
     for level in ("error", "warning", "notice"):
-        cases = [case for case in found.cases if levels.get(case.decision) == level]
+        cases = [case for case in gate.cases if levels.get(case.decision) == level]
         shown: Sequence[GatedCase] = cases if len(cases) <= MOST_ANNOTATIONS else cases[: MOST_ANNOTATIONS - 1]
-        lines += [annotation(level, f"fiprof gate: {label(case.case)}", _sentence(found, case)) for case in shown]
+        lines += [annotation(level, f"fiprof gate: {label(case.case)}", _sentence(gate, case)) for case in shown]
         if rest := len(cases) - len(shown):
             more = say("{count:more case|more cases}: the summary of the step lists them.", count=rest)
-            lines.append(annotation(level, answer(found), more))
+            lines.append(annotation(level, answer(gate), more))
     return lines
 
 
@@ -368,10 +370,10 @@ def baselines(
     gone = "{name} names the run {run}, which is not in this archive: fiprof gate cannot use it"
     warnings = tuple(say(gone, name=of.name, run=of.run) for of, cases in found if cases is None)
     notes = () if found else ("no baselines yet: fiprof baseline set NAME RUN makes one",)
-    made = _document(BASELINES, rows, rows, warnings=warnings, notes=notes)
+    shown = _document(BASELINES, rows, rows, warnings=warnings, notes=notes)
     if with_cases:
         cases = [case for _, each in found for case in each or ()]
         label = Labels(case.id for case in cases)
         table = View((Column("", "case"),), tuple((label(case.id),) for case in cases))
-        made = replace(made, shown=(*made.shown, table))
-    return made
+        shown = replace(shown, shown=(*shown.shown, table))
+    return shown

@@ -66,44 +66,44 @@ class OpenedRun(Run):
 
     def roofline(self, kernel: str = "") -> NotebookFigure:
         """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
-        found = roofline(self, wanted=Selection(kernel))
-        made = roofline_report.document(found)
+        placed = roofline(self, wanted=Selection(kernel))
+        shown = roofline_report.document(placed)
         points: charts.Rows = []
-        for row in made.data.records():
+        for row in shown.data.records():
             if row["dram_flop_per_byte"] and row["tflops"]:
                 place = {"x": row["dram_flop_per_byte"], "y": row["tflops"], "drawn": "points"}
                 about = [] if row["roof_share"] is None else [("of roof", f"{row['roof_share']:.0%}")]
                 points.append({"series": short_kernel(row["kernel"]), "name": _name(row), "details": about, **place})
         points.sort(key=lambda point: point["x"])
-        works = [(kind, high / 1e12) for kind, (_, high) in compute_roofs(found.launches).items()]
+        works = [(kind, high / 1e12) for kind, (_, high) in compute_roofs(placed.launches).items()]
         xs, top = [point["x"] for point in points] or [1.0], max((work for _, work in works), default=math.inf)
-        for level, (_, high) in memory_roofs(found.launches).items():
+        for level, (_, high) in memory_roofs(placed.launches).items():
             rate, line = high / 1e12, {"series": f"{level} {high / 1e12:.2f} TB/s", "drawn": "line"}
             last = min(2 * max(xs), top / rate)
             ends = (min(min(xs) / 2, last / 10), last)
             points += [{**line, "colour": colours.GREY, "x": x, "y": x * rate} for x in ends]
         axes: Any = {"x": ("intensity at DRAM", "FLOP/byte"), "y": ("achieved", "TFLOP/s")}
-        return NotebookFigure(made, **charts.scaling_chart(points, roofs=works, **axes))
+        return NotebookFigure(shown, **charts.scaling_chart(points, roofs=works, **axes))
 
     def stalls(self, kernel: str = "") -> NotebookFigure:
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
-        made = stalls_report.document(stalls(self, wanted=Selection(kernel)))
+        shown = stalls_report.document(stalls(self, wanted=Selection(kernel)))
         mixes: dict[str, dict[str, float]] = defaultdict(dict)
-        for row in made.data.records():
+        for row in shown.data.records():
             if share := row["sample_share"] if row["stall_share"] is None else row["stall_share"]:
                 mixes[_name(row)][row["reason"]] = share
-        return NotebookFigure(made, **charts.stall_mixes(mixes))
+        return NotebookFigure(shown, **charts.stall_mixes(mixes))
 
     def timeline(self) -> NotebookFigure:
         """When the kernels of each case ran."""
-        found = timeline(self, phase="all")
+        phases = timeline(self, phase="all")
         rows = [
             {
                 "case": escape_control(part.label), "kernel": short_kernel(span["kernel"]),
                 "start": span["start_us"] - part.start_us, "end": span["end_us"] - part.start_us,
                 "median µs": span["nsys_duration_us"], "count": span["executions"],
             }
-            for part in found.phases
+            for part in phases.phases
             for span in part.spans
         ]  # fmt: skip
         if not rows:
@@ -113,7 +113,7 @@ class OpenedRun(Run):
             "x": charts.quantity("start", title="µs since the case's phase began"), "x2": {"field": "end"},
             "y": {"field": "kernel", "type": "nominal"}, "row": {"field": "case", "type": "nominal"},
         }  # fmt: skip
-        return NotebookFigure(timeline_text.document(found), data={"values": rows}, mark="bar", encoding=encoding)
+        return NotebookFigure(timeline_text.document(phases), data={"values": rows}, mark="bar", encoding=encoding)
 
     def _repr_html_(self) -> str:
         """What the run is, in a few lines."""
@@ -125,11 +125,11 @@ class OpenedRun(Run):
             ("cases", ", ".join(self.labels(case.id) for case in manifest.cases)),
             ("tables", ", ".join(name.stem for name in sorted(self.tables_path.glob("*.parquet")))),
         )
-        left = "style='text-align:left'"
+        align_left = "style='text-align:left'"
         shown = ((name, html.escape(escape_control(str(value)))) for name, value in facts if value)
-        rows = "".join(f"<tr><th {left}>{name}</th><td {left}>{value}</td></tr>" for name, value in shown)
+        rows = "".join(f"<tr><th {align_left}>{name}</th><td {align_left}>{value}</td></tr>" for name, value in shown)
         name = html.escape(escape_control(manifest.name))
-        return f"<table><caption {left}><b>{name}</b></caption>{rows}</table>"
+        return f"<table><caption {align_left}><b>{name}</b></caption>{rows}</table>"
 
 
 def _name(row: Mapping[str, Any]) -> str:

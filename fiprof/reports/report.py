@@ -78,26 +78,26 @@ class Report:
 def report(runs: Sequence[Run]) -> Report:
     """The report of the runs. runs: at least one, with their tables made."""
     measured, ink = [run.once(Analyses) for run in runs], Ink()
-    found = [rows_of(each) for each in measured]
-    pairs = tuple(zip(measured, found, strict=True))
+    tables = [rows_of(each) for each in measured]
+    pairs = tuple(zip(measured, tables, strict=True))
     several = len(runs) > 1
-    head = headline(max(found, key=lambda rows: rows.window_us or 1.0))
+    head = headline(max(tables, key=lambda rows: rows.window_us or 1.0))
     gpus = [escape_control(str(gpu)) for gpu in dict.fromkeys(run.environment("gpu", "name") for run in runs) if gpu]
     what = _workloads(runs) or _named(list(dict.fromkeys(filter(None, map(_program, runs)))))
-    what = what or _named(list(dict.fromkeys(row.name for rows in found for row in rows.rows if row.kernel)))
+    what = what or _named(list(dict.fromkeys(row.name for rows in tables for row in rows.rows if row.kernel)))
     what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
-    said = f"{what} on {' and '.join(gpus)}" if gpus else what
-    title = f"{len(runs)} runs of {said}" if several else said
+    what_and_gpus = f"{what} on {' and '.join(gpus)}" if gpus else what
+    title = f"{len(runs)} runs of {what_and_gpus}" if several else what_and_gpus
     data: dict[str, Any] = {"title": title, "headline": ink.json(head)}
     data["runs"] = [
         _run_data(each, rows, ink, f"{number}." if several else "") for number, (each, rows) in enumerate(pairs, 1)
     ]
-    told = () if several else _story(measured[0], found[0], data)
-    planned = () if several or told else plans(runs[0])
-    details = top.document(found[0].top, most=20).shown if found[0].top and not several else ()
+    story_views = () if several else _story(measured[0], tables[0], data)
+    planned = () if several or story_views else plans(runs[0])
+    details = top.document(tables[0].top, most=20).shown if tables[0].top and not several else ()
     every = (
-        Section("story", "What happened", told),
-        sections.compared(measured, found) if several else sections.parameters(measured[0]),
+        Section("story", "What happened", story_views),
+        sections.compared(measured, tables) if several else sections.parameters(measured[0]),
         sections.times(runs),
         Section("planned", "Planning", (show.planning(planned),) if planned else ()),
         Section("ranges", "Copies and ranges", tuple(view for view in details if view.title in top.DETAILS)),
@@ -114,7 +114,7 @@ def report(runs: Sequence[Run]) -> Report:
     names = [escape_control(run.manifest.name) for run in runs]
     days = dict.fromkeys(run.manifest.started[:10] for run in runs)
     subtitle = " · ".join(", ".join(each) for each in (names, gpus, days) if each)
-    warnings = tuple(text for each in measured for text in _caveats(each.run, bool(told)))
+    warnings = tuple(text for each in measured for text in _caveats(each.run, bool(story_views)))
     return Report(title, subtitle, head, warnings, data, parts, pairs, tuple(ink.numbers))
 
 
@@ -166,18 +166,18 @@ def _answer(measured: Analyses, rows: Rows) -> Iterator[View]:
 def _program(run: Run) -> str:
     """The command in short, from the program's file on; of an imported run its first file."""
     command, files = (run.environment("program", each) or () for each in ("command", "files"))
-    said = [str(word) for word in command] or [file.source for file in run.manifest.imported[:1]]
-    first = next((place for place, word in enumerate(said) if word in files), 0)
-    text = " ".join([PurePath(said[first]).name, *said[first + 1 :]]) if said else ""
+    argv = [str(word) for word in command] or [file.source for file in run.manifest.imported[:1]]
+    first = next((place for place, word in enumerate(argv) if word in files), 0)
+    text = " ".join([PurePath(argv[first]).name, *argv[first + 1 :]]) if argv else ""
     return shorten(short_kernel(text), LONGEST_TITLE) if text else ""
 
 
 def _workloads(runs: Sequence[Run]) -> str:
     """The families of the workloads; empty for no workload."""
     workloads = list(dict.fromkeys(case.workload for run in runs if not run.of_program for case in run.cases))
-    for pack, known in packs.parts("kernels").items():
-        families = dict.fromkeys(each.family for name, each in known.items() if name in workloads and each.family)
-        if families and all(workload in known and known[workload].family for workload in workloads):
+    for pack, kernels in packs.parts("kernels").items():
+        families = dict.fromkeys(each.family for name, each in kernels.items() if name in workloads and each.family)
+        if families and all(workload in kernels and kernels[workload].family for workload in workloads):
             libraries = list(packs.parts("packages").get(pack, {}).values())
             return f"{join_words(libraries)} {join_words(list(families))}".strip()
     return _named([escape_control(workload.rpartition(":")[2]) for workload in workloads])
@@ -190,11 +190,11 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
 
 
-def _caveats(run: Run, told: bool) -> Iterator[str]:
-    """What makes a report doubtful as a whole: how its run ended, what it lacks. told: its story says the latter."""
+def _caveats(run: Run, has_story: bool) -> Iterator[str]:
+    """What makes a report doubtful as a whole: how its run ended, what it lacks. has_story: it says the latter."""
     yield from map(words_of, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
     if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING / 100:
         yield f"{comm_report.summary(together)} fiprof comm {run.folder} has every collective"
-    if not told:
+    if not has_story:
         yield from map(words_of, figures.missing(run))

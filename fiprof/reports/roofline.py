@@ -43,18 +43,18 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     programs. most: rows that people are shown; None for all."""
     launches, cases = rooflines.launches, {case["case"]: case for case in rooflines.cases}
     rows = {item.launch: _row(item, cases.get(item.case or "", {})) for item in launches}
-    kept, rest = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
+    shown_groups, rest = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
 
     def value(item: LaunchRoofline, key: str) -> Value:
-        found: Value = rows[item.launch][key]
+        cell: Value = rows[item.launch][key]
         if key == "roof":
-            return NOT_ENOUGH if found is None else f"{found}{' (model)' if item.basis is Basis.MODEL else ''}"
-        return found
+            return NOT_ENOUGH if cell is None else f"{cell}{' (model)' if item.basis is Basis.MODEL else ''}"
+        return cell
 
-    by_l1 = any(group.shown.roof == Level.L1 for group in kept)
+    by_l1 = any(group.shown.roof == Level.L1 for group in shown_groups)
     columns = (*NAMES, *(column for column in LAUNCHES if by_l1 or column is not L1), Column("roof", "roof"))
     notes = (*rest, HOW_TIMED, *_roof_sentences(launches), *_remarks(launches))
-    shown = [grouped(columns, kept, value, title="Launches on the roofline, as counted", notes=notes)]
+    shown = [grouped(columns, shown_groups, value, title="Launches on the roofline, as counted", notes=notes)]
     if cases:
         of_cases = [{**case, "roof": case["roof"] or NOT_ENOUGH} for case in list(cases.values())[:most]]
         left = left_out("{count:case|cases} left out: --all shows them.", len(cases) - len(of_cases))

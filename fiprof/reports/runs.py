@@ -26,16 +26,16 @@ RESULT_KEYS = ("name", "path", "started", "gpu", "uuid", "driver", "git", "tags"
 
 
 def document(
-    answer: Answer, asked: Question, baselines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    answer: Answer, query: Question, baselines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> Document:
     """An answer of the catalogue to a question. baselines: a run folder's path -> the baselines that it is."""
-    rows, filtered = answer.rows, asked != Question(sort=asked.sort, limit=asked.limit, everywhere=asked.everywhere)
-    programs, shown = _results(rows, asked.metrics) if asked.metrics else _runs(rows, baselines, filtered=filtered)
+    rows, filtered = answer.rows, query != Question(sort=query.sort, limit=query.limit, everywhere=query.everywhere)
+    programs, shown = _results(rows, query.metrics) if query.metrics else _runs(rows, baselines, filtered=filtered)
     more = say("There are more: --limit N or --all shows them.")
     return Document(programs, (shown,), notes=(more,) if answer.more else ())
 
 
-def _runs(found: Sequence[Row], baselines: Mapping[str, tuple[str, ...]], *, filtered: bool) -> tuple[View, View]:
+def _runs(runs: Sequence[Row], baselines: Mapping[str, tuple[str, ...]], *, filtered: bool) -> tuple[View, View]:
     """For programs and for people."""
     rows = [
         row
@@ -48,7 +48,7 @@ def _runs(found: Sequence[Row], baselines: Mapping[str, tuple[str, ...]], *, fil
             "what": _workloads(row["cases"]),
             "said": "; ".join(note["text"] for note in row["notes"]),
         }
-        for row in found
+        for row in runs
     ]
     columns = [
         Column("name", "run", narrow=Narrow.KEEP),
@@ -106,9 +106,9 @@ def metric_column(key: str) -> Column:
     from fiprof.model.case_quantities import KEYS
     from fiprof.model.quantities import Quantity
 
-    known = KEYS[key]
-    spec = known.spec if isinstance(known, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
-    return Column(key, key, known.unit, spec, known.meaning)
+    key_info = KEYS[key]
+    spec = key_info.spec if isinstance(key_info, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
+    return Column(key, key, key_info.unit, spec, key_info.meaning)
 
 
 VERIFIED = (

@@ -197,7 +197,7 @@ def document(
     limited: the overview says what limits each kernel. sections: of SECTIONS, None for all. most: rows that people are
     shown; None for all.
     """
-    wanted = SECTIONS if sections is None else sections
+    shown_sections = SECTIONS if sections is None else sections
     by_rank = any(item.rank is not None for item in figures.launches)
 
     @functools.cache
@@ -217,8 +217,8 @@ def document(
         return view_of([Column(key) for key in (*own, *of_case(None))], rows)
 
     groups = alike(figures.launches, time_us, lambda item: item.rank, figures.weights)
-    kept, more = bounded(longest_first(groups), most)
-    profiled = [group for group in kept if group.shown.launch is not None]
+    shown_groups, more = bounded(longest_first(groups), most)
+    profiled = [group for group in shown_groups if group.shown.launch is not None]
     cases = figures.cases[:most]
     rest = left_out("{count:case|cases} left out: --all shows them.", len(figures.cases) - len(cases))
     shown = []
@@ -226,25 +226,25 @@ def document(
         shown.append(case_times(run, cases, "Cases: time of an iteration", *rest))
     if overview and (planned := plans(run)):
         shown.append(planning(planned))
-    if overview and kept:
+    if overview and shown_groups:
         columns: list[Column] = [*(RANK if by_rank else ()), *OVERVIEW]
-        judged = [group.shown.row for group in kept if limited and isinstance(group.shown.row, Launch)]
-        found = {row.launch: short_title(of) for row, of in zip(judged, limits(run, judged), strict=True)}
+        judged = [group.shown.row for group in shown_groups if limited and isinstance(group.shown.row, Launch)]
+        titles = {row.launch: short_title(of) for row, of in zip(judged, limits(run, judged), strict=True)}
         columns += [Column("limit", "limit")] if judged else []
         title = "Kernels: time, use in % of peak, achieved occupancy"
 
         def cell(item: LaunchFigures, key: str) -> Value:
-            return found.get(item.launch) if key == "limit" else _figure(item, key)
+            return titles.get(item.launch) if key == "limit" else _figure(item, key)
 
-        shown.append(_table(kept, columns, title, HOW_TIMED, cell=cell))
-    if "times" in wanted and figures.cases:
+        shown.append(_table(shown_groups, columns, title, HOW_TIMED, cell=cell))
+    if "times" in shown_sections and figures.cases:
         title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
         note += "L2 may keep what was written, so DRAM may move less."
         shown.append(_of_cases(run, cases, CASE_LEAST, title, note, *rest))
     for section, tables in SECTIONS.items():
-        shown += tables(profiled) if section in wanted and profiled else ()
-    options = tuple(f"--{section}" for section in SECTIONS if section not in wanted)
+        shown += tables(profiled) if section in shown_sections and profiled else ()
+    options = tuple(f"--{section}" for section in SECTIONS if section not in shown_sections)
     hint = [say("More: {options}, or --all.", options=options)] if options and profiled and overview else []
     return Document(data, tuple(shown), warnings=figures.warnings, notes=(*more, *hint))
 

@@ -93,11 +93,11 @@ def write(folder: Path, run: Run, state: str) -> Published:
     return Published(name, state, title, manifest.status, manifest.duration_s, *known)
 
 
-def write_trend(folder: Path, name: str, found: Sequence[TrendLine]) -> None:
+def write_trend(folder: Path, name: str, trends: Sequence[TrendLine]) -> None:
     """Write a page of TRENDS; remove it where there is no line."""
-    if found:
+    if trends:
         lead, command = (link("All runs", f"{INDEX}{SUFFIX}"),), f"fiprof trend --metric {TRENDS[name]}"
-        _write(folder, f"{name}{SUFFIX}", trend.page(found, TRENDS[name], command, lead=lead, library=LIBRARY))
+        _write(folder, f"{name}{SUFFIX}", trend.page(trends, TRENDS[name], command, lead=lead, library=LIBRARY))
     else:
         _remove(folder, name)
 

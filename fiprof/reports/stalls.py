@@ -65,7 +65,7 @@ def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
         share, sampled = total("share"), total("sampled_share")
         weight = (sampled or 0.0) if share is None else share
         rows.append((say("other ({count})", count=len(folded)), weight, share, total("warps_per_issue"), sampled))
-    said = findings(item)
-    helps = said[-1:] if said[-1].kind == "helps" else ()
-    summary: tuple[Sayable, ...] = (" ".join(map(words_of, said[: len(said) - len(helps)])), *helps)
+    findings_of = findings(item)
+    helps = findings_of[-1:] if findings_of[-1].kind == "helps" else ()
+    summary: tuple[Sayable, ...] = (" ".join(map(words_of, findings_of[: len(findings_of) - len(helps)])), *helps)
     return View(SHOWN, tuple(rows), heading(item, group), item.warnings, summary, disagreements(item))

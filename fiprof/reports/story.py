@@ -39,66 +39,68 @@ def document(
 
 
 def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | None) -> Iterator[View]:
-    found, requests = what.found, what.rows("requests")
+    findings, requests = what.found, what.rows("requests")
     rows = [row | {"said": escape_control(words_of(row["said"])) + (row["hot"] and " ◀")} for row in what.rows("told")]
-    yield view_of(TOLD, rows, title="What happened", summary=found["summary"])
+    yield view_of(TOLD, rows, title="What happened", summary=findings["summary"])
     yield happened(what, most)
     if requests:
         late = sorted(requests, key=lambda row: -(row["ttft_ms"] or 0.0))[: most and MOST_REQUESTS]
         rows = [row for row in requests if row in late]
         notes = left_out("{count:request|requests} more: --all", len(requests) - len(rows))
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
-        yield view_of(kept, rows, title="Requests", summary=found["served"], notes=notes)
-    grown = [law for law in found["laws"] if abs(law.values["grown"]) >= LEAST_SHARE]
-    slow = (*found["causes"], *grown) or ("No step takes much longer than its neighbours.",)
-    once = [finding("first", "First, as expected: {step}", step=each) for each in found["first_steps"]]
+        yield view_of(kept, rows, title="Requests", summary=findings["served"], notes=notes)
+    grown = [law for law in findings["laws"] if abs(law.values["grown"]) >= LEAST_SHARE]
+    slow = (*findings["causes"], *grown) or ("No step takes much longer than its neighbours.",)
+    once = [finding("first", "First, as expected: {step}", step=each) for each in findings["first_steps"]]
     yield View(title="What surprised", summary=(*slow, *once))
     each = []
-    for names in (layer.values["kernels"] for layer in found["layers"][-1:]):
+    for names in (layer.values["kernels"] for layer in findings["layers"][-1:]):
         words = "  each: {names}" + (" and {more} more" if (more := len(names) - MOST_KERNELS) > 0 else "")
         each.append(finding("each", words, names=", ".join(names[:MOST_KERNELS]), more=more))
-    if inside := (*found["layers"], *each, *(law for law in found["laws"] if law not in grown)):
+    if inside := (*findings["layers"], *each, *(law for law in findings["laws"] if law not in grown)):
         yield View(title="What repeats inside a step, and how steps grow", summary=inside)
     if planned:
         yield planning(planned)
     for title, key in (("Memory", "peak"), ("To see it again", "again")):
-        if found[key]:
-            yield View(title=title, summary=found[key])
+        if findings[key]:
+            yield View(title=title, summary=findings[key])
     first = ranking(program, FIRST)
     yield replace(first, title="What to change first", summary=(), notes=tuple(n for n in first.notes if n is ABOVE))
 
 
 def happened(what: Story, most: int | None = MOST_ROWS) -> View:
-    told = [row for row in what.rows("happened") if row["share"] is not None]
-    longest = sorted(told, key=lambda row: -row["total_ms"])[:most]
-    kept = [row for row in told if row in longest and (most is None or row["share"] >= SHOWN)]
+    shared = [row for row in what.rows("happened") if row["share"] is not None]
+    longest = sorted(shared, key=lambda row: -row["total_ms"])[:most]
+    shown = [row for row in shared if row in longest and (most is None or row["share"] >= SHOWN)]
     rows = [
         row
         | {"what": "  " * row["level"] + shorten(escape_control(row["what"]), LONGEST_NAME) + (row["hot"] and " ◀")}
         | {key: byte_words(row[key]) if row[key] else "" for key in ("copied_bytes", "memory_bytes")}
-        for row in kept
+        for row in shown
     ]
     columns = [each for each in HAPPENED if any(row[each.key] not in (None, "", ()) for row in rows)]
-    rest = [row["share"] for row in told if row not in kept]
+    rest = [row["share"] for row in shared if row not in shown]
     more = left_out("{count:phase|phases} more, {share:.1%} of the time: --all", len(rest), share=sum(rest))
     how = "each: median, until host and GPU are done with it. GPU busy: with kernels launched in it. ◀: most time."
     return view_of(columns, rows, title="Phases", notes=(*more, how))
 
 
-def one_request(run: str, what: Story, asked: str) -> Document:
+def one_request(run: str, what: Story, name: str) -> Document:
     """One request, and for people the steps from its arrival to its end. Raises FiprofError where there is none."""
-    found = next((row for row in what.rows("requests") if row["request"] == asked), None)
-    if found is None:
+    request = next((row for row in what.rows("requests") if row["request"] == name), None)
+    if request is None:
         there = ", ".join(row["request"] for row in what.rows("requests")[:MOST_KERNELS])
         instead = f"it has {there}, …" if there else "its ranges and marks name none"
         remedy = f"fiprof story {run} --table requests --format csv lists them"
-        raise FiprofError(f"{run} has no request {asked}: {instead}", remedy, exit_code=2)
-    begin, end = found["arrived_ms"] or found["admitted_ms"] or 0.0, found["ended_ms"]
+        raise FiprofError(f"{run} has no request {name}: {instead}", remedy, exit_code=2)
+    begin, end = request["arrived_ms"] or request["admitted_ms"] or 0.0, request["ended_ms"]
     rows = [row for row in what.rows("steps") if row["at_ms"] >= begin and (end is None or row["at_ms"] < end)]
     notes = left_out("{count:step|steps} more: --step N", len(rows) - MOST_STEPS)
-    kept = [column for column in REQUESTS if found[column.key] is not None]
-    shown = view_of(kept, [found], title=f"Request {asked}")
-    return Document(view_of(REQUESTS, [found]), (shown, view_of(STEPS, rows[:MOST_STEPS], title="Steps", notes=notes)))
+    kept = [column for column in REQUESTS if request[column.key] is not None]
+    shown = view_of(kept, [request], title=f"Request {name}")
+    return Document(
+        view_of(REQUESTS, [request]), (shown, view_of(STEPS, rows[:MOST_STEPS], title="Steps", notes=notes))
+    )
 
 
 def steps(what: Story, *, number: int | None = None, around_ms: float | None = None) -> Document:

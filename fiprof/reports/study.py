@@ -57,21 +57,21 @@ class StudySection:
 def documents(folder: Path) -> list[Path]:
     """Write ``reports/`` of a study folder anew; the files written, Markdown and HTML of each document."""
     reports = folder / "reports"
-    found = studies.load(folder)
+    study = studies.load(folder)
     contents: dict[str, str] = {}
-    for name, text in pages(found).items():
+    for name, text in pages(study).items():
         contents[f"{name}.md"] = markdown_html.plain_markdown(text, f"{name}.html")
         contents[f"{name}.html"] = markdown_html.document_html(text, text.partition("\n")[0].lstrip("# "))
-    contents["cases.csv"] = cases_csv(found)
+    contents["cases.csv"] = cases_csv(study)
     files.make_folder(folder, reports.name)
     for name, content in contents.items():
         files.write_whole(reports / name, content.encode())
     return [reports / name for name in contents]
 
 
-def cases_csv(found: studies.Study) -> str:
+def cases_csv(study: studies.Study) -> str:
     """The study's frame: every case with its parameters and figures, units in the columns' names."""
-    rows = found.rows.values()
+    rows = study.rows.values()
     keys = list(dict.fromkeys(key for each in rows for key in each))
 
     def cell(value: Any) -> str:
@@ -84,15 +84,15 @@ def cases_csv(found: studies.Study) -> str:
     return text.getvalue()
 
 
-def pages(found: studies.Study) -> dict[str, str]:
+def pages(study: studies.Study) -> dict[str, str]:
     """Document -> its Markdown, with its charts."""
-    s = StudyTables(found.folder, found.info, found.results)
+    s = StudyTables(study.folder, study.info, study.results)
     context = {
-        "info": found.info,
+        "info": study.info,
         "documents": DOCUMENTS,
         "columns": studies.COLUMNS,
         "s": s,
-        "m": {**machine(found), **certainty(found)},
+        "m": {**machine(study), **certainty(study)},
         **choices_found(s),
         **claims_found(s),
         **kernels_found(s),
@@ -196,31 +196,31 @@ class StudyTables(studies.Study):
     def fastest_map(self, workload: str) -> Markdown:
         """A problem over its last size, a row for each model shape and value of its other sizes: the fastest way, and
         its share of the roof. Empty where no size was varied."""
-        found = []
+        placed = []
         for case in self.fastest:
             name, defining = alternatives.problem(case.workload, case.params)
             if name == workload:
                 names = {each for each, _, _ in defining}
-                found.append((case, {each: value for each, value in case.params.items() if each in names}))
-        every = dict.fromkeys(name for case, _ in found for name in case.params)
-        varied = [name for name in every if len({params.get(name) for _, params in found}) > 1]
+                placed.append((case, {each: value for each, value in case.params.items() if each in names}))
+        every = dict.fromkeys(name for case, _ in placed for name in case.params)
+        varied = [name for name in every if len({params.get(name) for _, params in placed}) > 1]
         sizes = [
             name
             for name in varied
-            if all(studies.is_number(case.params.get(name)) for case, _ in found) and not packs.of_parameter(name).of
+            if all(studies.is_number(case.params.get(name)) for case, _ in placed) and not packs.of_parameter(name).of
         ]
         if not sizes:
             return Markdown("")
         *others, across = sizes
         models = [name for name in varied if name not in sizes]
         rows: dict[tuple[str, ...], dict[Any, str]] = {}
-        for case, params in found:
+        for case, params in placed:
             of_model = {name: value for name, value in params.items() if name in models}
             model = studies.parameter_words(of_model, case.params)
-            kernel, known = studies.main_kernel(case), packs.of_workload(case.workload)
+            kernel, workload_info = studies.main_kernel(case), packs.of_workload(case.workload)
             share = kernel.roof_share if kernel and kernel.roof else case.gb_per_s_roof_share
             solving = [name for name in self.options(case.workload) if name in case.params and name not in params]
-            options = {name: case.params[name] for name in solving if known and name in known.options}
+            options = {name: case.params[name] for name in solving if workload_info and name in workload_info.options}
             way = [case.workload if case.workload != workload else "", studies.parameter_words(options, case.params)]
             words = [", ".join(filter(None, way)), "" if share is None else f"{share:.0%}"]
             key = (*([model] if models else []), *(f"{case.params[name]:,}" for name in others))
@@ -236,7 +236,7 @@ class StudyTables(studies.Study):
 
     def growth(self, workload: str) -> list[dict[str, Any]]:
         """Of each axis: its name, where the other axes stand (in their middle), the fits there as rows, and a chart."""
-        made = []
+        charts = []
         for axis in self.axes(workload):
             shown, fixed = self.fits(workload, axis), {}
             for name in self.axes(workload) if shown else ():
@@ -249,8 +249,8 @@ class StudyTables(studies.Study):
                 title = f"{workload}: time against {studies.axis_name(axis)}{f', {words}' if words else ''}"
                 facts = {"axis": studies.axis_name(axis), "where": words, "unit": shown[0].unit[0]}
                 facts |= {"slope": self.slope(workload, axis), "chart": self._chart(title, shown, axis)}
-                made.append(facts | {"rows": [self._fit(each) for each in shown]})
-        return made
+                charts.append(facts | {"rows": [self._fit(each) for each in shown]})
+        return charts
 
     def _fit(self, item: studies.Fit) -> Row:
         line = item.line
@@ -339,15 +339,15 @@ class StudyTables(studies.Study):
             first, *others = self.varied(workload)[name]
             for value in others:
                 both = self.pairs(studies.CaseSide(workload, {name: value}), studies.CaseSide(workload, {name: first}))
-                found = [(pair, ratio) for pair in both if (ratio := self.ratio(*pair)) is not None]
-                if found:
-                    params = found[0][0][0].params
+                ratios = [(pair, ratio) for pair in both if (ratio := self.ratio(*pair)) is not None]
+                if ratios:
+                    params = ratios[0][0][0].params
                     before, after = (studies.value_word(name, each, {**params, name: each}) for each in (first, value))
-                    values = [ratio.value for _, ratio in found]
-                    counts = Counter(ratio.direction for _, ratio in found)
-                    pair, _ = max(found, key=lambda item: item[1].factor)
+                    values = [ratio.value for _, ratio in ratios]
+                    counts = Counter(ratio.direction for _, ratio in ratios)
+                    pair, _ = max(ratios, key=lambda item: item[1].factor)
                     faster, slower = counts[Direction.LESS], counts[Direction.MORE]
-                    figures = (len(found), faster, slower, median(values), min(values), max(values))
+                    figures = (len(ratios), faster, slower, median(values), min(values), max(values))
                     rows.append((f"{before} to {after}", *figures, self.short_pair(*pair)))
         return rows
 
@@ -364,13 +364,13 @@ def choices_found(s: StudyTables) -> dict[str, Any]:
 
     beaten: list[tuple[Any, ...]] = []
     for case in s.measured:
-        if (found := s.alternatives.get(case.id)) is not None:
-            instead = {each.name: each.instead for each in found.changes}
+        if (alternative := s.alternatives.get(case.id)) is not None:
+            instead = {each.name: each.instead for each in alternative.changes}
             workload = str(instead.pop(alternatives.WORKLOAD, ""))
             params = {**case.params, **instead}
             words = [workload, *(studies.value_word(name, value, params) for name, value in instead.items())]
-            take, factor = ", ".join(filter(None, words)), found.factor
-            by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
+            take, factor = ", ".join(filter(None, words)), alternative.factor
+            by = "GPU" if alternative.measure is alternatives.Measure.GPU else "host's loop"
             beaten.append((case.workload, s.rows[case.id]["case"], take, factor.value, factor.low, factor.high, by))
     return {
         "chosen": chosen,
@@ -435,10 +435,10 @@ def guide(s: StudyTables) -> dict[str, Any]:
         about, of = packs.of_workload(workload), s.of(workload)
         variants.setdefault(about.variant if about else (), []).append(workload)
         before_profiling |= dict.fromkeys(about.before_profiling if about else ())
-        kept = [case for case in of if case.id not in s.alternatives] or list(of)
-        if not kept:
+        unbeaten = [case for case in of if case.id not in s.alternatives] or list(of)
+        if not unbeaten:
             continue
-        case = max([case for case in kept if case.kernels] or kept, key=studies.size)
+        case = max([case for case in unbeaten if case.kernels] or unbeaten, key=studies.size)
         options: studies.Params = {name: case.params[name] for name in s.options(workload) if name in case.params}
         least = min((each for each in of if studies.matches(each, options)), key=studies.size)
         flags = [f"--kernel {workload}"]

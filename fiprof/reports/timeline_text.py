@@ -56,13 +56,13 @@ def document(what: Timeline, *, most: bool = False) -> Document:
     spans = [span for part in what.phases for span in part.spans]
     rank = [Column("rank")] if any(span["rank"] is not None for span in spans) else []
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
-    kept = [part for part in what.phases if part in longest]
+    shown_phases = [part for part in what.phases if part in longest]
     shown = []
-    for part in kept:
+    for part in shown_phases:
         shown += [strips(part), _kernels(part, MOST_KERNELS if most else None)]
         shown += [copied(part.copies)] if part.copies else []
     notes = [TIMES, LEVELS][: 1 + (what.period_us is not None)]
-    if rest := len(what.phases) - len(kept):
+    if rest := len(what.phases) - len(shown_phases):
         notes.insert(0, say("{count:case|cases} left out: --kernel, --top N or --all shows them.", count=rest))
     notes = notes if shown else []
     return Document(view_of([*rank, *SPANS], spans), tuple(shown), warnings=what.warnings, notes=tuple(notes))
@@ -92,13 +92,13 @@ def strips(part: CasePhase) -> View:
 
 def _kernels(part: CasePhase, most: int | None) -> View:
     longest = sorted(part.spans, key=lambda span: -span["nsys_duration_us"] * span["executions"])
-    kept = [span for span in part.spans if span in longest[:most]]
-    alike = len({(span["kernel_full"], span["grid"]) for span in kept}) < len(kept)
+    shown_spans = [span for span in part.spans if span in longest[:most]]
+    alike = len({(span["kernel_full"], span["grid"]) for span in shown_spans}) < len(shown_spans)
     blocks = ("block",) if alike else ()
-    sampled = SAMPLED if any(span["metric_samples"] for span in kept) else ()
+    sampled = SAMPLED if any(span["metric_samples"] for span in shown_spans) else ()
     shown = (*KERNELS, *blocks, *CALLED, *sampled)
     notes: list[str] = []
-    if rest := longest[len(kept) :]:
+    if rest := longest[len(shown_spans) :]:
         notes.append(say("{count:kernel|kernels} left out: --kernel, --top N or --all shows them.", count=len(rest)))
     if part.calls:
         notes.append(f"calls: {totals(part.calls)}.")
@@ -110,7 +110,7 @@ def _kernels(part: CasePhase, most: int | None) -> View:
     rows = [
         {key: "≤1" if key in small and 0 < (span[key] or 0) <= samples.SMALLEST else span[key] for key in shown}
         | {"kernel": detailed_kernel(span["kernel"], span["kernel_full"] or "")}
-        for span in kept
+        for span in shown_spans
     ]
     return view_of([next(column for column in SPANS if column.key == key) for key in shown], rows, notes=tuple(notes))
 

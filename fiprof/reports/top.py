@@ -78,11 +78,11 @@ def ranking(what: Program, most: int | None = MOST_ROWS) -> View:
     return view_of(columns, rows, title=title, summary=(what.answer, *summary), notes=tuple(notes))
 
 
-def across(found: Traces, table: str, by: str | None, kernel: str, most: int | None) -> View:
+def across(scanned: Traces, table: str, by: str | None, kernel: str, most: int | None) -> View:
     """What was asked across traces. kernel: only names with this in them. most: rows; None for all."""
     from fiprof.analysis.across import COLUMNS, NAMES, OUTLIERS
 
-    rows = found.asked(table, *([by] if by else []))
+    rows = scanned.asked(table, *([by] if by else []))
     known = {column.key: column for column in (OUTLIERS if table == "outliers" else COLUMNS)}
     named = Column("name", NAMES.get(table, "name"), narrow=Narrow.ABOVE)
     columns = [known.get(key, named if key == "name" else Column(key, key)) for key in rows.columns]
@@ -91,13 +91,13 @@ def across(found: Traces, table: str, by: str | None, kernel: str, most: int | N
     if table == "idle":
         causes: dict[str, str] = {each.value: each for each in IdleCause}
         plain = [row | {"name": causes.get(row["name"], row["name"])} for row in plain]
-    left = say("{count:row|rows} more: --all shows them", count=len(rows) - len(plain))
-    traces, hosts = (found.rows[key].nunique() for key in ("run", "host"))
+    more = say("{count:row|rows} more: --all shows them", count=len(rows) - len(plain))
+    traces, hosts = (scanned.rows[key].nunique() for key in ("run", "host"))
     words = "{traces:trace|traces} of {hosts:host|hosts}" if hosts else "{traces:trace|traces}"
-    said = say(words, traces=traces, hosts=hosts)
-    notes = [left] if len(plain) < len(rows) else []
+    title = say(words, traces=traces, hosts=hosts)
+    notes = [more] if len(plain) < len(rows) else []
     notes += [say("no host is unlike the others")] if table == "outliers" and not plain else []
-    return view_of(columns, plain, title=f"{table.capitalize()} across traces", summary=(said,), notes=tuple(notes))
+    return view_of(columns, plain, title=f"{table.capitalize()} across traces", summary=(title,), notes=tuple(notes))
 
 
 def short_range(row: Row) -> Row:
@@ -202,11 +202,13 @@ def _activity(each: Activity) -> str:
 def _profiled(parts: Sequence[Row]) -> str:
     """How much of the kernels' time the verdicts are about."""
     spent = sums_by_key((row["what"] if isinstance(row["what"], Spent) else None, row["total_ns"]) for row in parts)
-    found, left, waiting = (spent.get(what, 0) for what in (None, Spent.NOT_PROFILED, Spent.COLLECTIVES))
-    total = found + left + waiting
+    profiled_ns, not_profiled_ns, collectives_ns = (
+        spent.get(what, 0) for what in (None, Spent.NOT_PROFILED, Spent.COLLECTIVES)
+    )
+    total = profiled_ns + not_profiled_ns + collectives_ns
     words = "the launches that ncu profiled stand for {profiled:.1%} of the kernels' time; not profiled: {left:.1%}"
-    words += "; collectives, which ncu cannot repeat: {waiting:.1%}" if waiting else ""
-    return say(words, profiled=found / total, left=left / total, waiting=waiting / total)
+    words += "; collectives, which ncu cannot repeat: {waiting:.1%}" if collectives_ns else ""
+    return say(words, profiled=profiled_ns / total, left=not_profiled_ns / total, waiting=collectives_ns / total)
 
 
 # Ranges whose names count on (step 0, step 1, …) as one row (step *)
@@ -223,28 +225,28 @@ def folded(paths: Iterable[str | None]) -> dict[str | None, str | None]:
     names = {path: path.split(SEPARATOR) for path in paths if path is not None}
     heads: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     for level in range(max(map(len, names.values()), default=0)):
-        here = {path: each[level] for path, each in names.items() if level < len(each)}
-        matches = {path: match for path, name in here.items() if (match := COUNTED.fullmatch(counting(name)))}
+        of_level = {path: each[level] for path, each in names.items() if level < len(each)}
+        matches = {path: match for path, name in of_level.items() if (match := COUNTED.fullmatch(counting(name)))}
         numbers: dict[Hashable, set[int]] = defaultdict(set)
         for path, match in matches.items():
             numbers[heads[path], match[1], match[3]].add(int(match[2]))
         for path, match in matches.items():
             counts = numbers[heads[path], match[1], match[3]]
             if len(counts) >= FEWEST and max(counts) - min(counts) < 2 * len(counts):
-                here[path] = f"{match[1]}*{match[3]}"
-        heads = {path: (*head, here[path]) if path in here else head for path, head in heads.items()}
+                of_level[path] = f"{match[1]}*{match[3]}"
+        heads = {path: (*head, of_level[path]) if path in of_level else head for path, head in heads.items()}
     return {None: None, **{path: SEPARATOR.join(head) for path, head in heads.items()}}
 
 
 def together(rows: Sequence[Row], alike: Sequence[str]) -> list[Row]:
     """Rows of ranges that count on as one, the longest first. alike: what must be the same besides."""
     shown = folded(row["range"] for row in rows)
-    found = []
+    merged = []
     for group in by_key(((*(row[key] for key in alike), shown[row["range"]]), row) for row in rows).values():
         group.sort(key=lambda row: -row["total_ns"])
         if len(group) > 1 and group[0]["total_ns"] > MOST_SHARE * sum(row["total_ns"] for row in group):
-            found.append(group.pop(0))
+            merged.append(group.pop(0))
         first, name = group[0], group[0]["range"]
         sums = {key: sum(row[key] for row in group) for key in SUMMED if key in first}
-        found.append(first | {"range": shown[name] if len(group) > 1 else name} | sums)
-    return sorted(found, key=lambda row: -row["total_ns"])
+        merged.append(first | {"range": shown[name] if len(group) > 1 else name} | sums)
+    return sorted(merged, key=lambda row: -row["total_ns"])

@@ -114,22 +114,22 @@ def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
     streams: dict[tuple[int, Any, Any], list[Row]] = defaultdict(list)
     for table, category, name, rows in (("kernels", "kernel", "kernel", kernels), ("copies", "copy", "kind", copies)):
         for row in rows:
-            made = item(row, category, row[name], {key: row[key] for key in _DETAILS[table]})
+            event = item(row, category, row[name], {key: row[key] for key in _DETAILS[table]})
             if (row["pid"], row["correlation"]) in callers:
                 counts["arrows"] += 1
                 arrows[row["pid"], row["correlation"]].append(counts["arrows"])
-                made["ends"] = [counts["arrows"]]
-            streams[row["device"] or 0, row["stream"], row["pid"]].append(made)
+                event["ends"] = [counts["arrows"]]
+            streams[row["device"] or 0, row["stream"], row["pid"]].append(event)
     of_threads: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in ranges:
         note = "never ended" if row["end_ns"] is None else None
-        made = item(row, "nvtx", row["name"], {"domain": row["domain"] or None, "note": note})
-        of_threads[row["pid"] or 0, row["tid"] or 0][f"NVTX {row['domain'] or ''}".strip()].append(made)
+        event = item(row, "nvtx", row["name"], {"domain": row["domain"] or None, "note": note})
+        of_threads[row["pid"] or 0, row["tid"] or 0][f"NVTX {row['domain'] or ''}".strip()].append(event)
     for row in calls:
-        made = item(row, "cuda", row["name"], {"correlation": row["correlation"], "status": row["status"] or None})
+        event = item(row, "cuda", row["name"], {"correlation": row["correlation"], "status": row["status"] or None})
         # A runtime call and the driver call inside it can share their id: one arrow, from the first.
-        made["starts"] = arrows.pop((row["pid"], row["correlation"]), [])
-        of_threads[row["pid"] or 0, row["tid"] or 0]["CUDA calls"].append(made)
+        event["starts"] = arrows.pop((row["pid"], row["correlation"]), [])
+        of_threads[row["pid"] or 0, row["tid"] or 0]["CUDA calls"].append(event)
     for (pid, tid), by_name in sorted(of_threads.items()):
         for name, slices in sorted(by_name.items(), reverse=True):
             yield from track(f"process {own_pid(pid)}", f"thread {tid} {_text(name)}", slices, nested=True)

@@ -27,13 +27,13 @@ POINT, LEVEL = "#2994ff", "#ff5500"  # of colours.COLOURS, told apart with any c
 MARGIN = 0.02  # share of the value, above and below what is drawn
 
 
-def document(found: Sequence[TrendLine], metric: str, *, most: int | None = None) -> Document:
+def document(trends: Sequence[TrendLine], metric: str, *, most: int | None = None) -> Document:
     """A row a run for programs; for people a row a line, and the changes. metric: key of the quantity. most: lines that
     people are shown, those that changed most; None for all."""
-    label, value = _labels(found), metric_column(metric)
+    label, value = _labels(trends), metric_column(metric)
     names = (
         Column("label", "case", narrow=Narrow.ABOVE),
-        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(line.rows[0]["kernel"] for line in found) else []),
+        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(line.rows[0]["kernel"] for line in trends) else []),
         Column("on", "GPU", narrow=Narrow.DROP),
     )
     columns = (
@@ -43,22 +43,22 @@ def document(found: Sequence[TrendLine], metric: str, *, most: int | None = None
         Column("latest", "now", value.unit, value.spec),
         Column("changed", "since the first", spec="+.1%"),
     )
-    firsts = [line.rows[0] for line in found]
+    firsts = [line.rows[0] for line in trends]
     named = [{"label": label(row["case"]), "kernel": row["kernel"], "on": _gpu(row)} for row in firsts]
     lines = []
-    for name, line in zip(named, found[:most], strict=False):
+    for name, line in zip(named, trends[:most], strict=False):
         first, last = line.levels[0].value, line.levels[-1].value
         own = {"runs": len(line.rows), "spark": sparkline(line), "latest": last, "changed": last / first - 1}
         lines.append(name | own)
-    shown = [view_of(columns, lines, notes=_notes(found))]
-    changes = [{**name, **row} for name, line in zip(named, found, strict=True) for row in _changes(line)]
+    shown = [view_of(columns, lines, notes=_notes(trends))]
+    changes = [{**name, **row} for name, line in zip(named, trends, strict=True) for row in _changes(line)]
     if changes:
         shown.append(view_of((*names, *_change_columns(value)), changes, title="Changes"))
-    notes = left_out("{count:line|lines} left out that changed less: --all shows them.", len(found) - len(lines))
+    notes = left_out("{count:line|lines} left out that changed less: --all shows them.", len(trends) - len(lines))
     keys = (*RESULT_KEYS, "conditions", metric, "level", "change_ratio", "change_p")
     runs = [
         {**line.rows[place], "level": level.value, "change_ratio": ratio, "change_p": p}
-        for line in found
+        for line in trends
         for level in line.levels
         for place in range(level.start, level.end)
         for ratio, p in [(level.ratio, level.p_value) if place == level.start else (None, None)]
@@ -88,21 +88,21 @@ def _changes(line: TrendLine) -> list[dict[str, Any]]:
 
 
 def page(
-    found: Sequence[TrendLine], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = ""
+    trends: Sequence[TrendLine], metric: str, command: str, *, lead: Sequence[Markdown] = (), library: str = ""
 ) -> str:
     """The page: each line as a chart with its changes, those that changed most first. command: that asks for it. lead,
     library: as ``report_html`` takes them."""
-    label, value = _labels(found), metric_column(metric)
+    label, value = _labels(trends), metric_column(metric)
     caption = "A point a run; the line is the median of a level; dashed where it changed."
     views = []
-    for line in found[:MOST_LINES]:
+    for line in trends[:MOST_LINES]:
         run = line.rows[0]
         facts = (run["gpu"], run["uuid"], run["driver"] and f"driver {run['driver']}", line.conditions)
         name = " · ".join(filter(None, (label(run["case"]), run["kernel"] and short_kernel(run["kernel"]), _gpu(run))))
         chart = Chart(f"{metric} over time", partial(_figure, line, value), caption)
         texts = {"title": name, "summary": (", ".join(filter(None, facts)),), "charts": (chart,)}
         views.append(view_of(_change_columns(value), _changes(line), **texts))
-    views.append(View(title="How changes are found", summary=_notes(found)))
+    views.append(View(title="How changes are found", summary=_notes(trends)))
     meaning, asked = escape_markdown(value.meaning), Markdown(f"Command: {code_span(command)}")
     title, report = f"Trend of {metric}", Document(views[0], tuple(views))
     return report_html(report, title, lead=(*lead, meaning, asked), library=library)
@@ -128,20 +128,20 @@ def _gpu(run: Row) -> str:
     return " ".join(filter(None, ((run["gpu"] or "–").removeprefix("NVIDIA "), (run["uuid"] or "")[4:12])))
 
 
-def _labels(found: Sequence[TrendLine]) -> Labels:
-    return Labels(dict.fromkeys(line.rows[0]["case"] for line in found if line.rows[0]["case"]))
+def _labels(trends: Sequence[TrendLine]) -> Labels:
+    return Labels(dict.fromkeys(line.rows[0]["case"] for line in trends if line.rows[0]["case"]))
 
 
-def _notes(found: Sequence[TrendLine]) -> tuple[str, ...]:
-    if not found:
+def _notes(trends: Sequence[TrendLine]) -> tuple[str, ...]:
+    if not trends:
         return (NOTHING,)
     notes = []
-    if short := sum(len(line.rows) < FEWEST for line in found):
+    if short := sum(len(line.rows) < FEWEST for line in trends):
         words = "{count:line has|lines have} fewer than {fewest} runs: too few to find a change."
         notes.append(say(words, count=short, fewest=FEWEST))
     method = "by chance: part of random orders of the same runs that shows a change as large. Marked are changes of at "
     method += "least 1 % that at most 1 % of the orders show."
-    if not any(line.changed for line in found):
+    if not any(line.changed for line in trends):
         method = "No change found: none of at least 1 % that at most 1 % of random orders of the same runs show."
     return (*notes, method)
 

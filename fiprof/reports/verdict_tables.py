@@ -56,52 +56,52 @@ MOST_RULES = 4  # of a launch, that people are shown
 
 
 def document(
-    found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = False, program: Program | None = None
+    verdicts: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = False, program: Program | None = None
 ) -> Document:
     """The verdicts as a table, what takes most time first, and the first steps of the first ones; flat for programs.
 
     Like launches with the same verdict are one for people. most: rows; None for all. detailed: with the evidence, all
     steps, ncu's rules and the cases.
     """
-    like = found.groups or alike(found.launches, also=lambda item: item.names, weights=found.weights)
-    kept, left_out = bounded(longest_first(like), most)
-    standing = _PROGRAM if any(item.stands_for for item in found.launches) else ()
+    like = verdicts.groups or alike(verdicts.launches, also=lambda item: item.names, weights=verdicts.weights)
+    shown_groups, left_out = bounded(longest_first(like), most)
+    standing = _PROGRAM if any(item.stands_for for item in verdicts.launches) else ()
     columns = (*_SUMMARY[:5], *standing, *_SUMMARY[5:])
     shown = [ranking(program, most and MOST_OF_PROGRAM)] if program else []
-    if kept:
+    if shown_groups:
         heads = {"title": "Kernels" if program else "", "notes": (*left_out, HOW_TIMED)}
-        shown.append(grouped(columns, kept, _cell, **heads))
+        shown.append(grouped(columns, shown_groups, _cell, **heads))
     if detailed:
-        shown += map(_launch_view, kept)
-        if found.cases:
+        shown += map(_launch_view, shown_groups)
+        if verdicts.cases:
             rows = []
-            for each in found.cases:
+            for each in verdicts.cases:
                 numbers = (each.busy_time, each.wall_time, each.waiting, each.copying)
                 values = (number and number.value for number in numbers)
                 rows.append((each.label, each.kernels, *values, words.case_kind(each)))
             shown.append(View(_CASES, tuple(rows), title="Cases"))
-    elif stepped := [group.shown for group in kept[:MOST_STEPS] if group.shown.steps]:
+    elif stepped := [group.shown for group in shown_groups[:MOST_STEPS] if group.shown.steps]:
         steps = []
         for item in stepped:
             label, step = title(item.label, item.kernel), words.step(item.steps[0])
             steps.append(say("launch {launch} ({label}): {step}", launch=item.launch, label=label, step=step))
         shown.append(View(title="First steps", summary=tuple(steps)))
     # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
-    untimed = {case.bound for case in found.cases} == {CaseBound.NO_PLAIN_TIME}
-    if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS and not untimed]:
-        told = [*map(words.case, waiting[:MOST_ROWS])]
+    untimed = {case.bound for case in verdicts.cases} == {CaseBound.NO_PLAIN_TIME}
+    if waiting := [case for case in verdicts.cases if case.bound is not CaseBound.KERNELS and not untimed]:
+        waiting_cases = [*map(words.case, waiting[:MOST_ROWS])]
         if rest := len(waiting[MOST_ROWS:]):
-            told.append(say("{count:case|cases} more: --format json has them.", count=rest))
-        shown.append(View(title="The GPU waits", summary=tuple(told)))
+            waiting_cases.append(say("{count:case|cases} more: --format json has them.", count=rest))
+        shown.append(View(title="The GPU waits", summary=tuple(waiting_cases)))
     # Of a program its own verdict is the answer: that no launch has one is said after it.
-    aside = tuple(each for each in found.warnings if program and each.kind == "no_launches")
+    aside = tuple(each for each in verdicts.warnings if program and each.kind == "no_launches")
     shown += [View(warnings=aside)] * bool(aside)
-    notes = [HOW_TO_READ] if kept else []
-    if kept and not detailed:
-        more = f"--launch {kept[0].shown.launch} shows its evidence, all steps and ncu's rules"
+    notes = [HOW_TO_READ] if shown_groups else []
+    if shown_groups and not detailed:
+        more = f"--launch {shown_groups[0].shown.launch} shows its evidence, all steps and ncu's rules"
         notes.append(f"{more}; --all shows those of every launch.")
-    programs = View(tuple(map(Column, KEYS)), tuple(map(_data_row, found.launches)))
-    warnings = tuple(each for each in found.warnings if each not in aside)
+    programs = View(tuple(map(Column, KEYS)), tuple(map(_data_row, verdicts.launches)))
+    warnings = tuple(each for each in verdicts.warnings if each not in aside)
     return Document(programs, tuple(shown), warnings, tuple(notes), {"program": program.fields()} if program else {})
 
 

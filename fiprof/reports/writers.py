@@ -47,13 +47,13 @@ def render(
     """
     document = what if isinstance(what, Document) else Document(programs=what, shown=(what,))
     if format == "json":
-        found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
+        warnings = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
         content = {
             "schema": about.get("schema", ""),
             "fiprof": fiprof.__version__,
             "run": about.get("run"),
             "gpu": about.get("gpu"),
-            "warnings": [each.fields() for each in found if isinstance(each, Finding)],
+            "warnings": [each.fields() for each in warnings if isinstance(each, Finding)],
             "rows": document.data.records(),
             **document.further,
         }
@@ -149,13 +149,13 @@ def _tables(shown: Sequence[tuple[Column, list[Value]]], pen: _Pen) -> Iterator[
 
 def _taken(columns: list[_Cells], way: Narrow, width: int, *, together: bool = False) -> list[_Cells]:
     """The columns that leave the table so that it fits, the last one first, or all of them together."""
-    found: list[_Cells] = []
+    removed: list[_Cells] = []
     for each in reversed([each for each in columns if each.column.narrow is way]):
-        if _width(columns) <= width and not (found and together):
+        if _width(columns) <= width and not (removed and together):
             break
         columns.remove(each)
-        found.insert(0, each)
-    return found
+        removed.insert(0, each)
+    return removed
 
 
 def _width(columns: Sequence[_Cells]) -> int:

@@ -48,7 +48,7 @@ class CollectCommand(options.SettingsCommand):
         from fiprof.workloads.registry import available, find
 
         own = super().get_params(ctx)
-        taken = {option for parameter in own for option in parameter.opts}
+        own_options = {option for parameter in own for option in parameter.opts}
         owners: dict[str, list[tuple[str, Parameter]]] = {}  # parameter -> the workloads that have it
         files = {file: find(file) for file in ctx.meta.get(WORKLOAD_FLAG, ()) if file}
         for name, workload in {**available(), **files}.items():
@@ -56,7 +56,7 @@ class CollectCommand(options.SettingsCommand):
                 owners.setdefault(parameter.name, []).append((name, parameter))
         for name, uses in owners.items():
             first = uses[0][1]
-            if first.option in taken:
+            if first.option in own_options:
                 what = f"a workload's parameter has the name of the command's own option {first.option}"
                 raise FiprofError(what, "give the field of its Params another name")
             about = f"{first.help} ({first.valid}; {format_value(first.default)})"
@@ -113,12 +113,14 @@ def choose_cases(kernels: str | None, workloads: Sequence[str], **params: str | 
     if not named:
         raise FiprofError("which kernel?", "--kernel prefill, or --kernel all; fiprof kernels lists them", exit_code=2)
     names = [each for name in named for each in (builtin() if name == "all" else [canonical(name)])]
-    known = {name: {parameter.name for parameter in parameters(find(name))} for name in dict.fromkeys(names)}
+    parameters_of = {name: {parameter.name for parameter in parameters(find(name))} for name in dict.fromkeys(names)}
     lists = {param: options.split(text) for param, text in params.items() if text is not None}
-    if unknown := [param for param in lists if not any(param in has for has in known.values())]:
-        what = f"{', '.join(known)} has no parameter --{unknown[0].replace('_', '-')}"
+    if unknown := [param for param in lists if not any(param in has for has in parameters_of.values())]:
+        what = f"{', '.join(parameters_of)} has no parameter --{unknown[0].replace('_', '-')}"
         raise FiprofError(what, "fiprof kernels lists the parameters of each workload", exit_code=2)
-    of_workloads = {name: {param: lists[param] for param in lists if param in has} for name, has in known.items()}
+    of_workloads = {
+        name: {param: lists[param] for param in lists if param in has} for name, has in parameters_of.items()
+    }
     return [case for name, own in of_workloads.items() for case in make_cases(name, own)]
 
 
@@ -126,14 +128,14 @@ def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:
     """The tools for ``--dry-run``; a missing one is told of, and stands by its name."""
     from fiprof.orchestrator.tools import Tool, find_tool
 
-    found = {}
+    tools = {}
     for name in names:
         try:
-            found[name] = find_tool(name)
+            tools[name] = find_tool(name)
         except FiprofError as error:
-            found[name] = Tool(Path(name), ())
+            tools[name] = Tool(Path(name), ())
             output.message(f"fiprof: {error}")
-    return found
+    return tools
 
 
 def print_commands(commands: Iterable[process.ToolCommand]) -> None:
@@ -225,10 +227,10 @@ def import_many(archive: Archive, patterns: Sequence[str], root: str, on: str, *
     """Make a run of each file. wishes: further fields of each job."""
     from fiprof.orchestrator import many
 
-    there, found, failed = many.imported(root), many.sources(patterns), []
-    jobs = [many.Trace(source, root, **wishes) for source in found if source not in there]
-    if len(jobs) < len(found):
-        output.message(f"{len(found) - len(jobs):,} of {len(found):,} are imported already")
+    imported, traces, failed = many.imported(root), many.sources(patterns), []
+    jobs = [many.Trace(source, root, **wishes) for source in traces if source not in imported]
+    if len(jobs) < len(traces):
+        output.message(f"{len(traces) - len(jobs):,} of {len(traces):,} are imported already")
     with measuring(archive, quiet=False) as bench:
         progress, stopping = bench.progress, bench.executor.stopping
         for number, outcome in enumerate(many.import_each(jobs, on, stopping) if jobs else (), 1):

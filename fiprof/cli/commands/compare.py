@@ -120,15 +120,15 @@ def command(
 
         with contextlib.ExitStack() as until_shown:
             both = (_side(archive, text, ranges, until_shown) for text in (a, b))
-            found = compare(
+            comparison = compare(
                 *both,
                 anyway=anyway,
                 entire=whole,
                 has_commit=lambda commit: full_commit(Path(), commit) is not None,
             )
             if out is not None:
-                _write_page(document(found, most=MOST_DETAILED_ON_PAGE), out)
-            options.show(document(found, every=every), format_)
+                _write_page(document(comparison, most=MOST_DETAILED_ON_PAGE), out)
+            options.show(document(comparison, every=every), format_)
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:
@@ -170,14 +170,14 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
     if manifest.kind != "comparison":
         remedy = "fiprof compare RUN_A RUN_B, or --measure A B"
         raise FiprofError(f"{folder} is one run, and no comparison", remedy, exit_code=2)
-    found, by, archive = read_comparison(folder), None, Archive(folder.parent)
-    if missing := [name for name in found.explained or () if name not in archive.names()]:
+    comparison, by, archive = read_comparison(folder), None, Archive(folder.parent)
+    if missing := [name for name in comparison.explained or () if name not in archive.names()]:
         output.message(f"note: what explains it is not shown: {archive.root} has no run {', '.join(missing)}")
-    elif found.explained:
-        opened = (open_run(archive.root / name)[0] for name in found.explained)
+    elif comparison.explained:
+        opened = (open_run(archive.root / name)[0] for name in comparison.explained)
         a, b = (ArchivedSide(dataclasses.replace(run, leaving=True)) for run in opened)
-        by = compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
-    shown = explained(document(found), found, by)
+        by = compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in comparison.cases])
+    shown = explained(document(comparison), comparison, by)
     if out is not None:
         _write_page(shown, out)
     options.show(shown, format_)

@@ -128,23 +128,23 @@ def gate_command(
         raise
     run = Run(result.path)
     comparison = read_comparison(result.path)
-    found = gate(name, run.manifest, comparison, max_slowdown_pct=max_slowdown_pct, strict=strict, others=others)
-    shown = measured_table.gate_document(found, every=every)
+    decided = gate(name, run.manifest, comparison, max_slowdown_pct=max_slowdown_pct, strict=strict, others=others)
+    shown = measured_table.gate_document(decided, every=every)
     options.show(shown, format_, run=run)
     markdown = writers.render(shown, "md") + "\n"
     if junit is not None:
-        write_whole(junit, measured_table.junit(found), ELSEWHERE.format("--junit"))
+        write_whole(junit, measured_table.junit(decided), ELSEWHERE.format("--junit"))
     if comment is not None:
         write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
     if github:
-        for each in measured_table.github_lines(found):
+        for each in measured_table.github_lines(decided):
             output.message(each)
         if summary := os.environ.get(SUMMARY_VARIABLE):
             with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as out:
                 out.write(markdown)
-    if found.failed:
-        status = SLOWER_EXIT if found.slower else 1
-        raise FiprofError(measured_table.why(found), f"the times are in {result.path}", exit_code=status)
+    if decided.failed:
+        status = SLOWER_EXIT if decided.slower else 1
+        raise FiprofError(measured_table.why(decided), f"the times are in {result.path}", exit_code=status)
 
 
 def _request(

@@ -127,14 +127,14 @@ def verify_command(archive: Archive, catalog: str | None, run: str | None, forma
         folders = [archive.root / archive.by_time()[-1]]  # the newest, however it is
     else:
         folders = [archive.find(run)] if run else [archive.root / name for name in archive.by_time()]
-    found = []
+    verified_runs = []
     with working("verify") as told:
         for number, folder in enumerate(folders, 1):
             told(f"{number:,} of {len(folders):,}: {folder.name}")
-            found.append(verify(folder))
-        differing = () if run else verify_catalogue(archive, found, catalog)
-    options.show(verified(found, differing), format_)
-    if wrong := [each for each in found if not each.intact]:
+            verified_runs.append(verify(folder))
+        differing = () if run else verify_catalogue(archive, verified_runs, catalog)
+    options.show(verified(verified_runs, differing), format_)
+    if wrong := [each for each in verified_runs if not each.intact]:
         names = ", ".join(each.name for each in wrong[:3]) + (f" and {len(wrong) - 3} more" if wrong[3:] else "")
         raise FiprofError(f"not as made: {names}", "restore what is wrong from a copy, if there is one")
     if differing:
@@ -170,12 +170,12 @@ def prune_command(archive: Archive, dry_run: bool, format_: Format, **which: Any
     from fiprof.orchestrator.verify import prune
     from fiprof.reports.runs import pruned
 
-    found = []
+    pruned_runs = []
     with working("prune") as tell:
         for run in prune(archive, dry_run=dry_run, **which):
             tell(run["name"])
-            found.append(run)
-    options.show(pruned(found, dry_run=dry_run), format_)
+            pruned_runs.append(run)
+    options.show(pruned(pruned_runs, dry_run=dry_run), format_)
 
 
 @options.command("fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share")
@@ -210,11 +210,11 @@ def runs_command(archive: Archive, catalog: str | None, every: bool, format_: Fo
 
     if words["limit"] is None and format_ in ("table", "md") and not every:
         words["limit"] = runs.MOST_ROWS
-    asked = question(**words)
+    query = question(**words)
     with working("index"):
-        answer = index.answer(archive, asked, catalog)
+        answer = index.answer(archive, query, catalog)
     named = {str(archive.root.resolve() / run): names for run, names in names_by_run(archive.root).items()}
-    options.show(runs.document(answer, asked, named), format_)
+    options.show(runs.document(answer, query, named), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")
 
@@ -242,10 +242,10 @@ def trend_command(
     from fiprof.orchestrator import index
     from fiprof.reports import trend
 
-    asked = question(**words, metrics=(metric,))
+    query = question(**words, metrics=(metric,))
     with working("index"):
-        found = lines(index.answer(archive, asked, catalog).rows, asked.metrics[0])
+        trends = lines(index.answer(archive, query, catalog).rows, query.metrics[0])
     if out is not None:
         typed = mask_words(["fiprof", *sys.argv[1:]])
-        options.write_page(out, lambda: trend.page(found, asked.metrics[0], shlex.join(typed)))
-    options.show(trend.document(found, asked.metrics[0], most=None if every else trend.MOST_ROWS), format_)
+        options.write_page(out, lambda: trend.page(trends, query.metrics[0], shlex.join(typed)))
+    options.show(trend.document(trends, query.metrics[0], most=None if every else trend.MOST_ROWS), format_)

@@ -16,10 +16,10 @@ def env_command(python: str, format_: Format) -> None:
     from fiprof.orchestrator.diagnose import COLUMNS, MISSING, diagnose
     from fiprof.reports.view import view_of
 
-    found = diagnose(python)
-    remedies = tuple(f"{need['what']}: {need['remedy']}" for need in found if need["remedy"])
-    options.show(view_of(COLUMNS, found, notes=remedies), format_)
-    if any(need["state"] == MISSING for need in found):
+    diagnosis = diagnose(python)
+    remedies = tuple(f"{need['what']}: {need['remedy']}" for need in diagnosis if need["remedy"])
+    options.show(view_of(COLUMNS, diagnosis, notes=remedies), format_)
+    if any(need["state"] == MISSING for need in diagnosis):
         click.get_current_context().exit(1)
 
 

@@ -55,14 +55,14 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
         try:
             for number, name in enumerate(new, 1):
                 tell(f"{number:,} of {len(new):,}: {name}")
-                made, said = next(pages)
-                if said:
-                    output.message(said)
-                if isinstance(made, FiprofError):
+                published, messages = next(pages)
+                if messages:
+                    output.message(messages)
+                if isinstance(published, FiprofError):
                     failed.append(name)
-                    output.message(f"fiprof: {escape_control(name)} is left out: {made}")
+                    output.message(f"fiprof: {escape_control(name)} is left out: {published}")
                 else:
-                    now[name] = made
+                    now[name] = published
             for page, metric in site.TRENDS.items():
                 tell(page)
                 try:
@@ -124,11 +124,11 @@ def _begin(parent: int) -> None:
 
 
 def _page_elsewhere(folder: Path, run: Path) -> tuple[Published | FiprofError, str]:
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        made = _page(folder, run)
+    with contextlib.redirect_stderr(io.StringIO()) as messages:
+        page = _page(folder, run)
     gc.collect()
     gc.freeze()  # what is left are modules and caches: not to be looked through again after each page
-    return made, said.getvalue().rstrip("\n")
+    return page, messages.getvalue().rstrip("\n")
 
 
 def _page(folder: Path, run: Path) -> Published | FiprofError:

@@ -166,14 +166,14 @@ def story_command(run: Run, every: bool, table: str, format_: Format, **only: An
     from fiprof.reports.story import MOST_ROWS, document, one_request, steps
 
     program = top(run, within_steady=True).program
-    found = story(run, program, rank=only["rank"], kv_bytes=only["kv_bytes"])
+    whole_story = story(run, program, rank=only["rank"], kv_bytes=only["kv_bytes"])
     if only["request"] is not None:
-        made = one_request(run.given, found, only["request"])
+        shown = one_request(run.given, whole_story, only["request"])
     elif only["step"] is not None or only["around"] is not None:
-        made = steps(found, number=only["step"], around_ms=only["around"])
+        shown = steps(whole_story, number=only["step"], around_ms=only["around"])
     else:
-        made = document(found, program, planned=plans(run), table=table, most=None if every else MOST_ROWS)
-    options.show(made, format_, run=run)
+        shown = document(whole_story, program, planned=plans(run), table=table, most=None if every else MOST_ROWS)
+    options.show(shown, format_, run=run)
 
 
 @options.command("fiprof timeline latest --perfetto trace.json.gz")
@@ -318,12 +318,12 @@ def report_command(
     folder = out or (opened[0].path if len(opened) == 1 else Path("report"))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     with working("report"):
-        made = report(opened)
-    for text in made.warnings:
+        page = report(opened)
+    for text in page.warnings:
         output.message(f"warning: {text}")
     with working("pages"):
-        written = write_report(made, folder, suffixes)
+        written = write_report(page, folder, suffixes)
     if bundle is not None:
-        written.append(write_bundle(made, opened, bundle, suffixes, with_private=with_private))
+        written.append(write_bundle(page, opened, bundle, suffixes, with_private=with_private))
     for path in written:
         output.data(str(path))

@@ -53,25 +53,26 @@ def command(
     from fiprof.orchestrator.tools import gpu_state, visible_gpu
     from fiprof.text import count
 
-    found = study.load(name, quick=quick)
-    folder = Path(out) if out else found.folder(archive.root)
+    definition = study.load(name, quick=quick)
+    folder = Path(out) if out else definition.folder(archive.root)
     if on and (gpu is not None or dry_run):
         remedy = "--on takes CUDA_VISIBLE_DEVICES; --dry-run lists what one GPU would measure"
         raise FiprofError("--on goes with neither --gpu nor --dry-run", remedy, exit_code=2)
     if dry_run:
-        done = study.measured(found, folder)
-        asked = found.only(options.split(only))
-        left = [case for case in asked if case.id not in done]
-        most, costs = found.settings.batch_cases, study.entries(found)
-        skipped = batches.too_large((costs[case.id] for case in left), gpu_state(visible_gpu(gpu)))
-        dealt = batches.deal(left, batches.groups(found.cases, most), 1, most)
-        made = [fitting for batch in dealt if (fitting := [case for case in batch if case.id not in skipped])]
+        done = study.measured(definition, folder)
+        cases = definition.only(options.split(only))
+        missing = [case for case in cases if case.id not in done]
+        most, costs = definition.settings.batch_cases, study.entries(definition)
+        skipped = batches.too_large((costs[case.id] for case in missing), gpu_state(visible_gpu(gpu)))
+        dealt = batches.deal(missing, batches.groups(definition.cases, most), 1, most)
+        fitted = [fitting for batch in dealt if (fitting := [case for case in batch if case.id not in skipped])]
         output.data(
-            f"{found.title}: {count(len(left) - len(skipped), 'case')} to measure, {len(asked) - len(left)} done, "
-            f"{len(skipped)} too large; {count(len(made), 'batch', 'batches')}, {3 * len(made)} processes on the GPU, "
+            f"{definition.title}: {count(len(missing) - len(skipped), 'case')} to measure, "
+            f"{len(cases) - len(missing)} done, {len(skipped)} too large; "
+            f"{count(len(fitted), 'batch', 'batches')}, {3 * len(fitted)} processes on the GPU, "
             f"into {folder}"
         )
-        for number, batch in enumerate(made, 1):
+        for number, batch in enumerate(fitted, 1):
             output.data(f"\nbatch {number}: {study.label(batch)}: one plain, one nsys, one ncu process")
             for case in batch:
                 output.data(f"  {case.id}")
@@ -85,7 +86,7 @@ def command(
     else:
         try:
             with measuring(Archive(folder), quiet=quiet, wait=wait) as bench:
-                study.run_study(found, bench, python=python, gpu=gpu, only=options.split(only), on=on)
+                study.run_study(definition, bench, python=python, gpu=gpu, only=options.split(only), on=on)
         except Interrupted as error:
             remedy = f"the same command goes on where it was: {folder}"
             raise FiprofError("interrupted", remedy, exit_code=error.exit_code) from error

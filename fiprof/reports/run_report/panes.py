@@ -177,14 +177,14 @@ def _occupancy(group: Group) -> dict[str, Any] | None:
     possible = group.shown.traced(quantity("theoretical_occupancy_pct"), spec=".0f")
     if achieved is None:
         return None
-    found = occupancy(group.shown)
+    limits = occupancy(group.shown)
     of = say(" of a possible {possible}", possible=possible) if possible else ""
     first = say("Achieved {achieved}{of}.", achieved=achieved, of=of)
-    summary: list[Finding | str] = [first, *occupancy_findings(found)]
-    if (waves := found.waves) is not None:
+    summary: list[Finding | str] = [first, *occupancy_findings(limits)]
+    if (waves := limits.waves) is not None:
         loss = f"a partial last wave costs at most {waves.loss_share or 0:.0%} of the time"
         summary.append(f"{waves.waves:.2f} waves of {waves.wave_blocks:,} blocks; {loss}.")
-    rows = tuple((words_of(of.resource), of.blocks, of.most_blocks, of.occupancy_pct, of.binds) for of in found.limits)
+    rows = tuple((words_of(of.resource), of.blocks, of.most_blocks, of.occupancy_pct, of.binds) for of in limits.limits)
     bar = {"b": achieved.value / 100, "m": possible.value / 100 if possible else None}
     return {"bar": bar, "table": View(LIMITS, rows, summary=tuple(summary))}
 
@@ -196,16 +196,16 @@ def _raw(run: Run, launches: Sequence[int]) -> tuple[list[list[str]], dict[int, 
     table = run.table("metrics", ["launch", "metric", "unit", "value", "text"])
     table = table.filter(pc.is_in(table["launch"], value_set=arrow(np.array(launches, np.int32))))
     value, (texts, text) = floats(table["value"]), coded(table["text"])
-    there, kinds = np.flatnonzero(np.isfinite(value) | (text < len(texts) - 1)), Kinds()
-    place, value = kinds.of(table.select(["metric", "unit"]), there), value[there]
+    filled, kinds = np.flatnonzero(np.isfinite(value) | (text < len(texts) - 1)), Kinds()
+    place, value = kinds.of(table.select(["metric", "unit"]), filled), value[filled]
     whole = (np.abs(value) < 1e7) & (value == np.trunc(value))
     shown = np.where(whole, value, 0).astype(np.int64).astype(object)
     apart = np.flatnonzero(~whole & np.isfinite(value))
     for at, each in zip(apart.tolist(), shortened(value[apart].tolist()), strict=True):
         shown[at] = each
     for at in np.flatnonzero(~np.isfinite(value)).tolist():
-        shown[at] = escape_control(texts[text[there[at]]][:200])
-    of = split(numbers(table["launch"])[there])
+        shown[at] = escape_control(texts[text[filled[at]]][:200])
+    of = split(numbers(table["launch"])[filled])
     values = {each: list(zip(place[rows].tolist(), shown[rows].tolist(), strict=True)) for each, rows in of}
     return [_named(*key) for key in kinds.numbers], values
 
@@ -217,20 +217,20 @@ def _named(*name_unit: str | None) -> list[str]:
 
 def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
     """The instructions of launches: each kernel's text once, and what was sampled at each."""
-    found: dict[str, Any] = {"code": [], "of": {}}
+    sources: dict[str, Any] = {"code": [], "of": {}}
     if not run.has("hotspots"):
-        return found
+        return sources
     try:
         listed = instructions.by_launch(run)
     except FiprofError:
-        return found
+        return sources
     places: dict[tuple[str, ...], int] = {}
-    left = MOST_INSTRUCTIONS
+    room = MOST_INSTRUCTIONS
     for launch in launches[:MOST_SOURCES]:
         listing = listed.get(launch)
-        if listing is None or not listing.total or len(listing.code.lines) > left:
+        if listing is None or not listing.total or len(listing.code.lines) > room:
             continue
-        code, left = listing.code, left - len(listing.code.lines)
+        code, room = listing.code, room - len(listing.code.lines)
         shown = tuple(escape_control(line[: hotspots.LONGEST_SASS]) for line in code.listing)
         if shown not in places:
             places[shown] = len(places)
@@ -238,19 +238,19 @@ def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
             regular = all(offset == place * step for place, offset in enumerate(code.offsets))
             at = {offset: place for place, offset in enumerate(code.offsets)}
             jumps = {n: parsed.target for n, parsed in enumerate(map(parse, code.listing)) if parsed.opcode in JUMPS}
-            found["code"].append({
+            sources["code"].append({
                 "lines": "\n".join(shown),
                 "offsets": step if regular else list(code.offsets),
                 "jumps": {place: at[target] for place, target in jumps.items() if target in at},
             })  # fmt: skip
-        found["of"][launch] = {"code": places[shown], **_samples(listing)}
-    return found
+        sources["of"][launch] = {"code": places[shown], **_samples(listing)}
+    return sources
 
 
 def _samples(listing: Listing) -> dict[str, Any]:
     columns = Columns(listing.rows)
     reasons = [reason or "" for reason in listing.reasons]
-    known = sorted(set(filter(None, reasons)))
+    reason_names = sorted(set(filter(None, reasons)))
     waits: dict[int, int] = {}
     for place, samples in enumerate(listing.samples):
         if samples >= max(LEAST_FOLLOWED * listing.total, 1) and reasons[place]:
@@ -261,8 +261,8 @@ def _samples(listing: Listing) -> dict[str, Any]:
     return {
         "total": listing.total,
         "samples": listing.samples,
-        "reasons": known,
-        "reason": [known.index(reason) + 1 if reason else 0 for reason in reasons],
+        "reasons": reason_names,
+        "reason": [reason_names.index(reason) + 1 if reason else 0 for reason in reasons],
         "executed": [count or 0 for count in columns["executed"]],
         "sectors": [count or 0 for count in columns["sectors"]],
         "waits": waits,

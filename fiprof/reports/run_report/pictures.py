@@ -51,12 +51,14 @@ def _steps(what: Story) -> Iterator[Picture]:
     causes = {each.values["at_ms"]: each for each in found if {"at_ms", "cause"} <= each.values.keys()}
     groups = []
     for name, rows in parts.items():
-        kept = [max(rows[at : at + every], key=lambda each: each[1]["length_ms"]) for at in range(0, len(rows), every)]
+        longest = [
+            max(rows[at : at + every], key=lambda each: each[1]["length_ms"]) for at in range(0, len(rows), every)
+        ]
         groups.append({
             "name": escape_control(name),
             "colour": palette[name],
-            "xy": [value for place, row in kept for value in (place, round(row["length_ms"], 4))],
-            "words": [_tip(row, causes.get(row["at_ms"])) for _, row in kept],
+            "xy": [value for place, row in longest for value in (place, round(row["length_ms"], 4))],
+            "words": [_tip(row, causes.get(row["at_ms"])) for _, row in longest],
         })  # fmt: skip
     lines = [_line(law, [at for at, _ in phases[name]]) for law in what.found["laws"] if (name := law.values["what"])]
     note = "A dot a step, in order of time." if every == 1 else f"A dot the longest of {every} steps of a phase."
@@ -115,7 +117,7 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
     bins = ((times - times[0]) * MOST_POINTS // max(int(times[-1] - times[0]), 1)).astype(np.int64)
     kept = np.union1d(np.flatnonzero(np.append(np.diff(bins) > 0, True)), [peak])
     xy = [value for at in kept.tolist() for value in (round(int(times[at]) / 1e6, 3), round(int(totals[at]) / 1e9, 4))]
-    said = say("peak {gb:,.3f} GB", gb=int(totals[peak]) / 1e9)
+    peak_text = say("peak {gb:,.3f} GB", gb=int(totals[peak]) / 1e9)
     titles = {"title": "Device memory", "x": "ms since the trace began", "y": "GB"}
     held = {"name": "as CUDA gave it", "colour": colours.COLOURS[0], "xy": xy}
     rows, words = what.rows("memory"), []
@@ -125,5 +127,5 @@ def _memory(what: Story, run: Run) -> Iterator[Picture]:
         words.append(say("{size} in {where}", size=byte_words(row["bytes"]), where=where))
     xy = [value for row in rows for value in (row["at_ms"], row["total_bytes"] / 1e9)]
     given = {"name": "the largest allocations", "colour": colours.COLOURS[1], "xy": xy, "words": words}
-    marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, said]]
+    marks = [[int(times[peak]) / 1e6, int(totals[peak]) / 1e9, peak_text]]
     yield {**titles, "top": None, "groups": [held, given], "lines": [], "marks": marks, "note": ""}

@@ -205,11 +205,11 @@ def rows_of(measured: Analyses) -> Rows:
     run = measured.run
     if run.has("kernels") and (run.of_program or not run.cases or run.imported) and run.row_count("kernels"):
         return _of_program(measured, top(run, within_steady=True))
-    found = sorted(_of_cases(measured), key=lambda row: -row.total_us)
-    whole = sum(row.total_us for row in found) or 1.0
-    for row in found:
+    case_rows = sorted(_of_cases(measured), key=lambda row: -row.total_us)
+    whole = sum(row.total_us for row in case_rows) or 1.0
+    for row in case_rows:
         row.share = row.total_us / whole
-    return Rows(_labelled(found[:MOST_ROWS]), len(found[MOST_ROWS:]))
+    return Rows(_labelled(case_rows[:MOST_ROWS]), len(case_rows[MOST_ROWS:]))
 
 
 def _of_cases(measured: Analyses) -> Iterator[Row]:
@@ -278,35 +278,35 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _of_program(measured: Analyses, found: Top) -> Rows:
+def _of_program(measured: Analyses, ranking: Top) -> Rows:
     """Kernels, idle time, copies and collectives, each as a share of the wall time of all GPUs."""
-    window_ns = sum(each.window_ns for each in found.activities) or 1
-    rows, places = list(_kernels(measured, found, window_ns)), dict[tuple[Waste, str | None] | None, int]()
-    for item in found.program.rows:
+    window_ns = sum(each.window_ns for each in ranking.activities) or 1
+    rows, places = list(_kernels(measured, ranking, window_ns)), dict[tuple[Waste, str | None] | None, int]()
+    for item in ranking.program.rows:
         places[place := (item["cause"], item["name"])] = len(places)
         if not (kind := _kind(item)):
             continue
-        ns, step = _of_all(found, item, window_ns)
+        ns, step = _of_all(ranking, item, window_ns)
         name = ("idle: " if kind == "idle" else "") + words_of(item["cause"])
         name += f" ({item['name']})" if item["name"] else ""
         about = (words_of(words.step(step)),) if step else ()
         label = item["range"] if item["range"] and item["range"] != item["name"] else ""
         rows.append(Row(measured, kind, name, ns / 1e3, label, ns / window_ns, about=about, advice=step, item=place))
     rows.sort(key=lambda row: (places.get(row.item, len(places)), -row.share))
-    wall = tuple(_wall(found, window_ns))
-    told = found.program
+    wall = tuple(_wall(ranking, window_ns))
+    verdict = ranking.program
     parts = "{launched_in} {steady} {startup}" + (
-        " Below: shares of all GPUs' time." if len(found.activities) > 1 else ""
+        " Below: shares of all GPUs' time." if len(ranking.activities) > 1 else ""
     )
-    window = say(parts, launched_in=told.launched_in or "", steady=told.steady, startup=told.startup or "")
-    return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window, window_ns / 1e3)
+    window = say(parts, launched_in=verdict.launched_in or "", steady=verdict.steady, startup=verdict.startup or "")
+    return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), ranking, wall, window, window_ns / 1e3)
 
 
-def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, Step | None]:
+def _of_all(ranking: Top, item: dict[str, Any], window_ns: float) -> tuple[float, Step | None]:
     """An item's ns on all GPUs together, and its step with what that saves of their time."""
-    windows_ns = {(each.rank, each.device): each.window_ns for each in found.activities}
+    windows_ns = {(each.rank, each.device): each.window_ns for each in ranking.activities}
     ns, saved = 0.0, defaultdict[str, float](float)
-    for each in found.program.every:
+    for each in ranking.program.every:
         if (each["cause"], each["name"]) == (item["cause"], item["name"]):
             ns += each["total_ns"]
             for kind in ("bound_pct", "estimate_pct"):
@@ -316,15 +316,17 @@ def _of_all(found: Top, item: dict[str, Any], window_ns: float) -> tuple[float, 
     return ns, step and step._replace(bound_pct=bound, estimate_pct=estimate)
 
 
-def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
+def _kernels(measured: Analyses, ranking: Top, window_ns: float) -> Iterator[Row]:
     """A program's kernels: all executions of one name in one row."""
-    busy_ns = {each.device: each.kernels_ns for each in found.activities}
-    kernel_ns = sums_by_key((kernel["device"], kernel["total_ns"]) for kernel in found.kernels)
-    alike = by_key(((kernel["kernel"], kernel["kernel_full"]), kernel) for kernel in found.kernels)
+    busy_ns = {each.device: each.kernels_ns for each in ranking.activities}
+    kernel_ns = sums_by_key((kernel["device"], kernel["total_ns"]) for kernel in ranking.kernels)
+    alike = by_key(((kernel["kernel"], kernel["kernel_full"]), kernel) for kernel in ranking.kernels)
     launched = ((group.shown.kernel, group.shown.kernel_full, group) for group in measured.longest)
     groups = by_key((kernel_identity(kernel, full), group) for kernel, full, group in launched)
     named, executions = Counter(name for name, _ in alike), _executions(measured)
-    advice = {row["name"]: _of_all(found, row, window_ns) for row in found.program.rows if row["cause"] is Waste.KERNEL}
+    advice = {
+        row["name"]: _of_all(ranking, row, window_ns) for row in ranking.program.rows if row["cause"] is Waste.KERNEL
+    }
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
         shares = [busy_ns.get(each["device"], 0) / (kernel_ns[each["device"]] or 1) for each in items]
@@ -371,22 +373,24 @@ def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
 
 def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
     """Kernel -> what an execution takes: in each case; without cases of each grid."""
-    found: dict[str, list[TracedText]] = defaultdict(list)
+    times_of: dict[str, list[TracedText]] = defaultdict(list)
     run = measured.run
     for case, kernel in run.trace.kernels:
         median, spread = kernel_times(run, case, kernel)
         time = rounded(median)
         if time is not None and spread is not None:
-            said = say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
-            found[kernel].append(said)
+            time_text = say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
+            times_of[kernel].append(time_text)
     template = "{place}{count:run|runs} with grid {grid} in the whole trace: {time}, spread {spread}"
     spans = [] if run.cases else list(_spans(measured))
     several = len({span["device"] for span, *_ in spans}) > 1
     for span, time, spread in spans:
         place = f"GPU {span['device']}: " if several else ""
-        said = say(template, place=place, count=span["executions"], grid=span["grid"] or "–", time=time, spread=spread)
-        found[span["kernel"]].append(said)
-    return found
+        time_text = say(
+            template, place=place, count=span["executions"], grid=span["grid"] or "–", time=time, spread=spread
+        )
+        times_of[span["kernel"]].append(time_text)
+    return times_of
 
 
 def _kind(item: dict[str, Any]) -> str:
@@ -400,29 +404,29 @@ def _kind(item: dict[str, Any]) -> str:
     return "copies" if item["cause"] in (Waste.COPIES, Waste.PAGEABLE_COPIES) else "idle"
 
 
-def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
+def _wall(ranking: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     """The wall time of all GPUs: idle by cause, then kernels by what limits them, collectives and copies."""
-    idle = ((f"idle: {words_of(each['cause'])}", each) for each in found.program.every if _kind(each) == "idle")
+    idle = ((f"idle: {words_of(each['cause'])}", each) for each in ranking.program.every if _kind(each) == "idle")
     causes = Counter(sums_by_key((cause, each["total_ns"]) for cause, each in idle))
     for (cause, ns), grey in zip(causes.most_common(), itertools.cycle(IDLE_GREYS)):
         yield cause, ns / window_ns, grey
     parts: Counter[tuple[str, Any]] = Counter()
-    for part in found.parts:
+    for part in ranking.parts:
         if (what := part["what"]) is not Spent.IDLE:
             parts[words_of(what), what if isinstance(what, Spent) else Kind(what.kind)] += part["total_ns"]
-    left = dict(LIMIT_COLOURS)
-    others = itertools.cycle([colour for colour in colours.COLOURS if colour not in left.values()])
+    unused_colours = dict(LIMIT_COLOURS)
+    others = itertools.cycle([colour for colour in colours.COLOURS if colour not in unused_colours.values()])
     for (name, kind), ns in parts.most_common():
-        yield name, ns / window_ns, left.pop(kind, "") or next(others)
+        yield name, ns / window_ns, unused_colours.pop(kind, "") or next(others)
 
 
-def headline(found: Rows) -> TracedText:
+def headline(table: Rows) -> TracedText:
     """The biggest loss in one sentence."""
-    rows = found.rows
+    rows = table.rows
     if not rows:
         return say("There are no kernels in this run.")
-    if found.top is not None:
-        return say("{answer}", answer=found.top.program.answer)
+    if table.top is not None:
+        return say("{answer}", answer=table.top.program.answer)
     steps = [(row, row.step) for row in rows if row.step and row.step.id != "ncu_rule"]
     if not steps:
         return say("{}", f"{rows[0].title} takes {rows[0].share:.0%} of the time.")

@@ -64,7 +64,7 @@ def _marked(cell: Any, base: Any) -> Any:
     return say("≠ {cell}", cell=cell) if changes or not pairs else cell
 
 
-def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
+def compared(measured: Sequence[Analyses], tables: Sequence[Rows]) -> Section:
     """What limits each kernel in each run, and in what the runs differ."""
     first, *others = runs = [each.run for each in measured]
     blocks: list[Any] = [
@@ -73,7 +73,7 @@ def compared(measured: Sequence[Analyses], found: Sequence[Rows]) -> Section:
         for each in conditions(first, run)
     ]
     of_runs: dict[tuple[str, str], dict[int, Row]] = defaultdict(dict)
-    for place, of_run in enumerate(found):
+    for place, of_run in enumerate(tables):
         for row in of_run.rows:
             if row.kernel:
                 of_runs[row.kernel, row.case].setdefault(place, row)
@@ -133,20 +133,20 @@ def parameters(measured: Analyses) -> Section:
             of = plain if len(plain) == len(members) else times
             fast, *_, slow = sorted(members, key=lambda case: of[case.id].value)
             factor, certain = of[slow.id] / of[fast.id], alternatives.difference(timed[slow.id], timed[fast.id])
-            told: Value = "no: within noise"
+            answer: Value = "no: within noise"
             if certain is not None:
                 ratio, observed = certain
-                told = f"yes: {ratio.low:.2f} to {ratio.high:.2f} {words_of(observed)}"
-            found, ends, time = of_options, (slow, fast), of[fast.id]
+                answer = f"yes: {ratio.low:.2f} to {ratio.high:.2f} {words_of(observed)}"
+            into, ends, time = of_options, (slow, fast), of[fast.id]
         else:
             small, *_, large = sorted(members, key=lambda case: float(case.params[key]))
             factor, certain = times[large.id] / times[small.id], None
             least, most = (float(each.bytes_read + each.bytes_written or each.flops) for each in (small, large))
-            told = most / least if least else None
-            found, ends, time = of_sizes, (small, large), times[large.id]
+            answer = most / least if least else None
+            into, ends, time = of_sizes, (small, large), times[large.id]
         parameter = f"{workload.rpartition(':')[2]} {key}"
         named = (parameter, where or None, *(format_switch(case.params[key]) for case in ends))
-        found.append((certain is None, -factor.value, (*named, time, factor, told)))
+        into.append((certain is None, -factor.value, (*named, time, factor, answer)))
     blocks: list[Any] = [*maps(measured)]
     tables = (
         ("Options of the same problem", OPTIONS, of_options,
@@ -280,11 +280,11 @@ def ranks(runs: Sequence[Run]) -> Section:
     return Section("ranks", "Ranks and collectives", tuple(blocks))
 
 
-def checked(found: Sequence[Check]) -> str:
-    if not found:
+def checked(every: Sequence[Check]) -> str:
+    if not every:
         return "The run has nothing to check itself by."
-    passed, failed, neither = (sum(check.passed is each for check in found) for each in (True, False, None))
-    return f"{passed:,} of {len(found):,} checks passed, {failed:,} failed, {neither:,} not possible."
+    passed, failed, neither = (sum(check.passed is each for check in every) for each in (True, False, None))
+    return f"{passed:,} of {len(every):,} checks passed, {failed:,} failed, {neither:,} not possible."
 
 
 def confidence(runs: Sequence[Run]) -> Section:
@@ -292,10 +292,10 @@ def confidence(runs: Sequence[Run]) -> Section:
     blocks: list[Any] = []
     rows = []
     for number, run in enumerate(runs, 1):
-        found = checks.every(run)
-        blocks.append(text_block(checked(found)) if found else caution(checked(found)))
+        every = checks.every(run)
+        blocks.append(text_block(checked(every)) if every else caution(checked(every)))
         for outcome, word in ((False, "failed"), (None, "not possible")):
-            alike = by_key(((each.check, each.values.get("why")), each) for each in found if each.passed is outcome)
+            alike = by_key(((each.check, each.values.get("why")), each) for each in every if each.passed is outcome)
             for (name, _), of_kind in alike.items():
                 about: dict[str, None] = {}
                 for check in of_kind:
@@ -328,10 +328,10 @@ def environment(runs: Sequence[Run]) -> Section:
 
 def _named(runs: Sequence[Run], facts: Any, **texts: Any) -> View:
     """What a function says of each run as pairs of name and value, the runs beside each other."""
-    found = [dict(facts(run)) for run in runs]
-    names = dict.fromkeys(name for each in found for name in each)
+    facts_of = [dict(facts(run)) for run in runs]
+    names = dict.fromkeys(name for each in facts_of for name in each)
     rows = [
-        (name, [shorten(escape_control(each[name]), LONGEST_VALUE) if each.get(name) else None for each in found])
+        (name, [shorten(escape_control(each[name]), LONGEST_VALUE) if each.get(name) else None for each in facts_of])
         for name in names
     ]
     return run_columns(runs, rows, **texts)
@@ -373,7 +373,7 @@ def asked(runs: Sequence[Run]) -> Section:
 def _parameters(cases: Sequence[CaseEntry], runs: Sequence[Run]) -> View:
     """What was chosen of each workload, and what is its default: what nobody typed."""
     commands = [list(run.manifest.argv or run.environment("program", "command") or ()) for run in runs]
-    known = all(command[:2] == ["fiprof", "collect"] for command in commands)
+    all_collects = all(command[:2] == ["fiprof", "collect"] for command in commands)
     typed = {word.partition("=")[0] for command in commands for word in command}
     rows = []
     for name, of in by_key((case.workload, case) for case in cases).items():
@@ -381,9 +381,9 @@ def _parameters(cases: Sequence[CaseEntry], runs: Sequence[Run]) -> View:
         at_default: list[str] = []
         for key in dict.fromkeys(key for case in of for key in case.params):
             values = dict.fromkeys(format_switch(case.params[key]) for case in of if key in case.params)
-            left = known and f"--{key.replace('_', '-')}" not in typed
+            left = all_collects and f"--{key.replace('_', '-')}" not in typed
             (at_default if left else chosen).append(f"{key} {', '.join(values)}")
-        rows.append((name, len(of), "; ".join(chosen), "; ".join(at_default) if known else "not known here"))
+        rows.append((name, len(of), "; ".join(chosen), "; ".join(at_default) if all_collects else "not known here"))
     columns = (
         Column("workload", "workload"), Column("cases", "cases", spec=",d"), Column("chosen", "chosen", wrap=True),
         Column("default", "by default", wrap=True),
@@ -406,15 +406,15 @@ def _costs(cases: Sequence[tuple[Run, CaseEntry]]) -> View:
             return None if value is None else TracedNumber(value, Provenance(origin, formula, case=case))
 
         baseline = run.baseline.get(case.id)
-        known = (
+        costs = (
             traced(case.flops / 1e9 or None, "run.json", "flops / 1000000000"),
             traced(case.bytes_read / 1e6 or None, "run.json", "bytes_read / 1000000"),
             traced(case.bytes_written / 1e6 or None, "run.json", "bytes_written / 1000000"),
             MODEL_INTENSITY.traced(run, case.id),
             traced(baseline.reference.get("relative_error") if baseline else None, "plain", "relative_error"),
         )
-        if any(each is not None for each in known):
-            rows.append((run.labels(case.id), *known))
+        if any(each is not None for each in costs):
+            rows.append((run.labels(case.id), *costs))
     notes = (
         "By the cost model: each operand read once, each result written once. error: relative, checked before "
         "measuring.",
@@ -484,10 +484,10 @@ def actions(runs: Sequence[Run]) -> Section:
         note = "run.json has every command in full. ncu imports while nsys has the GPU: durations overlap."
         blocks.append(View(columns[start:], tuple(rows), notes=(note,)))
     raw = [(file, file.path in run.once(_stored)) for run in runs for file in run.manifest.files.values()]
-    if there := tuple((file.path, file.bytes, file.sha256) for file, stored in raw if stored):
+    if stored_files := tuple((file.path, file.bytes, file.sha256) for file, stored in raw if stored):
         of_files = (Column("path", "file"), Column("bytes", "bytes", spec=",d"), Column("sha256", "sha256", least=64))
         note = "As the tools wrote them; a packed one (.zst, .xz) has this sum when it is unpacked."
-        blocks.append(View(of_files, there, title="Raw files", notes=(note,)))
+        blocks.append(View(of_files, stored_files, title="Raw files", notes=(note,)))
     if left_out := [file.path for file, stored in raw if not stored]:
         blocks.append(text_block(say("Left out of the run folder: {files}.", files=left_out)))
     return Section("actions", "Actions and files", tuple(blocks), folded=True)
@@ -495,11 +495,11 @@ def actions(runs: Sequence[Run]) -> Section:
 
 def _stored(run: Run) -> set[str]:
     """The raw files that lie in a run folder, packed or not."""
-    found = set()
+    stored = set()
     for path in run.manifest.files:
         with contextlib.suppress(FiprofError):
-            found |= {path} if packing.stored(run.path, path) else set()
-    return found
+            stored |= {path} if packing.stored(run.path, path) else set()
+    return stored
 
 
 CODE_WIDTH = 96  # columns of a command that is broken between its words
@@ -516,7 +516,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
         name = escape_control(manifest.name)
         commands = "\n".join(map(shell, reproduce(run)))
         packages = run.environment("packages")
-        made = run.once(_stored)
+        stored = run.once(_stored)
         if len(runs) > 1:
             blocks.append(text_block(f"Run {name}:"))
         if manifest.imported:
@@ -532,7 +532,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
                 blocks.append(text_block(told))
         if masked := sorted({name.partition(": ")[2] for name in manifest.masked or () if name.startswith(TYPED)}):
             blocks.append(text_block(say("Masked, to be given anew: {masked}.", masked=", ".join(masked))))
-        if made & {layout.NCU_PAGES["raw"], layout.NSYS_SQLITE} and not run.of_program and not manifest.imported:
+        if stored & {layout.NCU_PAGES["raw"], layout.NSYS_SQLITE} and not run.of_program and not manifest.imported:
             replay = f"fiprof collect --replay {run.folder}\nfiprof report latest"
             blocks.append(View(summary=("Without a GPU, from the raw files in this run's folder:",), code=replay))
         by_hand = []
@@ -544,7 +544,7 @@ def reproduction(runs: Sequence[Run]) -> Section:
         if by_hand:
             folders = f"mkdir -p {BY_HAND}/nsys {BY_HAND}/ncu {BY_HAND}/logs"
             blocks.append(View(summary=("By hand, in bash:",), code="\n".join([folders, *by_hand])))
-        if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
+        if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in stored):
             sentence = "The raw reports open in {opened}; fiprof pack RUN --undo unpacks them."
             blocks.append(text_block(say(sentence, opened=opened)))
     return Section("reproduce", "How to do it again", tuple(blocks), folded=True)

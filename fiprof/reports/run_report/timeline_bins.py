@@ -56,19 +56,19 @@ def timeline(measured: Analyses, rows: Sequence[Row]) -> dict[str, Any]:
     wide = ("the whole trace", first, last)
     windows = [wide, *windows] if run.of_program or not windows else [*windows, wide]
     names: dict[str, int] = {}
-    made: list[dict[str, Any]] = []
-    left = MOST_BYTES
+    shown_windows: list[dict[str, Any]] = []
+    bytes_left = MOST_BYTES
     windows = [(name, start, end) for name, start, end in windows if end > start]
     for (name, start, end), tracks in zip(windows, _tracks(run, rows, windows, names), strict=True):
         for track in tracks[:MOST_TRACKS]:
             size = len(msgspec.json.encode(track.get("iv", track.get("levels", []))))
-            if size > left:
+            if size > bytes_left:
                 track["iv"], track["cut"] = [], True
-            left -= min(size, left)
+            bytes_left -= min(size, bytes_left)
         times = {"start_us": start / 1e3, "length_us": (end - start) / 1e3}
-        made.append({"name": escape_control(name), **times, "tracks": tracks[:MOST_TRACKS]})
+        shown_windows.append({"name": escape_control(name), **times, "tracks": tracks[:MOST_TRACKS]})
     notes = [escape_control(words_of(each)) for each in measured.timeline.warnings if each.kind not in SAID]
-    return {"windows": made, "names": [escape_control(name)[:120] for name in names], "notes": notes}
+    return {"windows": shown_windows, "names": [escape_control(name)[:120] for name in names], "notes": notes}
 
 
 def _tracks(
@@ -86,16 +86,16 @@ def _tracks(
     ranges = _gathered(run, "ranges", ("pid", "tid", "depth"), ("name",), lambda text: readable(name(text)), windows)
     calls = _gathered(run, "api", ("pid", "tid"), ("name",), name, windows)
     for number, (_, start, end) in enumerate(windows):
-        found: list[tuple[str, str, _Track]] = []
+        titled: list[tuple[str, str, _Track]] = []
         for (device, stream), track in sorted(kernels[number].items()):
-            found.append((f"{place.get(device, f'GPU {device}')} stream {stream}", "kernel", track))
+            titled.append((f"{place.get(device, f'GPU {device}')} stream {stream}", "kernel", track))
         for (device,), track in sorted(copies[number].items()):
-            found.append((f"{place.get(device, f'GPU {device}')} copies", "copy", track))
+            titled.append((f"{place.get(device, f'GPU {device}')} copies", "copy", track))
         for kind, tracks in (("range", ranges[number]), ("call", calls[number])):
             for key in sorted(sorted(tracks, key=lambda key: -tracks[key].total)[:MOST_THREADS]):
                 depth = f" {key[2] + 1}" if kind == "range" and key[2] else ""
-                found.append((f"thread {key[1]} {kind}s{depth}", kind, tracks[key]))
-        lines = [{"name": title, "kind": kind, "iv": track.pieces(names)} for title, kind, track in found]
+                titled.append((f"thread {key[1]} {kind}s{depth}", kind, tracks[key]))
+        lines = [{"name": title, "kind": kind, "iv": track.pieces(names)} for title, kind, track in titled]
         yield [*lines, *_levels(run, start, end)]
 
 
@@ -154,11 +154,11 @@ class _Track:
         if self.count > MOST_EXACT:
             self._fold()
         scale = TICKS / (self.end - self.start)
-        found: list[tuple[int, int, int, int]] = []
+        drawn: list[tuple[int, int, int, int]] = []
         for starts, ends, who in self.parts:
             begin, end = (np.rint((each - self.start) * scale).astype(np.int64) for each in (starts, ends))
             lengths = np.maximum(end - begin, 1).tolist()
-            found += zip(begin.tolist(), lengths, who.tolist(), itertools.repeat(LEVELS), strict=False)
+            drawn += zip(begin.tolist(), lengths, who.tolist(), itertools.repeat(LEVELS), strict=False)
         if self.bins:
             width = max((self.end - self.start) / BINS, 1.0)
             shares = np.stack(list(self.bins.values()))
@@ -170,9 +170,9 @@ class _Track:
             for place, stop in zip(opens, [*opens[1:], BINS], strict=True):
                 if level[place]:
                     at, until = round(place * width * scale), round(stop * width * scale)
-                    found.append((at, until - at, int(most[place]), int(level[place])))
+                    drawn.append((at, until - at, int(most[place]), int(level[place])))
         flat, last = [], 0
-        for at, length, label, level_of in sorted(found):
+        for at, length, label, level_of in sorted(drawn):
             label_of = self.labels[label]
             who_is = label_of if isinstance(label_of, int) else -1 - names.setdefault(label_of, len(names))
             flat += [at - last, length, who_is, level_of]
@@ -187,35 +187,35 @@ def _gathered(
     run: Run,
     table: str,
     keys: Sequence[str],
-    said: Sequence[str],
+    label_columns: Sequence[str],
     label: Callable[..., int | str],
     windows: Sequence[Window],
 ) -> list[Tracks]:
     """The pieces of a table within each window, a track a key. label: of what the columns ``said`` say."""
-    found: list[Tracks] = [{} for _ in windows]
+    by_window: list[Tracks] = [{} for _ in windows]
     kinds, places = Kinds(), Kinds()
     labels: list[int | str] = []
     of_label: dict[int | str, int] = {}
     of_kind: list[int] = []  # kind -> place in ``labels``
-    for piece in run.pieces(table, ("start_ns", "end_ns", *keys, *said)):
+    for piece in run.pieces(table, ("start_ns", "end_ns", *keys, *label_columns)):
         starts, ends = numbers(piece["start_ns"]), numbers(piece["end_ns"])
         inside = ends > starts
         if "depth" in keys:
             inside &= numbers(piece["depth"]) < MOST_DEPTH
-        kind = kinds.of(piece.select(said))
+        kind = kinds.of(piece.select(label_columns))
         for values in list(kinds.numbers)[len(of_kind) :]:
             of_kind.append(of_label.setdefault(label(*values), len(of_label)))
         labels[:] = of_label
         who = np.array(of_kind, np.int64)[kind]
         where = places.of(piece.select([]), **{key: numbers(piece[key]) for key in keys})
         keys_met = list(places.numbers)
-        for (_, start, end), tracks in zip(windows, found, strict=True):
-            kept = np.flatnonzero(inside & (ends > start) & (starts < end))
-            for place, rows in split(where[kept]):
-                mine = kept[rows]
+        for (_, start, end), tracks in zip(windows, by_window, strict=True):
+            within = np.flatnonzero(inside & (ends > start) & (starts < end))
+            for place, rows in split(where[within]):
+                of_track = within[rows]
                 track = tracks.setdefault(keys_met[place], _Track(start, end, labels))
-                track.add(np.maximum(starts[mine], start), np.minimum(ends[mine], end), who[mine])
-    return found
+                track.add(np.maximum(starts[of_track], start), np.minimum(ends[of_track], end), who[of_track])
+    return by_window
 
 
 def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
@@ -231,9 +231,9 @@ def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
             count = np.bincount(at, minlength=LEVEL_BINS)
             mean = np.bincount(at, values[inside], LEVEL_BINS) / np.maximum(count, 1)
             # A sample is of the time until the next one.
-            there = np.flatnonzero(count)
-            spacing = np.diff(there).max(initial=1) if len(there) < 3 else 2 * np.median(np.diff(there))
-            before = there[np.maximum(np.searchsorted(there, bins, side="right") - 1, 0)]
+            filled = np.flatnonzero(count)
+            spacing = np.diff(filled).max(initial=1) if len(filled) < 3 else 2 * np.median(np.diff(filled))
+            before = filled[np.maximum(np.searchsorted(filled, bins, side="right") - 1, 0)]
             held = (before <= bins) & (bins - before < spacing)
             levels = np.clip(np.round(np.where(held, mean[before], -1.0)), -1, 100).astype(int).tolist()
             yield {"name": f"GPU {device} {title}", "kind": "level", "levels": levels, "full": "100 %"}
