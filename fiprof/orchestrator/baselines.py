@@ -12,7 +12,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.orchestrator.compare import SideSpec
-from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
+from fiprof.orchestrator.environment import DIRTY, ask_git, full_commit
 from fiprof.orchestrator.run_folder import Archive
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases
@@ -77,7 +77,8 @@ def pairs_against(
         words = {name: [format_value(value)] for name, value in entry.params.items()}
         # The archive may be a stranger's: a file that it names has to be of this checkout.
         file = Path(entry.workload.rpartition(":")[0])
-        if entry.workload not in vouched and file.suffix == ".py" and file.exists() and not is_tracked(file):
+        foreign = entry.workload not in vouched and file.suffix == ".py" and file.exists()
+        if foreign and not ask_git(Path.cwd(), "ls-files", "--error-unmatch", "--", str(file)):
             what = f"the baseline {baseline.name} names the workload {entry.workload}, whose file git does not track"
             raise FiprofError(what, f"look at it; --workload {entry.workload} measures it")
         try:

@@ -73,9 +73,9 @@ def _facts(command: Sequence[str], files: Mapping[str, Path], *, commit: bool = 
     if commit:
         folder = users[0].parent if users else Path.cwd()
         # Its configuration may be a stranger's: no program that it names is run.
-        found = (_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
+        found = (ask_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
         # A submodule is asked under a configuration of its own.
-        changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        changes = ask_git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
         git = None if not found or changes is None else f"{found}{DIRTY}" if changes else found
     return {
         "command": list(command),
@@ -108,13 +108,8 @@ def _files(command: Sequence[str]) -> list[Path]:
 
 def full_commit(folder: Path, ref: str) -> str | None:
     """The whole name of a commit of the checkout around a folder; None where git does not know it."""
-    found = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    found = ask_git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     return (found or "").strip() or None
-
-
-def is_tracked(path: Path) -> bool:
-    """Whether git tracks a file in the checkout around this folder."""
-    return bool(_git(Path.cwd(), "ls-files", "--error-unmatch", "--", str(path)))
 
 
 def run_git(
@@ -145,7 +140,7 @@ def run_git(
     return git(words, {**empty, **(env or {})})
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def ask_git(folder: Path, *words: str) -> str | None:
     """What git prints, empty where it fails; None where it is not there or takes too long."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
@@ -38,8 +38,16 @@ class Guard:
     def __init__(self, command: list[str]) -> None:
         self.begin = time.monotonic()
         self.error = 0  # an errno, where the command cannot be started
+        own = os.getpid()
+
+        def end_with_guard() -> None:
+            signal.set_wakeup_fd(-1)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != own:
+                os._exit(1)
+
         try:
-            self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with(os.getpid()))
+            self.child = subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_guard)
         except OSError as error:
             self.error = error.errno or 0
         self.status: int | None = None
@@ -107,18 +115,6 @@ class Guard:
                 self.status, self.seconds = os.waitstatus_to_exitcode(status), time.monotonic() - self.begin
 
 
-def _end_with(guard: int) -> Callable[[], None]:
-    """Has a new process killed when its guard is gone."""
-
-    def before_command() -> None:
-        signal.set_wakeup_fd(-1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guard:
-            os._exit(1)
-
-    return before_command
-
-
 def _descendants() -> list[int]:
     """Living processes that descend from this one."""
     children: dict[int, list[int]] = {}
@@ -152,12 +148,6 @@ def _files_of_nsys(pid: int) -> Iterator[str]:
                 yield f"{folder}/{name}"
 
 
-def _command_line(pid: int) -> str:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        return file.read(200).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
-    return "a process"
-
-
 def prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
@@ -180,7 +170,11 @@ def main() -> None:
             deadline = time.monotonic() + LINGER_S
             while guard.reap() and time.monotonic() < deadline:
                 time.sleep(POLL_S)
-            left = [f"{_command_line(pid)} (process {pid})" for pid in _descendants()]
+            for pid in _descendants():
+                words = "a process"
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+                    words = file.read(200).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+                left.append(f"{words} (process {pid})")
         guard.end()
     said = {"error": guard.error, "status": guard.status, "seconds": guard.seconds, "left": left}
     # fiprof may be gone.

@@ -10,8 +10,8 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.text import escape_control
 
 POLL_S = 0.2
+SINCE = "%Y-%m-%d %H:%M:%S"
 LONGEST_ADDRESS = 108  # bytes of a Unix socket's address, unix(7)
 
 
@@ -75,7 +76,7 @@ def _listener(address: bytes) -> str:
         size = struct.calcsize("3i")
         pid, *_ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         holder = psutil.Process(pid)
-        return f"process {pid} of {holder.username()} since {_time(holder.create_time())}"
+        return f"process {pid} of {holder.username()} since {datetime.fromtimestamp(holder.create_time()):{SINCE}}"
     return "another fiprof"
 
 
@@ -108,10 +109,5 @@ def folder_lock(folder: Path) -> Iterator[None]:
             holder = escape_control(lock.read(200).decode(errors="backslashreplace")) or "another fiprof"
             raise FiprofError(f"{folder} is being worked on by {holder}", "wait for its end, or end it") from None
         lock.truncate(0)
-        since = _time(clock.now().timestamp())
-        lock.write(f"process {os.getpid()} of {psutil.Process().username()} since {since}".encode())
+        lock.write(f"process {os.getpid()} of {psutil.Process().username()} since {clock.now():{SINCE}}".encode())
         yield
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -143,11 +143,6 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
         raise FiprofError(f"ncu made no report: {last_line(log)}", "its whole output stands in the log")
 
 
-def has_report(log: str, report: Path) -> bool:
-    """Whether ncu left a report of the launches before something went wrong, the program's end included."""
-    return '==PROF== Profiling "' in log and report.exists() and report.stat().st_size > 0
-
-
 class Counter:
     """Counts launches in ncu's output, whatever the program prints between its lines; a ``PassOn``."""
 

@@ -185,7 +185,12 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
             raise FiprofError(what, "its tables stay as they are, and every command reads them")
         what = f"{folder} has no raw files to parse: neither {layout.NSYS_SQLITE} nor {layout.NCU_PAGES['raw']}"
         raise FiprofError(what, "its run.json says how far the run came")
-    missing = list(_changed(folder, manifest)) if manifest else []
+    missing: list[str] = []
+    for name, entry in manifest.files.items() if manifest else ():
+        with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
+            there = name.endswith(PARSED) and packing.exists(folder, name)
+            if there and packing.checksum(folder, name) != entry.sha256:
+                missing.append(f"{folder / name} is not the file that its run made: its checksum in run.json differs")
     problems: list[FiprofError] = []
 
     @contextlib.contextmanager
@@ -195,9 +200,9 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         except FiprofError as error:
             problems.append(error)
 
-    there = folder / layout.TABLES
+    tables = folder / layout.TABLES
     with contextlib.ExitStack() as held:
-        with file_errors(there):
+        with file_errors(tables):
             out = held.enter_context(scratch(at or folder)) / layout.TABLES
             out.mkdir()
         with noting():
@@ -205,21 +210,21 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         with noting():
             missing += parse_ncu(folder, out) if profiles(folder) else ()
         made = [path.stem for path in out.glob("*.parquet")]
-        with file_errors(there):
-            for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
-                if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
-                    shutil.copy2(entry.path, out)
+        with file_errors(tables):
+            for old in os.scandir(tables) if tables.is_dir() and not tables.is_symlink() else ():
+                if old.is_file(follow_symlinks=False) and not (out / old.name).exists():
+                    shutil.copy2(old.path, out)
         with noting():
             parse_checks(folder, out)
             made.append("checks")
         with file_errors((at or folder) / layout.TABLES):
-            there = files.make_folder(at or folder, layout.TABLES)
+            tables = files.make_folder(at or folder, layout.TABLES)
             with contextlib.suppress(FileNotFoundError):
                 files.remove(at or folder, layout.DIGEST)
             if at in (None, folder):
-                _take_place(folder, out, there)
+                _take_place(folder, out, tables)
             else:
-                exchange(out, there)
+                exchange(out, tables)
     return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
 
 
@@ -247,15 +252,6 @@ def _take_place(folder: Path, new: Path, there: Path) -> None:
         record([*made, *(entry for entry in table_entries(folder) if entry not in made)])
         exchange(new, there)
         record(made)
-
-
-def _changed(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """A sentence for each raw file that is not what its run made, by the checksum in run.json; none without one."""
-    for name, entry in manifest.files.items():
-        with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
-            there = name.endswith(PARSED) and packing.exists(folder, name)
-            if there and packing.checksum(folder, name) != entry.sha256:
-                yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
 
 
 def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import layout, tables
 from fiprof.model.arrays import numbers
 from fiprof.model.layout import numbered
-from fiprof.model.run import Run, Shape, shape
+from fiprof.model.run import Run, shape
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import Cost, LaunchChoice, Names, choose, launch_orders, traced_groups
@@ -127,7 +126,9 @@ class Profiling(RunSession):
             pages = ncu.pages(self.request.ncu_set)
             self.profile_tables(self.commands.page(page, number) for number in range(len(done)) for page in pages)
         for number, (choice, ended) in enumerate(done):
-            met = profiled(self.path, number)
+            columns = ["kernel", "kernel_full", "grid", "block", "file"]
+            rows = tables.read(self.tables, "launches", columns).to_pylist()
+            met = [shape(row) for row in rows if (row["file"] or 0) == number]
             found = [group for group in choice.groups if group.shape in met]
             if missing := [
                 f"{group.kernel} (grid {group.grid}, block {group.block})"
@@ -151,8 +152,22 @@ class Profiling(RunSession):
 
         cost = launch_cost(run, request.ncu_set)
         choice = choose(groups, request, total_ns, budget_s=budget_s, cost_s=cost, orders=orders)
-        for sentence in _foretell(choice, program_s, request, budget_s):
-            self.progress.say(sentence)
+        where = f" in {request.ranges[0]}" if request.by_range else ""
+        what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.filter.names), 'kernel')}"
+        what += f", which represent {choice.grids} grids" if choice.grids > len(choice.groups) else ""
+        program = (
+            "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
+        )
+        every = f"{choice.all_s / 3600:.1f} hours" if choice.all_s >= 3600 else f"{choice.all_s / 60:.0f} minutes"
+        every = f"{choice.all_s:.0f} s" if choice.all_s < 120 else every
+        self.progress.say(
+            f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; "
+            f"about {program_s + START_S + choice.estimated_s:.0f} s "
+            f"({program}, {choice.estimated_s:.0f} s the launches); all launches would take {every}"
+        )
+        if choice.too_long:
+            limits = f"--launches or --ncu-budget {budget_s:.3g}s"
+            self.progress.say(f"fewer than --cover {request.cover_pct:g}% for {limits}")
         if choice.collectives:
             self.warn(
                 f"{', '.join(choice.collectives)} ({choice.collectives_share:.0%} of the kernels' time) not profiled: "
@@ -182,7 +197,7 @@ class Profiling(RunSession):
             try:
                 ncu.check_log(log, report, exit_status=finished.exit_status)
             except FiprofError as error:
-                if not ncu.has_report(log, report):
+                if '==PROF== Profiling "' not in log or not report.exists() or not report.stat().st_size:
                     raise
                 # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
                 own = finished.outcome == "timeout" or finished.message == ENOUGH
@@ -211,23 +226,6 @@ def launch_cost(run: Run, ncu_set: Literal["full", "quick"]) -> Cost:
     return lambda group: fixed_s + passes * group.mean_ns / 1e9
 
 
-def _foretell(choice: LaunchChoice, program_s: float, request: ProfileRequest, budget_s: float) -> Iterator[str]:
-    """What ncu is to do and how long it takes, before it starts."""
-    where = f" in {request.ranges[0]}" if request.by_range else ""
-    what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.filter.names), 'kernel')}"
-    what += f", which represent {choice.grids} grids" if choice.grids > len(choice.groups) else ""
-    program = "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
-    every = f"{choice.all_s / 3600:.1f} hours" if choice.all_s >= 3600 else f"{choice.all_s / 60:.0f} minutes"
-    every = f"{choice.all_s:.0f} s" if choice.all_s < 120 else every
-    yield (
-        f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; "
-        f"about {program_s + START_S + choice.estimated_s:.0f} s "
-        f"({program}, {choice.estimated_s:.0f} s the launches); all launches would take {every}"
-    )
-    if choice.too_long:
-        yield f"fewer than --cover {request.cover_pct:g}% for --launches or --ncu-budget {budget_s:.3g}s"
-
-
 def no_kernels(folder: Path, exit_status: int) -> FiprofError:
     """Why a trace has no kernel. exit_status: of the program."""
     log = read_log(folder / "logs/nsys.log")
@@ -250,9 +248,3 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
     if re.search(NEEDS_TERMINAL, log):
         return FiprofError(what, "it may need a terminal or input: fiprof hands on a file or a pipe, never a terminal")
     return FiprofError(what, "its output stands in logs/nsys.log")
-
-
-def profiled(folder: Path, report: int) -> list[Shape]:
-    """What each launch of one of ncu's reports is: ``kernel_identity``, grid and block."""
-    found = tables.read(folder / layout.TABLES, "launches", ["kernel", "kernel_full", "grid", "block", "file"])
-    return [shape(row) for row in found.to_pylist() if (row["file"] or 0) == report]

@@ -149,6 +149,17 @@ def gpu_state(gpu: str) -> dict[str, Any]:
     with contextlib.suppress(nvml.NVMLError):
         _open_nvml()
         handle = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else nvml.nvmlDeviceGetHandleByUUID(gpu)
+
+        def asked(what: str, *arguments: int) -> Any:
+            # An MIG instance has no limits of its own, and not every board corrects errors.
+            with contextlib.suppress(nvml.NVMLError):
+                return getattr(nvml, f"nvmlDeviceGet{what}")(handle, *arguments)
+            return None
+
+        wanted = "CudaComputeCapability", "EnforcedPowerLimit", "CurrentClocksThrottleReasons"
+        capability, power, reasons = map(asked, wanted)
+        mig, ecc = (found and bool(found[0]) for found in map(asked, ("MigMode", "EccMode")))
+        uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
         others = []
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
@@ -168,32 +179,14 @@ def gpu_state(gpu: str) -> dict[str, Any]:
             "memory_used_bytes": memory.used,
             "memory_total_bytes": memory.total,
             "other_processes": others,
-            **_conditions(handle),
+            "compute_capability": capability and ".".join(map(str, capability)),
+            "power_limit_w": power and power / 1000,
+            "mig": mig,
+            "ecc": ecc,
+            "ecc_errors": asked("TotalEccErrors", *uncorrected),
+            "slowdowns": [name for name, bit in SLOWDOWNS.items() if (reasons or 0) & bit],
         }
     return {}
-
-
-def _conditions(handle: Any) -> dict[str, Any]:
-    """As far as this GPU tells: an MIG instance has no limits of its own, and not every board corrects errors."""
-    import pynvml as nvml
-
-    def asked(what: str, *arguments: int) -> Any:
-        with contextlib.suppress(nvml.NVMLError):
-            return getattr(nvml, f"nvmlDeviceGet{what}")(handle, *arguments)
-        return None
-
-    wanted = "CudaComputeCapability", "EnforcedPowerLimit", "CurrentClocksThrottleReasons"
-    capability, power, reasons = map(asked, wanted)
-    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-    mig, ecc = (found and bool(found[0]) for found in map(asked, ("MigMode", "EccMode")))
-    return {
-        "compute_capability": capability and ".".join(map(str, capability)),
-        "power_limit_w": power and power / 1000,
-        "mig": mig,
-        "ecc": ecc,
-        "ecc_errors": asked("TotalEccErrors", *uncorrected),
-        "slowdowns": [name for name, bit in SLOWDOWNS.items() if (reasons or 0) & bit],
-    }
 
 
 def count_gpus() -> int:
