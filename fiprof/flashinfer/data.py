@@ -25,7 +25,6 @@ def data(name: str = "kernels") -> dict[str, Any]:
 
 
 def kernels() -> dict[str, dict[str, Any]]:
-    """Workload -> its table."""
     tables: dict[str, dict[str, Any]] = data()["kernels"]
     return tables
 

@@ -29,7 +29,6 @@ def expectations() -> Mapping[str, Any]:
 
 
 def kernels() -> Mapping[str, KernelInfo]:
-    """What is known of each workload."""
     as_they_are = ("title", "family", "parameters", "problem", "growth")
     return {
         workload: KernelInfo(
@@ -49,7 +48,6 @@ def parameters() -> Mapping[str, ParameterName]:
 
 
 def packages() -> Mapping[str, str]:
-    """The package whose version matters."""
     return {"flashinfer-python": "FlashInfer"}
 
 

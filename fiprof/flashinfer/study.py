@@ -52,7 +52,6 @@ CITED = {
 
 
 def claims() -> list[Claim]:
-    """What others say of the kernels: ``claims.csv``."""
     with Path(__file__).with_name("claims.csv").open(encoding="utf-8", newline="") as file:
         return [Claim(**{**row, "source": row["source"].format(**CITED)}) for row in csv.DictReader(file)]  # type: ignore[arg-type]
 

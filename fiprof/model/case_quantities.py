@@ -119,7 +119,6 @@ def _as_written(run: Run, quantity: CaseQuantity, case: str) -> TracedNumber | N
 
 
 def _quantity(key: str, trace: Part) -> CaseQuantity:
-    """The quantity with a row in ``quantities.csv``."""
     row = table()[key]
     return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace, title=row["title"])
 

@@ -157,7 +157,6 @@ class ImportedFile:
 
     @property
     def tool_name(self) -> str:
-        """nsys or ncu."""
         return self.kind.partition("-")[0]
 
 

@@ -54,7 +54,6 @@ def _link(folder: Path, name: str) -> ImportedFile | None:
 
 
 def _linked(file: ImportedFile) -> Path:
-    """Where a linked file lies."""
     path = Path(file.source)
     try:
         source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

@@ -64,7 +64,6 @@ class Formula(str):
         return _evaluation(str(self))
 
     def value(self, row: Row) -> float | None:
-        """The number alone."""
         return found[0] if (found := self.evaluate(row, str)) else None
 
 
@@ -199,7 +198,6 @@ class Key:
 
 
 def unit_text(unit: str) -> str:
-    """What follows a number."""
     return unit if unit in ("", "%") else f" {unit}"
 
 

@@ -164,15 +164,12 @@ class Run:
     def has(self, table: str) -> bool:
         return table in self._tables or os.path.exists(f"{self.tables_path}/{table}.parquet")
 
-    @functools.cached_property
-    def _hide(self) -> Callable[[str], str] | None:
-        from fiprof.model.redaction import masking
-
-        return masking() if self.leaving else None
-
     def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:
-            self._tables[name] = tables.Reader(self.tables_path, name, hide=self._hide)
+            from fiprof.model.redaction import masking
+
+            hide = masking() if self.leaving else None
+            self._tables[name] = tables.Reader(self.tables_path, name, hide=hide)
         return self._tables[name]
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -236,7 +233,6 @@ class Run:
 
     @functools.cached_property
     def labels(self) -> Labels:
-        """Short names of the cases."""
         return Labels(case.id for case in self.manifest.cases)
 
     # Without a profiler

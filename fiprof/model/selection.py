@@ -40,7 +40,6 @@ class Labels:
     """The labels of a run's cases; a case that the manifest does not know keeps its id."""
 
     def __init__(self, cases: Iterable[str]) -> None:
-        """cases: their ids."""
         self._labels = {}
         for name, group in by_key((case.partition("[")[0], case) for case in cases).items():
             names = dict.fromkeys(key for case in group for key in written(case))

@@ -198,7 +198,6 @@ settings_of: Callable[[type[Declaring]], tuple[Setting, ...]] = functools.cache(
 
 
 def recorded(settings: Declaring) -> dict[str, Any]:
-    """Name -> value, for a manifest."""
     values = {each.name: getattr(settings, each.name) for each in settings_of(type(settings))}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 

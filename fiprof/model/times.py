@@ -30,7 +30,6 @@ class Times:
 
     @classmethod
     def of_ns(cls, count: int, p10_ns: float, median_ns: float, p90_ns: float) -> Self:
-        """From what :class:`Quantiles` found."""
         return cls(count, median_ns / 1e3, p10_ns / 1e3, p90_ns / 1e3)
 
     @property

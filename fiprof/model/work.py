@@ -24,7 +24,6 @@ PIPES = {
 
 
 def per_second(amount: Formula) -> Formula:
-    """An amount over the launch's duration."""
     return Formula(f"({amount}) / duration_ns * 1e9")
 
 
@@ -119,7 +118,6 @@ def main_work(row: Row) -> str | None:
 
 
 def work_rate(work: str) -> Quantity:
-    """Operations of a kind a second."""
     rate = Formula(f"({per_second(ops_of(work))}) / 1e12")
     return Quantity("tflops", "TFLOP/s", "Operations of the main kind a second.", rate, ",.2f")
 

@@ -168,7 +168,6 @@ class Job:
 
     @property
     def own(self) -> tuple[Case, ...]:
-        """The cases without the anchors."""
         return tuple(case for case in self.request.cases if case.id not in self.request.anchors)
 
     @property
@@ -179,7 +178,6 @@ class Job:
         return f"{label}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     def path(self, suffix: str) -> Path:
-        """A file of the batch's."""
         return Path(self.folder) / JOBS / f"{self.key}{suffix}"
 
 
@@ -336,7 +334,12 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
     def look() -> None:
         while not ended.wait(WATCH_S):
             if state := gpu_state(gpu):
-                during.append({**state, "other_processes": _others(state["other_processes"])})
+                own = {process.pid for process in psutil.Process().children(recursive=True)}
+                listed = {int(text.split()[0]): text for text in state["other_processes"]}
+                # Where none is known, the driver may count processes otherwise than this container.
+                known = bool(own & listed.keys())
+                others = [text for pid, text in listed.items() if pid not in own and (known or psutil.pid_exists(pid))]
+                during.append({**state, "other_processes": others})
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()
@@ -353,15 +356,6 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
         if found := disturbances([before, *during, after]):
             what = "; ".join(map(words_of, found))
             raise FiprofError(f"the GPU was not left alone: {what}", "the batch is measured again")
-
-
-def _others(listed: Sequence[str]) -> list[str]:
-    """Those of a GPU's processes that this one did not start."""
-    own = {process.pid for process in psutil.Process().children(recursive=True)}
-    by_pid = {int(text.split()[0]): text for text in listed}
-    # Where none is known, the driver may count processes otherwise than this container.
-    ours_known = bool(own & by_pid.keys())
-    return [text for pid, text in by_pid.items() if pid not in own and (ours_known or psutil.pid_exists(pid))]
 
 
 def disturbances(states: Sequence[Mapping[str, Any]]) -> list[Finding]:

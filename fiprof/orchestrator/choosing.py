@@ -35,7 +35,6 @@ class Group:
 
     @property
     def mean_ns(self) -> float:
-        """Time of a launch."""
         return self.total_ns / self.count
 
     @property

@@ -58,7 +58,6 @@ class ProfileRequest(ProfileSettings):
 
     @property
     def label(self) -> str:
-        """What the run folder's name ends in."""
         return program_name(self.program)
 
     @property
@@ -139,7 +138,6 @@ class CollectCommands(ExportCommands):
         return self.command("ncu", argv, makes=(report,), env={**gpu_env(self.request.gpu), **held})
 
     def exports(self) -> list[ToolCommand]:
-        """Those of ncu's pages."""
         return [self.page(page) for page in ncu.pages(self.request.ncu_set)]
 
     def all(self) -> list[ToolCommand]:

@@ -147,7 +147,6 @@ class CompareRequest(CompareSettings):
     pairs: tuple[tuple[Case, Case], ...] = field(kw_only=True)  # the cases of side A and side B; none of programs
 
     def side(self, letter: str) -> SideSpec:
-        """letter: A or B."""
         return self.a if letter == "A" else self.b
 
     def cases(self, letter: str) -> tuple[Case, ...]:
@@ -164,7 +163,6 @@ class CompareRequest(CompareSettings):
 
     @property
     def label(self) -> str:
-        """What the run folder's name ends in."""
         names = list(dict.fromkeys(short_name(case.workload) for pair in self.pairs for case in pair))
         return f"compare-{joined(names or [program_name(self.a.program)])}"
 
@@ -236,7 +234,6 @@ class SideCommands(ExportCommands):
         return self.scratch / f"{name}.orders"
 
     def environment(self, letter: str) -> dict[str, str]:
-        """What a side's processes have set."""
         env = {**dict(self.request.side(letter).env), **gpu_env(self.request.gpu)}
         if checkout := self.checkouts[letter]:
             paths = [str(path) for path in (checkout.folder / "src", checkout.folder) if path.is_dir()]
@@ -482,11 +479,9 @@ class Rounds:
 
     @property
     def measured(self) -> list[int]:
-        """The cases that did not fail."""
         return [case for case in range(len(self._request.pairs)) if case not in self.failed]
 
     def note_failures(self, process: WarmProcess, records: Iterable[Record]) -> None:
-        """Leave the cases out that failed in a process."""
         for record in records:
             if record["kind"] == "error":
                 a, b = self._request.pairs[record["place"]]

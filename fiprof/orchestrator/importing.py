@@ -2,14 +2,14 @@
 
 import contextlib
 import hashlib
-import io
 import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from fiprof import clock, files
 from fiprof.errors import FiprofError, Interrupted
@@ -91,16 +91,12 @@ def recognized(files: Sequence[Path]) -> list[Incoming]:
             raise FiprofError(f"{path} is named twice", "name each file once", exit_code=2)
         alike = ("nsys-rep", "nsys-sqlite") if kind.startswith("nsys") else (kind,)
         found.append(Incoming(path, kind, sum(each.kind in alike for each in found)))
+    reports = Counter(each.number for each in found if each.kind.startswith("ncu"))
     for each in found:
-        if each.kind == "ncu-source" and len(_with(found, each)) == 1:
+        if each.kind == "ncu-source" and reports[each.number] == 1:
             what = f"{each.source} is ncu's source page, which does not say what its launches measured"
             raise FiprofError(what, "import it together with the raw or the details page of the same report")
     return found
-
-
-def _with(found: Sequence[Incoming], one: Incoming) -> set[FileKind]:
-    """The kinds of ncu's files that are of the same report as one."""
-    return {each.kind for each in found if each.kind.startswith("ncu") and each.number == one.number}
 
 
 def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
@@ -159,7 +155,9 @@ class _Importing(RunSession):
                             what = f"{nsys} cannot export {each.source}, {wrote}: {error.message}"
                             raise FiprofError(what, remedy) from error
                     elif each.kind == "ncu-rep" and "ncu" in tools:
-                        self._export_pages(commands, each, report, _with(incoming, each))
+                        self._export_pages(
+                            commands, each, report, {one.kind for one in incoming if one.number == each.number}
+                        )
             if parse.numbers(self.path, layout.NSYS_SQLITE):
                 with self.collecting():
                     self.trace_tables()
@@ -206,28 +204,23 @@ class _Importing(RunSession):
                 raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
             with files.file_errors(copy):
                 out = None if link else held.enter_context(files.replacing(self.path, each.path))
-                size, digest = self._copy(source, out)
+                size, whole, digest = 0, os.fstat(source.fileno()).st_size, hashlib.sha256()
+                while block := source.read(COPY_BYTES):
+                    if self.executor.stopping.is_set():
+                        raise Interrupted
+                    if out:
+                        out.write(block)
+                    digest.update(block)
+                    size += len(block)
+                    self.progress.detail(each.source.name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
         if not link:
             self.scrub(copy)
         tool = tool_version(each.source, each.kind)
-        imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
+        imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest.hexdigest(), link, tool)
         self.folder.note(imported=[imported])
         argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
         made, duration_s = [] if link else [file_entry(self.path, copy)], round(time.monotonic() - begin, 3)
         return Action("import", argv, {}, started, duration_s, 0, "ok", None, files=made)
-
-    def _copy(self, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
-        """Read a file, and copy it where it is to be: its bytes and checksum. Raises OSError, Interrupted."""
-        size, whole, digest = 0, os.fstat(source.fileno()).st_size, hashlib.sha256()
-        while block := source.read(COPY_BYTES):
-            if self.executor.stopping.is_set():
-                raise Interrupted
-            if out:
-                out.write(block)
-            digest.update(block)
-            size += len(block)
-            self.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
-        return size, digest.hexdigest()
 
     def _export_pages(self, commands: ExportCommands, each: Incoming, report: Path, given: set[FileKind]) -> None:
         """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""

@@ -86,7 +86,6 @@ def share(folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def _file(root: Path) -> Path:
-    """The SQLite file of an archive."""
     beside = root / FILE_NAME
     for suffix in SUFFIXES:
         files.require_replaceable(Path(f"{beside}{suffix}"))

@@ -97,7 +97,6 @@ def program_argv(
 
 
 def _metrics(ncu_set: Literal["full", "quick"]) -> tuple[str, ...]:
-    """The words for what is collected."""
     if ncu_set == "full":
         return ("--set", "full", "--section", TENSOR_ROOFLINE)
     sections = (word for section in QUICK_SECTIONS for word in ("--section", section))

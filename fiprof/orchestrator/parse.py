@@ -269,7 +269,6 @@ def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -
 
 
 def has_raw_files(folder: Path) -> bool:
-    """Whether the run has anything to parse."""
     return packing.exists(folder, layout.NSYS_SQLITE) or bool(profiles(folder))
 
 
@@ -294,7 +293,15 @@ def base(folder: Path) -> Path:
         own = files.make_folder(root, state(folder))
         os.utime(own)
     if not whole(folder, at=own):
-        _trim(root)
+        # Room for them: what was not used for longest goes.
+        with contextlib.suppress(OSError):
+            used = sorted((path.lstat().st_mtime, path) for path in root.iterdir())
+            sizes = {path: sum(each.lstat().st_size for each in path.rglob("*")) for _, path in used}
+            for when, path in used:
+                if sum(sizes.values()) <= CACHE_BYTES or time.time() - when < IN_USE_S:
+                    break
+                del sizes[path]
+                shutil.rmtree(path, ignore_errors=True)
     return own
 
 
@@ -340,15 +347,3 @@ def state(folder: Path) -> str:
     manifest = hashlib.sha256(files.read_bytes(folder, layout.FILE_NAME)).hexdigest()
     found = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
-
-
-def _trim(root: Path) -> None:
-    """Remove what was not used for longest until there is room; never raises."""
-    with contextlib.suppress(OSError):
-        used = sorted((path.lstat().st_mtime, path) for path in root.iterdir())
-        sizes = {path: sum(each.lstat().st_size for each in path.rglob("*")) for _, path in used}
-        for when, path in used:
-            if sum(sizes.values()) <= CACHE_BYTES or time.time() - when < IN_USE_S:
-                return
-            del sizes[path]
-            shutil.rmtree(path, ignore_errors=True)

@@ -202,7 +202,6 @@ class RunFolder:
         self._lock = threading.RLock()
 
     def settled(self, text: str) -> str:
-        """A text with the folder's name as it will be."""
         return text.replace(str(self.path), str(self.final_path))
 
     def set(self, **changes: object) -> None:
@@ -210,7 +209,6 @@ class RunFolder:
             self.manifest = dataclasses.replace(self.manifest, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
-        """Write the manifest, whole or not at all."""
         with self._lock:
             json_file.write(self.path / layout.FILE_NAME, self.manifest)
 

@@ -195,7 +195,6 @@ class RunSession:
 
     @property
     def problem(self) -> FiprofError | None:
-        """The first thing that went wrong so far."""
         return self._problems[0] if self._problems else None
 
     @property
@@ -368,7 +367,6 @@ class RunSession:
                 parse.parse_checks(self.path, self.tables)
 
     def finish(self) -> FinishedRun:
-        """Give the run its manifest and its name."""
         self._pool.shutdown()
         status: Status = "interrupted" if self.interrupted else "failed" if self._problems else "complete"
         stopped = (problem for problem in self._problems if isinstance(problem, Interrupted))

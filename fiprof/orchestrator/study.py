@@ -232,7 +232,6 @@ class StudyFolder:
 
     @property
     def session(self) -> Session:
-        """The one that is under way."""
         return self.manifest.sessions[-1]
 
     def update(self, **changes: Any) -> None:
@@ -244,7 +243,6 @@ class StudyFolder:
             json_file.write(self.path / layout.STUDY_FILE, self.manifest)
 
     def note(self, *batches: dict[str, Any], **changes: Any) -> None:
-        """Change fields of this session, and add to its batches."""
         with self._lock:
             changed = dataclasses.replace(self.session, batches=[*self.session.batches, *batches], **changes)
             self.update(sessions=[*self.manifest.sessions[:-1], changed])

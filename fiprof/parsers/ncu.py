@@ -228,8 +228,6 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
 
 
 def _launch(number: int, action: Action) -> dict[str, Any]:
-    """A launch, with the columns of ``Profile.launches``."""
-
     def integer(metric: str) -> int | None:
         found = action.metric_by_name(metric)
         value = found.value() if found is not None and found.has_value() else None

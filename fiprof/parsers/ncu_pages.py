@@ -71,12 +71,10 @@ class Page:
 
     @property
     def remedy(self) -> str:
-        """How to export it again."""
         options = {"raw": " --print-units base", "source": " --print-source sass"}.get(self.kind, "")
         return f"export it again: ncu --import REPORT --csv --page {self.kind}{options}"
 
     def error(self, problem: str) -> FiprofError:
-        """The error to raise for a page that cannot be used."""
         return FiprofError(f"{self.path} {problem}", self.remedy)
 
     def cut_short(self, detail: str = "its last row is not complete") -> FiprofError:
@@ -103,7 +101,6 @@ class Page:
             raise FiprofError(what, self.remedy.replace("again: ", "again: LC_ALL=C "))
 
     def records(self, begin: int = 0, end: int | None = None) -> Iterator[list[str]]:
-        """The cells of each row between two places of the page."""
         text = io.TextIOWrapper(io.BytesIO(self.data[begin:end]), encoding="utf-8", newline="")
         try:
             yield from csv.reader(text)
@@ -369,7 +366,6 @@ RULE_COLUMNS = ("Section Name", "Rule Name", "Rule Type", "Rule Description")
 
 
 def read_rules(path: Path, profile: Profile) -> pa.Table:
-    """The table ``rules`` from a details page."""
     page = Page.read(path, "details")
     known = {str(launch): launch for launch in profile.launches["launch"]}
     return rules_table(_rules(page, list(_details(page, RULE_COLUMNS)), known))

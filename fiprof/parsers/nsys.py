@@ -350,7 +350,6 @@ def _pack_dimensions(x: Ints, y: Ints, z: Ints) -> Ints:
 
 
 def _dimensions(packed: Sequence[int]) -> list[str]:
-    """Grids or blocks as ``XxYxZ``."""
     return [f"{value & 0x7FFFFFFF}x{value >> 31 & 0xFFFF}x{value >> 47 & 0xFFFF}" for value in packed]
 
 
@@ -464,52 +463,49 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
         pieces.append(pa.table(found).cast(schema))
     graphs = pa.concat_tables(pieces).unify_dictionaries()
 
-    with tables.writer(folder, "kernels") as write:
-        for work in _kernels(export, calls, devices):
-            if graphs.num_rows:
-                due = int(pc.sum(pc.less_equal(graphs["start_ns"], work["start_ns"][-1])).as_py())
-                both = [work, graphs.slice(0, due).select(work.column_names)]
-                work, graphs = pa.concat_tables(both).unify_dictionaries().sort_by("start_ns"), graphs.slice(due)
-            write(work)
-        write(graphs)
-
-
-def _kernels(export: Export, calls: CallIndex, devices: Devices) -> Iterator[pa.Table]:
-    """Kernels, nodes of graphs too, in pieces."""
     full_names, mangled = Texts(export.strings), Texts(export.strings)
     names = Texts(lambda ids: [short_name(text or "") for text in export.strings(ids)])
     grids, blocks, before = Texts(_dimensions), Texts(_dimensions), np.empty(0, np.int64)
     captures = _captures(export)
-    for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
-        work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
-        if piece["graph_node"].null_count < piece.num_rows:
-            # A call that launched a graph counts for the first of its nodes alone.
-            nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
-            launching, first = np.unique(_call_keys(piece["process"], piece["correlation"])[nodes], return_index=True)
-            further = np.ones(len(nodes), bool)
-            further[first] = np.isin(launching, before)
-            mask, before = np.zeros(piece.num_rows, bool), launching
-            mask[nodes[further]] = True
-            work["launch_call_ns"] = pc.if_else(pa.array(mask), pa.scalar(None, pa.int64()), work["launch_call_ns"])
-        columns = {
-            **work,
-            "kernel": names.encode(named),
-            "kernel_full": full_names.encode(named),
-            "kernel_mangled": mangled.encode(piece["mangled"]),
-            "grid": grids.encode(piece["grid"]),
-            "block": blocks.encode(piece["block"]),
-            "registers": _int32(piece["registers"]),
-            "shared_bytes": piece["shared_bytes"],
-            "graph_node": piece["graph_node"],
-            "captured_ns": pa.nulls(piece.num_rows, pa.int64()),
-            "captured_tid": pa.nulls(piece.num_rows, pa.int32()),
-        }
-        if captures and piece["graph_node"].null_count < piece.num_rows:
-            keys = zip(map(process_id, piece["process"].to_pylist()), piece["graph_node"].to_pylist(), strict=True)
-            found = [captures.get(key, (None, None)) for key in keys]
-            columns["captured_ns"] = pa.array([at for at, _ in found], pa.int64())
-            columns["captured_tid"] = pa.array([tid for _, tid in found], pa.int32())
-        yield pa.table(columns)
+    with tables.writer(folder, "kernels") as write:
+        for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
+            work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
+            if piece["graph_node"].null_count < piece.num_rows:
+                # A call that launched a graph counts for the first of its nodes alone.
+                nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
+                launching, first = np.unique(
+                    _call_keys(piece["process"], piece["correlation"])[nodes], return_index=True
+                )
+                further = np.ones(len(nodes), bool)
+                further[first] = np.isin(launching, before)
+                mask, before = np.zeros(piece.num_rows, bool), launching
+                mask[nodes[further]] = True
+                work["launch_call_ns"] = pc.if_else(pa.array(mask), pa.scalar(None, pa.int64()), work["launch_call_ns"])
+            columns = {
+                **work,
+                "kernel": names.encode(named),
+                "kernel_full": full_names.encode(named),
+                "kernel_mangled": mangled.encode(piece["mangled"]),
+                "grid": grids.encode(piece["grid"]),
+                "block": blocks.encode(piece["block"]),
+                "registers": _int32(piece["registers"]),
+                "shared_bytes": piece["shared_bytes"],
+                "graph_node": piece["graph_node"],
+                "captured_ns": pa.nulls(piece.num_rows, pa.int64()),
+                "captured_tid": pa.nulls(piece.num_rows, pa.int32()),
+            }
+            if captures and piece["graph_node"].null_count < piece.num_rows:
+                keys = zip(map(process_id, piece["process"].to_pylist()), piece["graph_node"].to_pylist(), strict=True)
+                captured = [captures.get(key, (None, None)) for key in keys]
+                columns["captured_ns"] = pa.array([at for at, _ in captured], pa.int64())
+                columns["captured_tid"] = pa.array([tid for _, tid in captured], pa.int32())
+            written = pa.table(columns)
+            if graphs.num_rows:
+                due = int(pc.sum(pc.less_equal(graphs["start_ns"], written["start_ns"][-1])).as_py())
+                both = [written, graphs.slice(0, due).select(written.column_names)]
+                written, graphs = pa.concat_tables(both).unify_dictionaries().sort_by("start_ns"), graphs.slice(due)
+            write(written)
+        write(graphs)
 
 
 def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
@@ -574,9 +570,8 @@ def _write_memory(export: Export, folder: Path) -> None:
         device = devices.known.get((pid, ordinal), ordinal)
         name, sign = OPERATIONS.get(operation, (f"memoryOperationType {operation}", 0))
         totals[pid, device] += sign * size
-        cells = (time_ns, name, size, device, pid, totals[pid, device], address)
-        names = ("time_ns", "kind", "bytes", "device", "pid", "total_bytes", "address")
-        events.append(dict(zip(names, cells, strict=True)))
+        event = {"time_ns": time_ns, "kind": name, "bytes": size, "device": device, "pid": pid, "address": address}
+        events.append({**event, "total_bytes": totals[pid, device]})
     tables.write(folder, "memory", pa.Table.from_pylist(events, tables.schema("memory")))
 
 

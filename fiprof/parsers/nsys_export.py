@@ -60,7 +60,6 @@ class Field:
 
 
 def column(name: str, source: str | None = None, *, required: bool = False, otherwise: int | None = None) -> Field:
-    """A source column as it is."""
     return Field(name, (source or name,), required=required, otherwise=otherwise)
 
 
@@ -201,7 +200,6 @@ class Export:
         return [found.get(number) for number in ids]
 
     def strings_with(self, part: str) -> list[str]:
-        """The texts of StringIds that contain another."""
         query = f"SELECT value FROM {quoted(self._tables['StringIds'])} WHERE instr(value, ?)"
         return [str(text) for (text,) in self._query(query, part)]
 
@@ -213,7 +211,6 @@ class Export:
         return self._query(f"SELECT DISTINCT {cells} FROM {quoted(self._tables[table])}")
 
     def occurs(self, table: str, **values: int) -> bool:
-        """Whether a row has these values."""
         if not self.columns(table).issuperset(values):
             return False
         where = " AND ".join(f"{quoted(name)} = ?" for name in values)
@@ -367,7 +364,6 @@ class Export:
             return self._connection.execute(query, values).fetchall()
 
     def damaged(self, error: Exception) -> FiprofError:
-        """The error to raise for what a library said about the file."""
         reason = str(error)
         if isinstance(error, UnicodeDecodeError):  # from SQLite's own message, which cites the file
             reason = error.object.decode(errors="replace")
@@ -447,5 +443,4 @@ def _possible(piece: pa.RecordBatch, span: tuple[int, int]) -> pa.RecordBatch:
 
 
 def quoted(name: str) -> str:
-    """A name for SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -120,7 +120,6 @@ def _goes(table: str) -> bool:
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    """Table -> column -> declared type."""
     names = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
     return {
         name: {row[1]: row[2] for row in connection.execute(f"PRAGMA main.table_info({quoted(name)})")}

@@ -60,7 +60,6 @@ class Values:
         return cls(np.concatenate([each.numbers for each in pieces]), None if known else np.concatenate(nulls))
 
     def take(self, places: Ints) -> Values:
-        """The values at some places, in this order."""
         return Values(self.numbers[places], None if self.nulls is None else self.nulls[places])
 
     def set_null(self, here: slice, which: npt.NDArray[np.bool_] | bool) -> None:

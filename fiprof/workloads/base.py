@@ -40,7 +40,6 @@ class Parameter:
 
     @property
     def valid(self) -> str:
-        """The valid range in words."""
         if self.choices or self.kind is bool:
             return "|".join(self.choices or ("true", "false"))
         if self.low is not None and self.high is not None:
@@ -98,7 +97,6 @@ TOLERANCE = {"fp16": 2e-3, "bf16": 1e-2}
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """``fp16`` or ``bf16`` as torch calls it."""
     import torch
 
     return {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
@@ -187,7 +185,6 @@ class Workload(ABC, Generic[P]):
 
 
 def parameters(workload: type[Workload[Any]]) -> tuple[Parameter, ...]:
-    """The declared parameters of a workload, in order."""
     try:
         hints = typing.get_type_hints(workload.Params)
         return tuple(

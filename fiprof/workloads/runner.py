@@ -351,7 +351,6 @@ def await_gate() -> None:
 
 
 def require_cuda() -> None:
-    """Raise FiprofError where there is no CUDA device."""
     import torch
 
     if not torch.cuda.is_available():
@@ -450,13 +449,10 @@ class _Warm(_Cases):
     def check(self, cases: Sequence[int]) -> None:
         for place in cases:
             with self._trying(place, "check"):
-                self._check(place)
-
-    def _check(self, place: int) -> None:
-        workload = self.request.cases[place].build(seed=self.request.seed)
-        launch = workload.setup()
-        if (expected := workload.reference()) is not None:
-            self.emit({"kind": "check", "place": place, **compare(launch(), expected, workload.tolerance)})
+                workload = self.request.cases[place].build(seed=self.request.seed)
+                launch = workload.setup()
+                if (expected := workload.reference()) is not None:
+                    self.emit({"kind": "check", "place": place, **compare(launch(), expected, workload.tolerance)})
 
     def _trying(self, place: int, step: str) -> contextlib.AbstractContextManager[None]:
         """A block that is a step of the case at this place."""

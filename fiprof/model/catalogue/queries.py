@@ -186,12 +186,10 @@ class _Finder:
     # Conditions
 
     def _compared(self, wanted: Condition, number: str = "", text: str = "") -> str:
-        """A condition on a column of numbers or of texts."""
         column, value = wanted.on(number, text)
         return f"{column} {wanted.operator} {self._value(value)}"
 
     def _add(self, wanted: Condition, of_subjects: list[str]) -> None:
-        """Add a condition on a fact of the run, a parameter or a package."""
         name, named = wanted.name, self._value(wanted.name)
         if name in ("driver", "cuda", "uuid"):
             found = [each for each in self.environments.values() if wanted.fits(each[name] or "") and each[name]]
@@ -316,12 +314,10 @@ class _Finder:
 
 
 def _all(conditions: Sequence[str]) -> str:
-    """All of some conditions; true of none."""
     return " AND ".join(f"({each})" for each in conditions) or "1 = 1"
 
 
 def _in(table: str, environments: Sequence[Row]) -> str:
-    """Rows of a table that are of some environments."""
     return f"{table}.environment IN ({_numbers([each['id'] for each in environments])})"
 
 

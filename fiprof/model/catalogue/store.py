@@ -293,7 +293,6 @@ class Catalogue:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
-        """A transaction that only reads."""
         return self._transaction("BEGIN")
 
     def writing(self) -> contextlib.AbstractContextManager[None]:
