@@ -18,32 +18,22 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_received = 0
-_raised = False
+received = 0  # the number of the first signal that came; 0 for none
+raised = False  # whether a signal has been made a KeyboardInterrupt
 _terminals: tuple[int, ...] = ()
-
-
-def received() -> int:
-    """The number of the first signal that came; 0 for none."""
-    return _received
-
-
-def raised() -> bool:
-    """Whether a signal has been made a KeyboardInterrupt."""
-    return _raised
 
 
 def end_at_once() -> None:
     """End on a signal without a word: nothing was begun, or nothing is left to do."""
-    _handle(lambda: os._exit(128 + _received))
+    _handle(lambda: os._exit(128 + received))
 
 
 def interrupt() -> None:
     """Raise KeyboardInterrupt on a signal."""
 
     def stop() -> None:
-        global _raised
-        _raised = True
+        global raised
+        raised = True
         raise KeyboardInterrupt
 
     _handle(stop)
@@ -75,8 +65,8 @@ def _handle(action: Callable[[], None]) -> None:
     _terminals = _terminals or tuple(descriptor for descriptor in (1, 2) if os.isatty(descriptor))
 
     def handler(number: int, _frame: FrameType | None) -> None:
-        global _received
-        _received = _received or number
+        global received
+        received = received or number
         if number == signal.SIGHUP:
             # Writing to a terminal that is gone is an error, and would come in the way of an end in order.
             for descriptor in _terminals:

@@ -202,7 +202,7 @@ def _failed(error: BaseException) -> int:
     # As libraries say it: for arrays, threads, their own code.
     if isinstance(error, MemoryError) or re.search("start new thread|map segment|Cannot allocate", str(error)):
         text = "fiprof: memory does not suffice: allow more (ulimit -v, the limit of the job); the least is 1 GiB"
-    elif isinstance(error, OSError) and not (error.errno == errno.EIO and interrupts.received()):
+    elif isinstance(error, OSError) and not (error.errno == errno.EIO and interrupts.received):
         # What is still to be written to stdout goes nowhere, and no second attempt fails at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(error, BrokenPipeError):
@@ -222,11 +222,11 @@ def _failed(error: BaseException) -> int:
         error.show(shown)
         text, status = shown.getvalue().rstrip("\n").expandtabs(2), error.exit_code
     # What an interrupt cuts short may fail in a way of its own: an import, or writing to a terminal that is gone.
-    elif isinstance(error, KeyboardInterrupt | click.Abort | OSError) or interrupts.raised():
-        text, status = "fiprof: interrupted", 128 + (interrupts.received() or signal.SIGINT)
+    elif isinstance(error, KeyboardInterrupt | click.Abort | OSError) or interrupts.raised:
+        text, status = "fiprof: interrupted", 128 + (interrupts.received or signal.SIGINT)
     elif isinstance(error, FiprofError):
         ended = error.exit_code == INTERRUPTED_EXIT
-        text, status = f"fiprof: {error_text(error)}", 128 + interrupts.received() if ended else error.exit_code
+        text, status = f"fiprof: {error_text(error)}", 128 + interrupts.received if ended else error.exit_code
     else:
         raise error
     try:
@@ -244,4 +244,4 @@ def _ask_again(unraisable: sys.UnraisableHookArgs) -> None:
         return
     import threading
 
-    threading.Timer(0.05, os.kill, (os.getpid(), interrupts.received())).start()
+    threading.Timer(0.05, os.kill, (os.getpid(), interrupts.received)).start()

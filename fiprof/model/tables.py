@@ -168,6 +168,8 @@ class Reader:
         """
         import pyarrow as pa
 
+        from fiprof.model.arrays import floats, numbers
+
         wanted = list(columns) if columns is not None else self.names
         with self._errors():
             if new := [name for name in wanted if name not in self._read]:
@@ -175,7 +177,13 @@ class Reader:
                 there = self._file.read(known, use_threads=self.rows >= THREADED_ROWS)
                 # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
                 found = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
-                _require_possible(found)
+                # A row's parent stands above it.
+                most: dict[str, Any] = {"parent": range(-1, self.rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
+                for name in [name for name in most if name in new]:
+                    whole = name != "share"
+                    values = (numbers if whole else floats)(found[name])
+                    if rows := int(((values < 0) | (values > most[name])).sum()) - found[name].null_count * whole:
+                        raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
                 self._read.update(zip(found.column_names, found.columns, strict=True))
             return pa.table({name: self._read[name] for name in wanted})
 
@@ -265,20 +273,6 @@ class Reader:
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             what = f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}"
             raise FiprofError(what, f"fiprof parse {self.folder.parent} makes it again from the raw files") from error
-
-
-def _require_possible(found: pa.Table) -> None:
-    """Raise ValueError where a row's parent does not stand above it, a share is none, or samples are below 0."""
-    from fiprof.model.arrays import floats, numbers
-
-    largest: dict[str, Any] = {"parent": range(-1, found.num_rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
-    there = frozenset(found.column_names)
-    for name, most in largest.items():
-        if name in there:
-            whole = name != "share"
-            values = (numbers if whole else floats)(found[name])
-            if rows := int(((values < 0) | (values > most)).sum()) - found[name].null_count * whole:
-                raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
 _GOOD: dict[str, pa.Schema] = {}

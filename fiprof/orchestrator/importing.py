@@ -56,10 +56,22 @@ def import_files(
 
     ranges: NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration. name: what the folder's
     name ends in; empty for the first file's. link: read the files where they lie, instead of copying them.
+    Pages of ncu go together in the order given: the first raw page with the first details page, the second ones, ….
     Raises FiprofError before anything is made where a file is none of theirs, or cannot be read here; what goes wrong
     later stands in the result and in the manifest.
     """
-    incoming = recognized(given)
+    incoming: list[Incoming] = []
+    for path in given:
+        kind = recognize(path)
+        if any(path.samefile(each.source) for each in incoming):
+            raise FiprofError(f"{path} is named twice", "name each file once", exit_code=2)
+        alike = ("nsys-rep", "nsys-sqlite") if kind.startswith("nsys") else (kind,)
+        incoming.append(Incoming(path, kind, sum(each.kind in alike for each in incoming)))
+    reports = Counter(each.number for each in incoming if each.kind.startswith("ncu"))
+    for each in incoming:
+        if each.kind == "ncu-source" and reports[each.number] == 1:
+            what = f"{each.source} is ncu's source page, which does not say what its launches measured"
+            raise FiprofError(what, "import it together with the raw or the details page of the same report")
     tools = _tools(incoming)
     there = next(path for path in (bench.archive.root, *bench.archive.root.absolute().parents) if path.exists())
     sizes = [(each.source.stat().st_size, each.kind) for each in incoming]
@@ -76,27 +88,6 @@ def import_files(
     with importing.ending_in_order():
         importing.read(incoming, tools, link=link)
     return importing.finish()
-
-
-def recognized(files: Sequence[Path]) -> list[Incoming]:
-    """The files with their places, by what stands in them.
-
-    Pages of ncu go together in the order given: the first raw page with the first details page, the second ones, ….
-    Raises FiprofError for a file that is none of nsys or ncu, or comes twice, and for a source page by itself.
-    """
-    found: list[Incoming] = []
-    for path in files:
-        kind = recognize(path)
-        if any(path.samefile(each.source) for each in found):
-            raise FiprofError(f"{path} is named twice", "name each file once", exit_code=2)
-        alike = ("nsys-rep", "nsys-sqlite") if kind.startswith("nsys") else (kind,)
-        found.append(Incoming(path, kind, sum(each.kind in alike for each in found)))
-    reports = Counter(each.number for each in found if each.kind.startswith("ncu"))
-    for each in found:
-        if each.kind == "ncu-source" and reports[each.number] == 1:
-            what = f"{each.source} is ncu's source page, which does not say what its launches measured"
-            raise FiprofError(what, "import it together with the raw or the details page of the same report")
-    return found
 
 
 def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:

@@ -42,7 +42,20 @@ def verify(folder: Path) -> Verified:
     except FiprofError as error:
         damaged = _file_state(folder, FileState.DAMAGED, layout.FILE_NAME, reason=error.message)
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
-    of_raw = [*_raw_files(folder, manifest), *_others(folder, manifest, there)]
+    of_raw = list(_raw_files(folder, manifest))
+    # What its run did not make.
+    for file, status in sorted(there.items()):
+        head, _, last = file.partition("/")
+        known = (
+            packing.plain_name(file) in manifest.files
+            or file in OWN_FILES
+            or head in OWN_FOLDERS
+            or (head == layout.TABLES and last.removesuffix(".parquet") in KNOWN_TABLES)
+        )
+        regular = stat.S_ISREG(status.st_mode)
+        if not (known and regular):
+            harmful = head in layout.RAW_FOLDERS or not regular
+            of_raw.append(_file_state(folder, FileState.PLANTED if harmful else FileState.EXTRA, file))
     of_tables = list(_changed_tables(folder, manifest))
     state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
     return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, (*of_raw, *of_tables))
@@ -94,22 +107,6 @@ def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Finding]:
             else:
                 reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
                 yield _file_state(folder, FileState.DAMAGED, name, reason=reason)
-
-
-def _others(folder: Path, manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Finding]:
-    """What lies in the folder that its run did not make."""
-    for name, status in sorted(there.items()):
-        head, _, last = name.partition("/")
-        known = (
-            packing.plain_name(name) in manifest.files
-            or name in OWN_FILES
-            or head in OWN_FOLDERS
-            or (head == layout.TABLES and last.removesuffix(".parquet") in KNOWN_TABLES)
-        )
-        regular = stat.S_ISREG(status.st_mode)
-        if not (known and regular):
-            harmful = head in layout.RAW_FOLDERS or not regular
-            yield _file_state(folder, FileState.PLANTED if harmful else FileState.EXTRA, name)
 
 
 def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:

@@ -238,7 +238,13 @@ class Export:
         incomplete, impossible = 0, 0
         for values in self._in_order(self._tables[table], reals, key):
             whole = _batch(fields, values)
-            kept = _possible(whole, self.span)
+            # A time that is not known may be any.
+            times = [whole[name] for name in ("start_ns", "end_ns", "time_ns") if name in whole.schema.names]
+            bounds = (pa.scalar(self.span[0]), *times, pa.scalar(self.span[1]))
+            wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
+            kept = whole
+            if any(pc.any(each).as_py() for each in wrong):
+                kept = whole.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
             incomplete += len(next(iter(values.values())).numbers) - whole.num_rows
             impossible += whole.num_rows - kept.num_rows
             if kept.num_rows:
@@ -430,16 +436,6 @@ def _batch(fields: Sequence[Field], found: Mapping[str, Values]) -> pa.RecordBat
         if field.required and piece[field.name].null_count:
             piece = piece.filter(piece[field.name].is_valid())
     return piece
-
-
-def _possible(piece: pa.RecordBatch, span: tuple[int, int]) -> pa.RecordBatch:
-    """The rows whose times lie in a span and end no sooner than they begin; a time that is not known may be any."""
-    times = [piece[name] for name in ("start_ns", "end_ns", "time_ns") if name in piece.schema.names]
-    bounds = (pa.scalar(span[0]), *times, pa.scalar(span[1]))
-    wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
-    if not any(pc.any(each).as_py() for each in wrong):
-        return piece
-    return piece.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
 
 
 def quoted(name: str) -> str:

@@ -85,7 +85,16 @@ def _environment() -> Record:
     if os.environ.get("FLASHINFER_DISABLE_JIT"):
         raise FiprofError("FLASHINFER_DISABLE_JIT is set: nothing is compiled just in time", "unset it for fiprof jit")
     ahead = [name for name in ("flashinfer_jit_cache", "flashinfer_cubin") if find_spec(name) is not None]
-    nvcc, version = _nvcc()
+    # The compiler that FlashInfer takes.
+    nvcc, version = os.environ.get("FLASHINFER_NVCC") or "nvcc", None
+    with contextlib.suppress(Exception):
+        if nvcc == "nvcc":
+            nvcc = str(Path(importlib.import_module("flashinfer.jit.cpp_ext").get_cuda_path()) / "bin" / "nvcc")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = [nvcc, "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True)
+        found = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
+        version = found[1] if found else None
     if version is None and not ahead:
         what = f"no CUDA compiler: {nvcc} does not run"
         raise FiprofError(what, "install the CUDA toolkit of torch's CUDA version, or name one with CUDA_HOME")
@@ -101,21 +110,6 @@ def _environment() -> Record:
         "max_jobs": os.environ.get("MAX_JOBS"),
         "compiled_ahead": ahead,
     }
-
-
-def _nvcc() -> tuple[str, str | None]:
-    """The CUDA compiler that FlashInfer takes, and its version, e.g. ``13.0.88``; None where it does not run."""
-    nvcc = os.environ.get("FLASHINFER_NVCC") or "nvcc"
-    with contextlib.suppress(Exception):
-        if nvcc == "nvcc":
-            nvcc = str(Path(importlib.import_module("flashinfer.jit.cpp_ext").get_cuda_path()) / "bin" / "nvcc")
-    command = [nvcc, "--version"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return nvcc, None
-    found = re.search(r"release [\d.]+, V([\d.]+)", done.stdout)
-    return nvcc, found.group(1) if found else None
 
 
 if __name__ == "__main__":

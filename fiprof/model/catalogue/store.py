@@ -271,7 +271,21 @@ class Catalogue:
     def _connection(self) -> Any:
         """The driver's. Transactions begin and end as they are told to."""
         if self.is_sqlite:
-            return _prepare_sqlite(sqlite3.connect(self.name, timeout=BUSY_S, isolation_level=None))
+            made = sqlite3.connect(self.name, timeout=BUSY_S, isolation_level=None)
+            # A stranger may have made it: its functions are not run.
+            for setting in ("trusted_schema = OFF", "synchronous = NORMAL", "cache_size = -65536"):
+                made.execute(f"PRAGMA {setting}")
+            deadline = time.monotonic() + BUSY_S
+            # Changing the mode does not wait for others, as everything else does.
+            while made.execute("PRAGMA journal_mode").fetchone()[0] == "delete":
+                try:
+                    made.execute("PRAGMA journal_mode = WAL")
+                    break
+                except sqlite3.OperationalError as error:
+                    if time.monotonic() > deadline or error.sqlite_errorname.startswith(UNWRITABLE):
+                        raise
+                    time.sleep(0.01)
+            return made
         import psycopg
 
         connection = psycopg.connect(f"postgresql://{self._where}", autocommit=True)
@@ -504,21 +518,3 @@ def id_lists(numbers: Sequence[int]) -> Iterator[str]:
     """Numbers as they stand in statements, some in each: a database limits how long one is."""
     for start in range(0, len(numbers), MOST_IDS):
         yield ", ".join(map(str, numbers[start : start + MOST_IDS]))
-
-
-def _prepare_sqlite(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """A file that a stranger may have made: its functions are not run."""
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA cache_size = -65536")
-    deadline = time.monotonic() + BUSY_S
-    # Changing the mode does not wait for others, as everything else does.
-    while connection.execute("PRAGMA journal_mode").fetchone()[0] == "delete":
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            break
-        except sqlite3.OperationalError as error:
-            if time.monotonic() > deadline or error.sqlite_errorname.startswith(UNWRITABLE):
-                raise
-            time.sleep(0.01)
-    return connection

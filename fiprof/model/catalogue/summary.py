@@ -71,7 +71,19 @@ def summarize(run: Run) -> Summary:
     found = [result(case, None, ((each.key, each.of(run, case)) for each in quantities)) for case in cases]
     # Kernels under ncu, each as its launch of median time, and those under nsys.
     launches = by_key(((launch.case, launch.kernel), launch) for launch in run.launches)
-    program = _program(run)
+    # Kernel of a traced program without cases -> its time in all, µs, and its executions.
+    program: dict[str, tuple[float, int]] = {}
+    if not run.trace.kernels:
+        totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        for piece in run.pieces("kernels", ["kernel", "duration_ns"]):
+            wanted = [("duration_ns", "sum"), ("duration_ns", "count")]
+            grouped = piece.group_by("kernel", use_threads=False).aggregate(wanted)
+            columns = (grouped[name].to_pylist() for name in ("kernel", "duration_ns_sum", "duration_ns_count"))
+            for kernel, total_ns, count in zip(*columns, strict=True):
+                totals[kernel][0] += total_ns
+                totals[kernel][1] += count
+        longest = sorted(totals.items(), key=lambda item: -item[1][0])[:MOST_KERNELS]
+        program = {kernel: (total_ns / 1e3, count) for kernel, (total_ns, count) in longest}
     for case, kernel in dict.fromkeys([*launches, *run.trace.kernels, *((None, kernel) for kernel in program)]):
         alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)
         shown = alike[(len(alike) - 1) // 2] if alike else None
@@ -94,21 +106,3 @@ def read(folder: Path) -> Summary | None:
     except (OSError, MisfitError):
         return None
     return found if found.schema_version == Summary.schema_version else None
-
-
-def _program(run: Run) -> dict[str, tuple[float, int]]:
-    """Kernel of a traced program without cases -> its time in all, µs, and its executions."""
-    from fiprof.model.tables import Reader
-
-    if run.trace.kernels or not run.has("kernels"):
-        return {}
-    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for piece in Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"]):
-        wanted = [("duration_ns", "sum"), ("duration_ns", "count")]
-        grouped = piece.group_by("kernel", use_threads=False).aggregate(wanted)
-        columns = (grouped[name].to_pylist() for name in ("kernel", "duration_ns_sum", "duration_ns_count"))
-        for kernel, total_ns, count in zip(*columns, strict=True):
-            found[kernel][0] += total_ns
-            found[kernel][1] += count
-    longest = sorted(found.items(), key=lambda item: -item[1][0])[:MOST_KERNELS]
-    return {kernel: (total_ns / 1e3, count) for kernel, (total_ns, count) in longest}
