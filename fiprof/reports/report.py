@@ -81,14 +81,15 @@ def report(runs: Sequence[Run]) -> Report:
     tables = [rows_of(each) for each in measured]
     pairs = tuple(zip(measured, tables, strict=True))
     several = len(runs) > 1
-    head = headline(max(tables, key=lambda rows: rows.window_us or 1.0))
+    longest = max(range(len(tables)), key=lambda number: tables[number].window_us or 1.0)
+    head, place = headline(tables[longest])
     gpus = [escape_control(str(gpu)) for gpu in dict.fromkeys(run.environment("gpu", "name") for run in runs) if gpu]
     what = _workloads(runs) or _named(list(dict.fromkeys(filter(None, map(_program, runs)))))
     what = what or _named(list(dict.fromkeys(row.name for rows in tables for row in rows.rows if row.kernel)))
     what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
     what_and_gpus = f"{what} on {' and '.join(gpus)}" if gpus else what
     title = f"{len(runs)} runs of {what_and_gpus}" if several else what_and_gpus
-    data: dict[str, Any] = {"title": title, "headline": ink.json(head)}
+    data: dict[str, Any] = {"title": title, "headline": ink.json(head), "start": [longest, place]}
     data["runs"] = [
         _run_data(each, rows, ink, f"{number}." if several else "") for number, (each, rows) in enumerate(pairs, 1)
     ]

@@ -115,9 +115,10 @@ def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
     yield text_block(say("Confidence {confidence}", confidence=words.confidence(verdict)))
     evidence = [*verdict.evidence, *(shown for cause in verdict.causes for shown in cause.evidence)]
     used = [item.comparison for item in verdict.resources if item.comparison]
+    compared = {(each.quantity, each.of) for each in evidence}
     rows = tuple(
         (words.what(of), of.number, ", ".join(words.limits(of)))
-        for of in (*evidence, *(each for each in used if each not in verdict.evidence))
+        for of in (*evidence, *(each for each in used if (each.quantity, each.of) not in compared))
     )
     failed = [check.finding for check in checks.failed(measured.run) if check.launch == verdict.launch]
     notes: list[Finding | str] = [*verdict.notes, *failed]

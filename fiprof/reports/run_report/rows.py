@@ -85,11 +85,11 @@ class Row:
 
     @property
     def saving(self) -> float:
-        """The most that its first step saves, as a share of the run's time."""
+        """The most that its first step saves, as a share of the run's time; a guess where little is known."""
         step = self.step
         if step is None or step.id == "ncu_rule":
             return 0.0
-        if self.advice and step.size_pct is None:
+        if step.little_known or (self.advice and step.size_pct is None):
             return GUESS * self.share
         pct = (step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0
         if step.of_kernels and step.bound_pct:
@@ -420,15 +420,15 @@ def _wall(ranking: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
         yield name, ns / window_ns, unused_colours.pop(kind, "") or next(others)
 
 
-def headline(table: Rows) -> TracedText:
-    """The biggest loss in one sentence."""
+def headline(table: Rows) -> tuple[TracedText, int]:
+    """The biggest loss in one sentence, and the place of its row."""
     rows = table.rows
     if not rows:
-        return say("There are no kernels in this run.")
+        return say("There are no kernels in this run."), 0
     if table.top is not None:
-        return say("{answer}", answer=table.top.program.answer)
-    steps = [(row, row.step) for row in rows if row.step and row.step.id != "ncu_rule"]
+        return say("{answer}", answer=table.top.program.answer), 0
+    steps = [(place, row, row.step) for place, row in enumerate(rows) if row.step and row.step.id != "ncu_rule"]
     if not steps:
-        return say("{}", f"{rows[0].title} takes {rows[0].share:.0%} of the time.")
-    row, step = max(steps, key=lambda item: (item[1].measured_pct is not None, item[0].saving))
-    return say("Start with {name}: {step} ({gain}).", name=row.title, step=step.action, gain=gain(step))
+        return say("{}", f"{rows[0].title} takes {rows[0].share:.0%} of the time."), 0
+    place, row, step = max(steps, key=lambda item: (item[2].measured_pct is not None, item[1].saving))
+    return say("Start with {name}: {step} ({gain}).", name=row.title, step=step.action, gain=gain(step)), place

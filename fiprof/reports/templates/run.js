@@ -557,14 +557,15 @@ function drawTimeline() {
   const x = (at) => names + ((at - time.from) / (time.to - time.from)) * (wide - names);
   const span = (time.to - time.from) * window_.length_us;
   const raw = span / Math.max((wide - names) / 110, 1);
-  const [unit, unitName] = span >= 2e6 ? [1e6, "s"] : span >= 2e3 ? [1e3, "ms"] : [1, "µs"];
+  const start = window_.start_us; // since the trace began, as the story counts
+  const [unit, unitName] = span >= 2e6 ? [1e6, "s"] : [1e3, "ms"];
   const tick = roundStep(raw);
-  for (let at = Math.ceil((time.from * window_.length_us) / tick) * tick; at <= time.to * window_.length_us; at += tick) {
-    const place = x(at / window_.length_us);
+  for (let at = Math.ceil((start + time.from * window_.length_us) / tick) * tick; at <= start + time.to * window_.length_us; at += tick) {
+    const place = x((at - start) / window_.length_us);
     ctx.fillStyle = line;
     ctx.fillRect(place, TRACK, 1, high);
     ctx.fillStyle = muted;
-    const words = at > tick / 2 ? `${Number((at / unit).toPrecision(6))} ${unitName}` : "0";
+    const words = `${grouped(at / unit)} ${unitName}`;
     if (place + ctx.measureText(words).width < wide) ctx.fillText(words, place + 3, TRACK / 2);
   }
   const chosen = state.row?.run === run ? state.row.index : null;
@@ -632,7 +633,7 @@ function hitOf(event) {
   const piece = track.pieces.findLast(([from, to]) => from - slack <= at && to + slack >= at);
   if (!piece) return null;
   const [from, to, who, level] = piece;
-  const words = `${nameOf(run, who)}: ${duration((to - from) * window_.length_us)} at ${duration(from * window_.length_us + 1e-9)}${level < 8 ? `, busy ${Math.round(level * 12.5)}% of it` : ""}`;
+  const words = `${nameOf(run, who)}: ${duration((to - from) * window_.length_us)} at ${grouped(((window_.start_us + from * window_.length_us) / 1e3).toFixed(3))} ms${level < 8 ? `, busy ${Math.round(level * 12.5)}% of it` : ""}`;
   return { words, id: run.rows[who]?.id };
 }
 
@@ -667,6 +668,7 @@ makeTimeline();
 drawParts();
 drawTimeline();
 const asked = decodeURIComponent(location.hash.slice(1));
-if (rows.length) choose(find(asked) ? asked : rows[0].id, { quiet: true });
+const start = rows.find((row) => row.run === data.runs[data.start[0]] && row.index === data.start[1]) ?? rows[0];
+if (rows.length) choose(find(asked) ? asked : start.id, { quiet: true });
 else document.querySelector(".work").hidden = true;
 document.documentElement.dataset.ready = "";
