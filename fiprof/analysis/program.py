@@ -311,37 +311,28 @@ class _Gpu:
                 found.append((thread, *nested.overlaps(self.at.begins, self.at.ends)[1:]))
         return found
 
-    def per_step(self, count: float) -> float | None:
-        return count / self.steps if self.steps else None
-
     def add(
-        self,
-        cause: Waste,
-        ns: float,
-        name: str | None = None,
-        range_: str | None = None,
-        *,
-        per_step: float | None = None,
-        saves_ns: float | None = None,
-        estimate_ns: float | None = None,
-        kind: str | None = None,
+        self, cause: Waste, ns: float, name: str | None = None, range_: str | None = None, count: float | None = None,
+        *, saves_ns: float | None = None, estimate_ns: float | None = None, kind: str | None = None,
         because: Finding | None = None,
-    ) -> None:
-        """A row. saves_ns: what its step saves at most, where that is not all. kind: of the step, by default that of
-        the cause."""
+    ) -> None:  # fmt: skip
+        """A row with a step. count: of launches, or calls, in the part. saves_ns: what the step saves at most, where
+        that is not all. kind: of the step, by default that of the cause."""
         pct = 100 * (ns if saves_ns is None else saves_ns) / self.window_ns
-        about = {"name": name or "", "range": range_ or "the program", "per_step": per_step or 0.0}
-        because = because or Finding("share", {}, "")
-        made = of_program(kind or cause.step, pct, because, about)
+        per_step = (count or 0) / self.steps if self.steps else 0.0
+        about = {"name": name or "", "range": range_ or "the program", "per_step": per_step}
+        made = of_program(kind or cause.step, pct, because or Finding("share", {}, ""), about)
         if estimate_ns is not None:
             made = made._replace(estimate_pct=100 * estimate_ns / self.window_ns)
-        self.row(cause, ns, name, range_, per_step, made)
+        self.row(cause, ns, name, range_, count, made)
 
     def row(
-        self, cause: Waste, ns: float, name: str | None, range_: str | None, per_step: float | None, made: Step | None
+        self, cause: Waste, ns: float, name: str | None, range_: str | None, count: float | None, made: Step | None
     ) -> None:
+        """A row, with a step or without."""
         sizes = [each for each in (made and made.bound_pct, made and made.estimate_pct) if each is not None]
         unknown = GUESS * 100 * ns / self.window_ns if made else 0.0
+        per_step = count / self.steps if self.steps and count is not None else None
         if made and made.estimate_pct is not None and cause is Waste.LAUNCHES:  # of the time without nsys
             without = made.estimate_pct * self.window_ns / (self.window_ns - self.taken_ns)
             made = made._replace(estimate_pct=without)
@@ -383,7 +374,7 @@ class _Gpu:
             else:
                 counted = COUNTED.get(cause, name)
                 unknown = isinstance(counted, str) and counted not in self.counts
-                count = self.per_step(self.count(counted)) if counted and not unknown else None
+                count = self.count(counted) if counted and not unknown else None
                 # Without it the host is ahead by all of its time, and the GPU idle for no less than nothing.
                 saves: float = min(max(self.host_ns[cause, name], ns), self.part.idle_ns)
                 because = None
@@ -408,10 +399,8 @@ class _Gpu:
                 kind = "compile_before" if cause is Waste.HOST and COMPILES.search(name or "") else kind
                 kind = "keep_plans" if cause is Waste.HOST and self.planning_ns[name] > MOSTLY * ns else kind
                 kind = "same_arguments" if cause is Waste.CALL and GRAPH_UPDATES.match(name or "") else kind
-                self.add(
-                    cause, ns, name, range_, per_step=count, saves_ns=saves, estimate_ns=estimate, kind=kind,
-                    because=because,
-                )  # fmt: skip
+                saved = {"saves_ns": saves, "estimate_ns": estimate}
+                self.add(cause, ns, name, range_, count, **saved, kind=kind, because=because)
 
     def _of_captures(self, called: Finding | None) -> tuple[float, Finding]:
         """By how much the steps with a capture are longer than the others usually are, all in all, ns: what is done
@@ -604,10 +593,8 @@ class _Gpu:
         because = finding("launches", words, **values)
         if called := self.called_in(LAUNCHES):
             because = finding("launches", words + "; {called}", **values, called=called, **called.values)
-        self.add(
-            Waste.LAUNCHES, ns, None, range_, per_step=self.per_step(launches), saves_ns=saves, estimate_ns=estimate,
-            kind=kind, because=because,
-        )  # fmt: skip
+        saved = {"saves_ns": saves, "estimate_ns": estimate}
+        self.add(Waste.LAUNCHES, ns, None, range_, launches, **saved, kind=kind, because=because)
 
     def of_loading(self) -> None:
         """Steps before the steady part that load code, where it is not the first one alone, which always does."""
@@ -658,21 +645,20 @@ class _Gpu:
                 if made is None and ns >= MATTERS * self.window_ns and (library or not judged):
                     kind, values = ("ask_for_another", {"library": library}) if judged else ("profile_kernel", {})
                     made = of_program(kind, None, Finding("unknown", {}, ""), values)
-            self.row(Waste.KERNEL, ns, name, None, self.per_step(count), made)
+            self.row(Waste.KERNEL, ns, name, None, count, made)
         if layouts:
             ns, count = (sum(row[key] for row in layouts) for key in ("total_ns", "count"))
-            self.add(Waste.LAYOUTS, ns * scale, per_step=self.per_step(count))
+            self.add(Waste.LAYOUTS, ns * scale, count=count)
         doubles = [row for row in kernels if DOUBLES.search(row["kernel_full"] or "") and row not in small]
         ns, count = (sum(row[key] for row in doubles) for key in ("total_ns", "count"))
         if (ns := ns * scale) >= NOTICED * self.window_ns:
             because = finding("names", "by the names of {kernels} kernels; half as many bytes", kernels=len(doubles))
-            per_step, half_ns = self.per_step(count), HALF_BYTES * ns
-            self.add(Waste.DOUBLES, ns, per_step=per_step, estimate_ns=half_ns, because=because)
+            self.add(Waste.DOUBLES, ns, count=count, estimate_ns=HALF_BYTES * ns, because=because)
         if len(small) > 1:
             ns, count = (sum(row[key] for row in small) for key in ("total_ns", "count"))
             words = "{kernels} kernels of less than {most_us:.0f} µs, {per_launch:.2g} µs each"
             because = finding("small", words, kernels=len(small), most_us=SHORT_US, per_launch=ns / count / 1e3)
-            self.add(Waste.SMALL_KERNELS, ns * scale, None, None, per_step=self.per_step(count), because=because)
+            self.add(Waste.SMALL_KERNELS, ns * scale, count=count, because=because)
 
     def _of_verdicts(
         self, judged: Sequence[tuple[float, LaunchVerdict]], scale: float, only: Collection[str] | None
@@ -705,7 +691,7 @@ class _Gpu:
             return 0.0, 0.0
         part = self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)
         late = delays(self.run, rank, *part).get(0, [])
-        per_step = self.per_step(sum(each.collectives for each in late))
+        count = sum(each.collectives for each in late)
         for each in late:
             words = "meanwhile rank {late_rank}: {doing}"
             because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
@@ -714,7 +700,7 @@ class _Gpu:
                 if each.exposed_ns >= long_ns:  # seldom: what the other waits is looked for only then
                     back = (of.exposed_ns for of in delays(self.run, each.rank, *part).get(0, []) if of.rank == rank)
                     kind = "smaller_batches" if next(back, 0.0) >= long_ns else None
-                self.add(Waste.RANKS, each.exposed_ns, name, per_step=per_step, because=because, kind=kind)
+                self.add(Waste.RANKS, each.exposed_ns, name, count=count, because=because, kind=kind)
         return sum(each.waited_ns for each in late), sum(each.transfer_ns for each in late)
 
     def of_streams(self) -> None:
@@ -734,8 +720,7 @@ class _Gpu:
         else:
             return
         because = finding("turns", words, streams=len(self.part.streams), count=turns / each, waits=waits / each)
-        name = f"{len(self.part.streams)} streams"
-        self.add(Waste.STREAMS, saves, name, per_step=self.per_step(turns), because=because)
+        self.add(Waste.STREAMS, saves, f"{len(self.part.streams)} streams", count=turns, because=because)
 
     def launched_in(self) -> Finding | None:
         """The lines of Python in which the kernels are launched, by the part of the kernels' time: each kernel's, on a
@@ -801,8 +786,7 @@ class _Gpu:
         words = "rows of up to {most} kernels; as one, each takes as long as its longest"
         because = finding("rows", words, most=int(counts[several].max()))
         total, saves = (float(values[several].sum()) * self.scale for values in (sums, sums - longest))
-        per_step = self.per_step(int(counts[several].sum()))
-        self.add(Waste.ELEMENTWISE, total, per_step=per_step, saves_ns=saves, because=because)
+        self.add(Waste.ELEMENTWISE, total, count=int(counts[several].sum()), saves_ns=saves, because=because)
 
     def of_recomputed(self) -> None:
         """Kernels of forward passes that are repeated for the backward pass: at most those that the thread which was
@@ -830,13 +814,13 @@ class _Gpu:
         held = sum(int(held.max()) for (of, _), (_, held) in device_memory(self.run).items() if of == self.part.device)
         environment = self.run.environment
         room = environment("gpu", "memory_bytes") or environment("gpu_state", "before", "memory_total_bytes")
-        per_step = self.per_step(int(np.minimum(count, others).sum()))
+        times = int(np.minimum(count, others).sum())
         if room and held >= FULL * room:
-            self.row(Waste.RECOMPUTED, ns, None, None, per_step, None)
+            self.row(Waste.RECOMPUTED, ns, None, None, times, None)
             return
         words = "{held_gb:.3g} of {room_gb:.3g} GB of the GPU's memory are used" if held and room else ""
         because = finding("memory", words, held_gb=held / 1e9, room_gb=(room or 0) / 1e9)
-        self.add(Waste.RECOMPUTED, ns, per_step=per_step, saves_ns=saves, because=because)
+        self.add(Waste.RECOMPUTED, ns, count=times, saves_ns=saves, because=because)
 
     # In words
 
