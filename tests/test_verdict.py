@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.instructions import listings
+from fiprof.analysis.instructions import NO_LISTING, listings
 from fiprof.analysis.thresholds import BUSY, CLOSE, DOMINANT_STALL, IDLE, SATURATED, SHORT, WAITING
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Verdict
 from fiprof.analysis.verdict.rules import RESOURCES, judge
@@ -301,7 +301,7 @@ def advice_for(row: Row, *lines: str, **situation: Any) -> list[Step]:
         "samples_not_issued": samples, "top_reason": [reason] * len(lines), "executed": ones, "sectors": zeros,
         "ideal_sectors": zeros,
     }  # fmt: skip
-    code = next(listings(pa.table(columns)))[1] if lines else None
+    code = next(listings(pa.table(columns)))[1] if lines else NO_LISTING
     return list(steps(LaunchContext(full, NAMES, judge(full), code=code, **situation)))
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fiprof.analysis.sass import Code, brief, opcode_of, parse
+from fiprof.analysis.thresholds import FREQUENT
 from fiprof.model.arrays import finite
 from fiprof.model.finding import Wording
 from fiprof.model.run import Run, once
@@ -109,10 +110,13 @@ class HotInstruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """A launch's instructions with their samples, in the order of their addresses."""
+    """A launch's instructions with their samples, in the order of their addresses; none where it has no listing."""
 
     code: Code
     rows: pa.Table  # of the table ``hotspots``
+
+    def __bool__(self) -> bool:
+        return bool(self.code.lines)
 
     @functools.cached_property
     def samples(self) -> list[int]:
@@ -151,6 +155,23 @@ class Listing:
         """Executed instructions of these families or opcodes, of all, 0 to 1; None where that was not collected."""
         total = sum(self._executed[each] for each in Family)
         return sum(self._executed[each] for each in those) / total if total else None
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is known how often each instruction is executed."""
+        return self.executed_share() is not None
+
+    def executes(self, *those: str, least: float = FREQUENT / 100) -> bool:
+        """Whether these families or opcodes are known to be so much of what is executed, 0 to 1."""
+        return (self.executed_share(*those) or 0.0) >= least
+
+    def has(self, *families: Family) -> bool:
+        """Whether it is known to have instructions of these families."""
+        return self.count(*families) > 0
+
+    def narrow(self, *families: Family) -> bool:
+        """Whether the widest access of these families is below 16 bytes a thread, or not known."""
+        return not self or max(self.widths(*families), default=16) < 16
 
     def opcodes(self, *families: Family) -> dict[str, int]:
         """Opcode -> how many of them the code has, of these families, the most first."""
@@ -206,6 +227,7 @@ class Listing:
         return HotInstruction(brief(self.code.shown(place)), self.code.offsets[place], share, reason, waits_for, chain)
 
 
+NO_LISTING = Listing(Code((), ()), pa.table({}))
 COLUMNS = (
     "launch", "address", "sass", "samples", "samples_not_issued", "top_reason", "executed", "sectors", "ideal_sectors",
     "source_file", "source_line",

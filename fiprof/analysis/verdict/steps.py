@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from fiprof.analysis import thresholds
 from fiprof.analysis.alternatives import Alternative
-from fiprof.analysis.instructions import ACCESS_BYTES, Family, HotInstruction, Listing, access_bytes
+from fiprof.analysis.instructions import ACCESS_BYTES, NO_LISTING, Family, HotInstruction, Listing, access_bytes
 from fiprof.analysis.occupancy import WARP_THREADS, Resource, occupancy
 from fiprof.analysis.stalls import state
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, CauseId, Comparison, Kind, Part, TimeOf, Verdict
@@ -152,7 +152,7 @@ class LaunchContext(NamedTuple):
     case: CaseVerdict | None = None
     least: CaseEntry | None = None  # its case, with the bytes that it needs; None where that is not known
     floor: Floor | None = None  # the least time of its case; None for another than its main kernel, and unknown
-    code: Listing | None = None  # its instructions; None where they were not collected
+    code: Listing = NO_LISTING  # its instructions
     share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where that is not known
     whole: TimeOf = TimeOf.KERNELS
 
@@ -260,40 +260,15 @@ class LaunchContext(NamedTuple):
         """Whether the launch is mostly what any launch takes: the work is too small for the GPU."""
         return (quantities.FIXED.of(self.row) or 0.0) >= thresholds.MOSTLY
 
-    @property
-    def counted(self) -> bool:
-        """Whether it is known how often each instruction is executed."""
-        return self.code is not None and self.code.executed_share() is not None
-
-    def executes(self, *those: str, least: float = thresholds.FREQUENT / 100) -> bool:
-        """Whether these families or opcodes are known to be so much of what is executed, 0 to 1."""
-        share = self.code.executed_share(*those) if self.code else None
-        return share is not None and share >= least
-
-    def has(self, *families: Family) -> bool:
-        """Whether the code is known to have instructions of these families."""
-        return self.code is not None and self.code.count(*families) > 0
-
-    def narrow(self, *families: Family) -> bool:
-        """Whether the widest access of these families is below 16 bytes a thread, or the code is not known."""
-        if self.code is None:
-            return True
-        return max(self.code.widths(*families), default=16) < 16
-
-    def hottest(self, reason: str | None = None) -> HotInstruction | None:
-        """Where warps stall most, of those that stall for a reason; None where that is not known."""
-        return self.code.hottest(reason) if self.code else None
-
     def in_code(self, *families: Family) -> Finding | None:
         """How many instructions of these families the code has, as a basis; None where it is not known or has none."""
-        opcodes = self.code.opcodes(*families) if self.code else {}
-        named = tuple(f"{count} {opcode}" for opcode, count in opcodes.items())
+        named = tuple(f"{count} {opcode}" for opcode, count in self.code.opcodes(*families).items())
         return finding("code", "the code has {instructions}", instructions=named) if named else None
 
     def executed(self) -> Finding | None:
         """The families of instructions that are executed most, as a basis."""
-        code, families = self.code, (each for each in Family if each is not Family.OTHER and self.executes(each))
-        shares = {each: code.executed_share(each) or 0.0 for each in families} if code else {}
+        families = (each for each in Family if each is not Family.OTHER and self.code.executes(each))
+        shares = {each: self.code.executed_share(each) or 0.0 for each in families}
         most = sorted(shares, key=shares.__getitem__, reverse=True)[:3]
         words = "{executed_share:.0%} are {family}"
         named = tuple(finding("family", words, family=each, executed_share=shares[each]) for each in most)
@@ -472,13 +447,13 @@ def _latency(s: LaunchContext, _: Part | None) -> Iterator[Step]:
         reason, share = str(s.stalls[0].of), s.stalls[0].number
         if reason != "misc":  # it says nothing of what to do
             values, less = {"reason": reason, "share": share, **_ways_out(s, reason)}, _parts(state(reason).relieves)
-            where = s.hottest(reason)
+            where = s.code.hottest(reason)
             kind = "more_loads" if reason == "long_scoreboard" and _below_word(where) else "less_stall"
             yield s.step(kind, hot_instruction(where), values, relieves=less, rules=s.estimated("CPIStall"))
     elif s.stalls:
         waits = tuple(finding("wait", "{reason} {share}", reason=each.of, share=each.number) for each in s.stalls[:3])
         longest = finding("longest_waits", "the largest stalls are {waits} of the warps' time", waits=waits)
-        yield s.step("read_hotspots", both(longest, hot_instruction(s.hottest())))
+        yield s.step("read_hotspots", both(longest, hot_instruction(s.code.hottest())))
     if not by_warpgroups(s.row) and not s.too_small:
         yield from more_warps(s)
 
@@ -496,14 +471,14 @@ _WAYS_OUT: Mapping[tuple[str, Family], str] = {
 
 def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
     """What makes a stall less: by what the hottest instruction in it waits for, where that is known."""
-    found, reason = s.hottest(reason), "short_scoreboard" if reason == "mio_throttle" else reason
+    found, reason = s.code.hottest(reason), "short_scoreboard" if reason == "mio_throttle" else reason
     cause = found.cause if found else None
     if cause is not None and (reason, cause) in _WAYS_OUT:
         return ways(*_WAYS_OUT[reason, cause].split())
     if (reason, cause) == ("long_scoreboard", Family.GLOBAL_LOAD):
         return load_ways(s, found)
     if reason == "short_scoreboard" and cause in SHARED:
-        return ways(("wider_shared", s.narrow(Family.SHARED_LOAD)), "loaded_earlier")
+        return ways(("wider_shared", s.code.narrow(Family.SHARED_LOAD)), "loaded_earlier")
     return {"ways": (finding("stall_helps", "{reason.helps}", reason=state(reason)),)}
 
 
@@ -590,34 +565,34 @@ def wgmma(s: LaunchContext) -> Iterator[Step]:
     slow, fast = (s.number(f"{which}_peak_{kind}_ops_per_cycle") for which in ("mma", "tensor"))
     if kind is None or slow is None or fast is None or not hopper or use <= max(thresholds.UNUSED, s.use(Part.DRAM)):
         return
-    if fast > slow > 0 and mostly_mma(s.row, kind) and not s.has(Family.WGMMA):
+    if fast > slow > 0 and mostly_mma(s.row, kind) and not s.code.has(Family.WGMMA):
         because, as_busy = both(s.in_code(Family.MMA), peaks(fast / slow)), 100 * (1 - slow / fast)
         yield s.step("use_wgmma", because, still=use * slow / fast, estimate=as_busy)
 
 
 def copy_by_tma(s: LaunchContext) -> Iterator[Step]:
     """Copies by TMA for those by cp.async, where products of a warpgroup wait for them."""
-    if s.code and s.has(Family.WGMMA) and s.code.count(Family.ASYNC_COPY) > s.code.count(Family.TMA):
+    if s.code.has(Family.WGMMA) and s.code.count(Family.ASYNC_COPY) > s.code.count(Family.TMA):
         yield s.step("copy_by_tma", s.in_code(*COPIES))
 
 
 def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     """Less for the busiest pipe, or for the issue slots, by what the kernel executes most."""
-    unknown = s.code is None
+    unknown = not s.code
     yield from _tensor_cores(s, part)
     match part:
         case Part.ISSUE_SLOTS:
-            open_, arithmetic = not s.counted, s.executes(Family.FLOAT, Family.CONVERSION)
-            packed = s.executes(Family.PACKED, least=thresholds.UNUSED / 100)
+            open_, arithmetic = not s.code.counted, s.code.executes(Family.FLOAT, Family.CONVERSION)
+            packed = s.code.executes(Family.PACKED, least=thresholds.UNUSED / 100)
             divided = _divided(s)
             still = s.use(Part.ISSUE_SLOTS) * (1 - divided) if divided else None
             how = ways(
                 ("divisions", divided > 0),
-                ("fewer_conversions", s.executes(Family.CONVERSION) and not divided),
-                ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
+                ("fewer_conversions", s.code.executes(Family.CONVERSION) and not divided),
+                ("wider_loads", s.code.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
                 ("packed", open_ or (arithmetic and not packed)),
-                ("addresses_once", open_ or s.executes(Family.INTEGER)),
-                ("unrolled", open_ or s.executes(Family.BRANCH)),
+                ("addresses_once", open_ or s.code.executes(Family.INTEGER)),
+                ("unrolled", open_ or s.code.executes(Family.BRANCH)),
                 ("kept", not open_),
             )
             # A warp waits for each of a division's instructions in turn.
@@ -628,7 +603,7 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
             ops = counted_float_ops(s.row)
             slow, fast = (s.number(f"{precision}_peak_ops_per_cycle") for precision in ("fp32", "fp16"))
             mostly_fp32 = bool(ops) and max(ops, key=ops.__getitem__) == "fp32" and _in_floats(s)
-            packed = s.executes(Family.PACKED, least=thresholds.UNUSED / 100)
+            packed = s.code.executes(Family.PACKED, least=thresholds.UNUSED / 100)
             if mostly_fp32 and slow is not None and fast is not None and fast > slow > 0 and not packed:
                 yield s.step("packed_halves", peaks(fast / slow), still=s.use(Part.FMA_PIPE) * slow / fast)
             else:
@@ -636,19 +611,19 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
         case Part.ALU_PIPE:
 
             def often(opcodes: str) -> bool:
-                return not s.counted or s.executes(*opcodes.split())
+                return not s.code.counted or s.code.executes(*opcodes.split())
 
             how = ways(
                 ("addresses_once", often("IADD3 IADD LEA VIADD")),
                 ("fewer_comparisons", often("ISETP FSETP SEL FSEL FMNMX VIMNMX IMNMX PLOP3")),
                 ("merged_logic", often("LOP3 SHF PRMT")),
-                ("kept", s.counted),
+                ("kept", s.code.counted),
             )
             yield s.step("less_alu", s.executed(), how)
         case Part.XU_PIPE:
             how = ways(
-                ("polynomials", unknown or s.has(Family.SPECIAL)),
-                ("fewer_conversions", unknown or s.has(Family.CONVERSION)),
+                ("polynomials", unknown or s.code.has(Family.SPECIAL)),
+                ("fewer_conversions", unknown or s.code.has(Family.CONVERSION)),
                 "kept",
             )
             yield s.step("less_xu", s.in_code(Family.SPECIAL), how)
@@ -659,8 +634,8 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
             yield s.step("single_precision", still=s.use(Part.FP64_PIPE) * slow / fast if slow and fast else None)
         case Part.LSU_PIPE:
             how = ways(
-                ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE, Family.ASYNC_COPY)),
-                ("wider_shared", unknown or (s.has(*SHARED) and s.narrow(*SHARED))),
+                ("wider_loads", s.code.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE, Family.ASYNC_COPY)),
+                ("wider_shared", unknown or (s.code.has(*SHARED) and s.code.narrow(*SHARED))),
                 "in_registers",
             )
             yield s.step("fewer_accesses", s.executed(), how)
@@ -671,8 +646,8 @@ def _pipes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
 def _divided(s: LaunchContext) -> float:
     """Part of what is executed that is divisions of integers, 0 to 1, as far as it is known: each converts to float,
     takes a reciprocal and converts back. 0 where they are few."""
-    fewest = min((s.code.executed_share(each) or 0.0 for each in ("I2F", "MUFU", "F2I")) if s.code else (0.0,))
-    return DIVISION * fewest if DIVISION * fewest >= MANY_DIVIDED and s.executes(Family.INTEGER, least=0.5) else 0.0
+    divided = DIVISION * min(s.code.executed_share(each) or 0.0 for each in ("I2F", "MUFU", "F2I"))
+    return divided if divided >= MANY_DIVIDED and s.code.executes(Family.INTEGER, least=0.5) else 0.0
 
 
 def _others(s: LaunchContext, part: Part | None) -> Iterator[Step]:
@@ -700,7 +675,7 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
         return
     arithmetic = fma.value >= thresholds.FMA_OF_ISSUE / 100 * s.use(Part.ISSUE_SLOTS) and _in_floats(s)
     reads = s.use(*PASSES) >= thresholds.OPERANDS and (_FUSED.value(s.row) or 0.0) >= thresholds.FUSED / 100
-    if not arithmetic or not reads or s.has(Family.WGMMA, Family.MMA):
+    if not arithmetic or not reads or s.code.has(Family.WGMMA, Family.MMA):
         return
     ops = {precision: count for precision, count in counted_float_ops(s.row).items() if count}
     precision = max(ops, key=ops.__getitem__, default="fp32")
@@ -745,7 +720,7 @@ def _dram(s: LaunchContext, _: Part | None) -> Iterator[Step]:
         top = s.stalls[0] if s.stalls else None
         waits = top if top and top.of == "long_scoreboard" and top.value >= thresholds.DOMINANT_STALL else None
         wait = finding("wait", "{reason} {share}", reason=waits.of, share=waits.number) if waits else None
-        where, rules = (s.hottest("long_scoreboard"), s.estimated("CPIStall")) if waits else (None, ())
+        where, rules = (s.code.hottest("long_scoreboard"), s.estimated("CPIStall")) if waits else (None, ())
         yield s.step("more_loads", both(wait, hot_instruction(where)), load_ways(s, where), rules=rules)
         yield from more_warps(s)
 
@@ -754,7 +729,7 @@ def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any
     """How to keep more bytes on their way. waiting: the instruction at which most warps wait for them."""
     if waiting is not None and waiting.chain:
         return ways("several_chains")
-    if s.has(*COPIES):
+    if s.code.has(*COPIES):
         return ways("more_stages")
     first = _below_word(waiting)
     sectors, threads = Formula("global_load_sectors + global_store_sectors"), Formula("blocks * threads_per_block")
@@ -763,8 +738,8 @@ def load_ways(s: LaunchContext, waiting: HotInstruction | None) -> dict[str, Any
         ("more_rows", first and bool(moved and by and SECTOR_BYTES * moved < 2 * ACCESS_BYTES * by)),
         ("wider_loads", first),
         "loads_in_flight",
-        ("wider_loads", not first and s.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
-        ("async_copies", s.has(Family.SHARED_STORE)),
+        ("wider_loads", not first and s.code.narrow(Family.GLOBAL_LOAD, Family.ASYNC_COPY)),
+        ("async_copies", s.code.has(Family.SHARED_STORE)),
     )
 
 
@@ -779,7 +754,7 @@ def _l2(s: LaunchContext, _: Part | None) -> Iterator[Step]:
     """Fewer lookups for the same sectors, where these are what is busy and requests leave much of a line; else less."""
     lookups, others = s.traced(quantity("l2_tags_pct")), [column for column in L2_COLUMNS if column != "l2_tags_pct"]
     sectors, rest = _LINE_SECTORS.value(s.row), max(s.number(column) or 0.0 for column in others)
-    narrow = s.narrow(Family.GLOBAL_LOAD) or s.narrow(Family.GLOBAL_STORE)
+    narrow = s.code.narrow(Family.GLOBAL_LOAD) or s.code.narrow(Family.GLOBAL_STORE)
     if lookups is not None and sectors is not None and lookups.value > rest and sectors < LINE and narrow:
         words = "a request of a warp touches {touched:.2g} of the {line} sectors that a lookup finds; the lookups keep "
         words += "L2 busy for {lookups}, its transfers for {rest_pct:.0f}%"
@@ -795,16 +770,16 @@ def _passes(s: LaunchContext, part: Part | None) -> Iterator[Step]:
         yield from _conflicts(s)
     if part is Part.L1_DATA:
         how = ways(
-            ("coalesced", s.code is None or s.code.most_scattered() is not None),
-            ("wider_loads", s.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE)),
+            ("coalesced", not s.code or s.code.most_scattered() is not None),
+            ("wider_loads", s.code.narrow(Family.GLOBAL_LOAD, Family.GLOBAL_STORE)),
             "in_registers",
         )
         yield s.step("fewer_l1_passes", s.executed(), how)
     else:
         how = ways(
-            ("wider_shared", s.narrow(*SHARED)),
+            ("wider_shared", s.code.narrow(*SHARED)),
             "in_registers",
-            ("shuffles", s.code is not None and not s.has(Family.SHUFFLE, Family.WGMMA, Family.MMA)),
+            ("shuffles", bool(s.code) and not s.code.has(Family.SHUFFLE, Family.WGMMA, Family.MMA)),
         )
         yield s.step("fewer_shared_passes", s.executed(), how)
 
@@ -838,7 +813,7 @@ _FOR_KIND: Mapping[Kind, Make] = {
 
 def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
     match cause:
-        case CauseId.ATOMICS if s.code and s.code.modified("POPC", Family.SHARED_ATOMIC):
+        case CauseId.ATOMICS if s.code.modified("POPC", Family.SHARED_ATOMIC):
             # Those that only count are merged by the word: on Hopper 32 random ones of 64 words in a bank take 25.3
             # passes, as many as there are words among them.
             yield from _conflicts(s)
@@ -846,12 +821,12 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             code = s.in_code(Family.ATOMIC, Family.SHARED_ATOMIC)
             shares = (quantities.ATOMIC_SHARE, quantities.SHARED_ATOMIC_SHARE)
             share = max(each.of(s.row) or 0.0 for each in shares) or number(s.row, "l2_atomic_unit_max_pct") or 0.0
-            if not (s.has(Family.SHUFFLE) and s.has(Family.SHARED_ATOMIC)):
+            if not (s.code.has(Family.SHUFFLE) and s.code.has(Family.SHARED_ATOMIC)):
                 yield s.step("aggregate_atomics", code, estimate=s.cost(cause, share / 100))
             yield s.step("spread_atomics", code, estimate=s.cost(cause, share / 100))
         case CauseId.BARRIER:
-            how = ways("warp_sync", "named_barriers", ("double_buffer", s.has(Family.SHARED_STORE)))
-            because = both(s.in_code(Family.BARRIER), hot_instruction(s.hottest("barrier")))
+            how = ways("warp_sync", "named_barriers", ("double_buffer", s.code.has(Family.SHARED_STORE)))
+            because = both(s.in_code(Family.BARRIER), hot_instruction(s.code.hottest("barrier")))
             # What goes by shuffles within a warp passes no shared memory either.
             exchanged = LOADS if s.verdict.part in LOADS else ()
             yield s.step("fewer_barriers", because, how, relieves=exchanged, estimate=s.cost(cause))
@@ -892,11 +867,11 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
             share = (quantities.SHUFFLE_SHARE.of(s.row) or 0.0) / 100
             yield s.step("fewer_shuffles", s.executed(), estimate=s.cost(cause, share))
         case CauseId.INSTRUCTION_CACHE:
-            size = len(s.code.code.lines) * INSTRUCTION_BYTES / 1000 if s.code else None
+            size = len(s.code.code.lines) * INSTRUCTION_BYTES / 1000
             because = finding("code_size", "the code has {kilobytes:.0f} kB", kilobytes=size) if size else None
             yield s.step("smaller_code", because, estimate=s.cost(cause))
         case CauseId.CONSTANT_CACHE:
-            yield s.step("fewer_constants", hot_instruction(s.hottest("imc_miss")), estimate=s.cost(cause))
+            yield s.step("fewer_constants", hot_instruction(s.code.hottest("imc_miss")), estimate=s.cost(cause))
         case CauseId.MEMORY_FENCE:
             yield s.step("fewer_fences", s.in_code(Family.FENCE), estimate=s.cost(cause))
         case CauseId.SLEEPING:
@@ -907,7 +882,7 @@ def steps_for(s: LaunchContext, cause: CauseId) -> Iterator[Step]:
 
 def _sectors(s: LaunchContext) -> Finding | None:
     """How scattered its accesses to global memory are, as a basis: the worst instruction, where that is known."""
-    if s.code and (found := s.code.most_scattered()):
+    if found := s.code.most_scattered():
         where, factor = found
         words = "{sass} touches {factor:.3g} times the sectors that neighbouring threads would"
         return finding("sectors_at", words, sass=where.sass, factor=factor)

@@ -231,7 +231,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             case=case,
             least=entries.get(case_id) if moved else None,
             floor=floors.get(case_id) if is_main(run, launch) else None,
-            code=code.get(launch.launch),
+            code=code.get(launch.launch, instructions.NO_LISTING),
             share=share if stands is None else stands.share,
             whole=TimeOf.ITERATION_KERNELS if stands is None else TimeOf.KERNELS,
         )
