@@ -22,7 +22,7 @@ from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
 from fiprof.analysis.idle import IdleCause, outside, parts
 from fiprof.analysis.program import LEAST_OUTSIDE_NS
-from fiprof.analysis.steady import By, Steady, steady, whole
+from fiprof.analysis.steady import By, steady, whole
 from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.finding import Wording, say
@@ -208,12 +208,13 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
         sum(each.window_ns for each in outside(run).values()) / 1e3 / count
         for run, count in zip(runs, gpus, strict=True)
     ]
+    median_us = [float(np.median([each.step_ns or 0.0 for each in steady(run).values()])) / 1e3 for run in runs]
     return ProgramComparison(
         work=work,
         whole_because=entire or "",
         gpus=gpus,
         steps=steps,
-        median_us=(_median_us(a), _median_us(b)) if steps else None,
+        median_us=(median_us[0], median_us[1]) if steps else None,
         outside=Change("outside", a=beyond[0], b=beyond[1], unit="µs", by="nsys") if within else None,
         common=common,
         time=(together((each for each in ranks if each.about == "window"), "window"), *of_kinds, *ranks),
@@ -227,8 +228,8 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
 def _unlike_parts(runs: Sequence[Run]) -> str | None:
     """Why their steady parts cannot be compared; None where they can: each GPU has one, and these have steps of one
     name, or about the same share of the kernels' time."""
-    lacking = [side for side, run in zip("AB", runs, strict=True) if any(at.by is By.WHOLE for at in _parts_of(run))]
-    if lacking:
+    whole_of = zip("AB", (any(at.by is By.WHOLE for at in steady(run).values()) for run in runs), strict=True)
+    if lacking := [side for side, is_whole in whole_of if is_whole]:
         return f"nothing repeats in {' and '.join(lacking)}"
     if _marked(runs):
         return None
@@ -240,31 +241,23 @@ def _unlike_parts(runs: Sequence[Run]) -> str | None:
     return None if max(a / b, b / a) <= AS_MUCH else "their steady parts hold other shares of their kernels"
 
 
-def _parts_of(run: Run) -> Sequence[Steady]:
-    return list(steady(run).values())
-
-
 def _marked(runs: Sequence[Run]) -> bool:
     """Whether the steps of both are ranges of the same name."""
-    names = [{(each.by, each.name) for each in _parts_of(run)} for run in runs]
+    names = [{(each.by, each.name) for each in steady(run).values()} for run in runs]
     return names[0] == names[1] and all(by is By.RANGES for by, _ in names[0])
 
 
 def _steps(runs: Sequence[Run], gpus: tuple[int, int], work: float | None) -> tuple[int, int] | None:
     """The steps of both steady parts, of all GPUs; None where there are none, or they are not the same on both sides:
     by their ranges' name, or by as many executions of the kernels that both have. work: the ratio of these, a GPU."""
-    a, b = (sum(len(each.steps) for each in _parts_of(run)) for run in runs)
+    a, b = (sum(len(each.steps) for each in steady(run).values()) for run in runs)
     if not a or not b:
         return None
     if work is None:
-        alike = len({(each.by, each.name) for run in runs for each in _parts_of(run)}) == 1
+        alike = len({(each.by, each.name) for run in runs for each in steady(run).values()}) == 1
     else:
         alike = abs(math.log(b / a * gpus[0] / gpus[1] / work)) <= math.log(ALIKE)
     return (a, b) if alike or _marked(runs) else None
-
-
-def _median_us(run: Run) -> float:
-    return float(np.median([each.step_ns or 0.0 for each in steady(run).values()])) / 1e3
 
 
 def _waits(run: Run, within: bool, steps: float) -> dict[int | None, float]:
