@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fiprof import files
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import columns
 from fiprof.analysis.steady import steady
 from fiprof.analysis.top import top
 from fiprof.errors import FiprofError
@@ -45,23 +45,8 @@ OUTLYING, NOISES = 0.05, 5.0
 """A host is named where its median is off the hosts' by this share, and by so many median deviations of theirs."""
 FEWEST_HOSTS = 3
 NAMES = {"kernels": "kernel", "idle": "cause", "steps": "step", "ranks": "busy"}
-COLUMNS = (
-    Column("traces", "traces", spec=",d", meaning="traces that have it"),
-    Column("count", "x", spec=",d"),
-    Column("total_ms", "time", "ms", ",.1f"),
-    Column("share", "share", spec=".1%"),
-    Column("median_us", "median", "µs", ",.2f"),
-    Column("p90_us", "p90", "µs", ",.2f"),
-)  # fmt: skip
-OUTLIERS = (
-    Column("host", "host", meaning="machine of the trace"),
-    Column("what", "what"),
-    Column("name", "name", narrow=Narrow.ABOVE),
-    Column("median_us", "median", "µs", ",.2f"),
-    Column("others_us", "hosts", "µs", ",.2f", meaning="median over the hosts' medians"),
-    Column("ratio", "ratio", spec=".2f"),
-    Column("lost_ms", "lost", "ms", ",.1f", meaning="time above that at the hosts' median"),
-)
+COLUMNS = columns("traces")
+OUTLIERS = columns("outliers")
 
 
 def digest(run: Run) -> bytes:

@@ -6,8 +6,8 @@ from collections import defaultdict
 import numpy as np
 
 from fiprof.analysis import samples
-from fiprof.analysis.frames import Column, Row
-from fiprof.analysis.idle import DEVICE, RANK, parts
+from fiprof.analysis.frames import Row, columns
+from fiprof.analysis.idle import parts
 from fiprof.analysis.steady import steady
 from fiprof.model.arrays import Ints, Kinds, numbers
 from fiprof.model.finding import Finding, finding
@@ -16,20 +16,7 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.spans import split
 
-COPIES = (
-    RANK,
-    DEVICE,
-    Column("kind", "copies"),
-    Column("memory", "host memory"),
-    Column("count", "x", spec=",d"),
-    Column("bytes", "moved"),
-    Column("total_ms", "time", "ms", ",.3f"),
-    Column("share", "share", spec=".1%"),
-    Column("alone_ms", "alone", "ms", ",.3f"),
-    Column("gb_per_s", "rate", "GB/s", ",.3g"),
-    Column("peak_gb_per_s", "peak", "GB/s", ",.0f"),
-    Column("of_peak", "of peak", spec=".0%"),
-)
+COPIES = columns("copies")
 """memory: of the host, pageable or pinned, where nsys tells. total_ms: one after the other; share: of the GPU's time.
 alone_ms: while no kernel ran. peak_gb_per_s: of the link to the host, or of DRAM: a copy in it reads and writes."""
 HOST = ("Host-to-Device", "Device-to-Host")

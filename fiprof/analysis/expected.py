@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fiprof.analysis import alternatives, checks
-from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.roofline import mma_remark
 from fiprof.analysis.stalls import REASONS
 from fiprof.analysis.verdict.steps import Step, measured
@@ -145,26 +145,7 @@ def check_workloads(expectations: Expectations, workloads: Collection[str]) -> N
             raise FiprofError(f"the family {family.name} is for the workload {name!r}, which is not known", remedy)
 
 
-COLUMNS = (
-    Column("case", meaning="Case id; null outside the cases' ranges."),
-    Column("label", meaning="The case in short: the parameters that tell the run's cases apart."),
-    Column("family", "family", meaning="Kernel family that the figures are of."),
-    Column("launch", meaning="ncu's ID of the launch; null for a kernel that only nsys saw."),
-    Column("kernel", meaning="Function name without namespaces, parameters and template arguments."),
-    Column("quantity", meaning="What is compared: a stall reason, or the key of a quantity."),
-    Column("work", meaning="The main kind of operations, e.g. tensor fp16: that whose roof is used most."),
-    Column("unit", "in", meaning="Unit of the numbers of the row."),
-    Column("expected_low", meaning="In the row's unit."),
-    Column("expected_high", meaning="Null for none."),
-    Column("expected_stated", meaning="The one number that the source states, where it states no range."),
-    Column("measured", "measured", spec=".2f", meaning="Null where it was not collected."),
-    Column("outcome", meaning="as expected, below, above, not measured, or not compared (another GPU, shape or size)."),
-    Column("deviation", meaning="Measured minus the nearest end of what is expected."),
-    Column("remarks", meaning="What limits the comparison: id and its numbers. Not compared: figures, for what, why."),
-    Column("source", meaning="Who states the figures."),
-    Column("source_gpu", meaning="The GPU that they are of."),
-    Column("steps", meaning="Steps: id, values, what it saves at most and what that rests on."),
-)
+COLUMNS = columns("expected")
 EMPTY: Mapping[str, Any] = {**{column.key: None for column in COLUMNS}, "steps": ()}
 """COLUMNS, with ``what``, ``kind`` and ``limits`` (what is expected in words)."""
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fiprof.model.selection import by_key
 
 if TYPE_CHECKING:
     from fiprof.model.finding import Finding
@@ -41,6 +46,21 @@ class Column:
     """Cells that it takes in a table at least, so that tables below each other line up; of a bar those of the whole."""
     wrap: bool = False  # prose: HTML shows it whole, where it shortens a name
     narrow: Narrow = Narrow.WRAP
+
+
+@functools.cache
+def _columns() -> dict[str, list[Column]]:
+    """``columns.csv``: table -> its columns."""
+    with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
+        rows: list[Row] = list(csv.DictReader(file))
+    for row in rows:
+        row |= {"narrow": Narrow[row["narrow"].upper() or "WRAP"], "wrap": bool(row["wrap"])}
+    return by_key((row.pop("table"), Column(**row)) for row in rows)
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """The columns of a table of ``columns.csv``, in its order."""
+    return tuple(_columns()[table])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.frames import columns
 from fiprof.analysis.steady import Steady, steady
 from fiprof.analysis.trace import calls, copy_calls, kernel_calls, phases
 from fiprof.model.arrays import Floats, Ints, Kinds, arrow, coded, numbers
@@ -55,10 +55,7 @@ ON_ITS_WAY_NS = 5_000
 """From the return of a launch call to its work's start on an idle GPU, at most: on an H200 the median is 2.2 µs and
 99 % take less than 3.3 (9,300 launches of the recorded Llama)."""
 OWN_WORK_NS = 200_000  # host work longer than PyTorch's between two calls: 99 % of that is below 91 µs (the same)
-RANK, DEVICE = Column("rank", "rank"), Column("device", "GPU")
-BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
-TOTAL, SHARE = Column("total_ms", "time", "ms", ",.3f"), Column("share", "share", spec=".1%")
-IDLE = (RANK, DEVICE, Column("cause", "cause"), Column("call", "call"), BY_RANGE, TOTAL, SHARE)
+RANK, DEVICE, _, _, BY_RANGE, _, _ = IDLE = columns("idle")
 
 
 class Why(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.moments import Launched, Moments
 from fiprof.analysis.requests import says, short_name
 from fiprof.analysis.steady import COVERED, LONGEST_STEP, REGULAR, repeated
@@ -20,16 +20,7 @@ OTHER_LAYER = 1.25  # times the median layer: what takes longer than that, in th
 LAYER_STEPS = 20  # steps that the layers are the median of, at most
 UNEVEN = 2.0  # times the median work of a layer that the largest has, from which on their time is told by it
 
-LAYERS = (
-    Column("of", "step", meaning="What the steps are called."),
-    Column("layer", "layer", spec="d", meaning="Its number in the step, from 0."),
-    Column("name", "which", meaning="The range that it was launched, or captured, in; else its number."),
-    Column("busy_us", "kernels", "µs", ",.2f", "Of its kernels but collectives; the median over steps."),
-    Column("share", "share", spec=".1%", meaning="Of the time of the step's kernels."),
-    Column("waits_us", "GPU waits", "µs", ",.2f", "Before its kernels, since the kernel before ended."),
-    Column("blocks", "blocks", spec=",d", meaning="Of the grid of its longest kernel."),
-    Column("work", "work", spec=",d", meaning="Rows, tokens or whatever its range counts first."),
-)
+LAYERS = columns("layers")
 
 
 def typical_steps(moments: Moments, rows: Ints) -> Ints:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.trace import calls, copy_calls, folded, marks
 from fiprof.model.arrays import numbers
 from fiprof.model.case_quantities import KERNEL_TIME, PLAIN
@@ -19,17 +19,7 @@ from fiprof.model.spans import NOTHING, by_thread
 NAME = re.compile(r"(?i)(\b|_)plan(\b|_)")
 SMALL = 0.05  # share of plan() and its layers up to which planning is small
 FEWEST = 3  # plans of a name, the first of which load code, and ranges of a name beside each, for these to be layers
-PLANS = (
-    Column("planned", "plan() in"),
-    Column("count", "x", spec=",d"),
-    Column("host_us", "host", "µs", ",.1f"),
-    Column("copies", "copies", spec=",.3g"),
-    Column("copied_bytes", "copied", "bytes", ",.0f"),
-    Column("copy_us", "copying", "µs", ",.1f"),
-    Column("layer_us", "a layer", "µs", ",.1f"),
-    Column("step_share", "of the step", spec=".1%"),
-    Column("layers", "small from", "layers", ",d"),
-)
+PLANS = columns("plans")
 """planned: the case, or the range around it. host_us: until it returns, median. copies, copied_bytes, copy_us: to the
 GPU, of one. layer_us: a run() of the case, or the range that repeats beside it. layers: with which plan() is SMALL."""
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.comm import delays
-from fiprof.analysis.frames import Column, Narrow, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
-from fiprof.analysis.idle import DEVICE, OWN_WORK_NS, RANK, Activity, IdleCause, Why, between, outside, parts
+from fiprof.analysis.idle import OWN_WORK_NS, Activity, IdleCause, Why, between, outside, parts
 from fiprof.analysis.samples import device_memory
 from fiprof.analysis.steady import By, Steady, steady, whole
 from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, kernel_calls, of_device, phases
@@ -160,19 +160,7 @@ FIRST_STEPS = "first steps"
 OUTSIDE = "outside every range"
 """Name of host work that no range holds and no sample names: perhaps there was nothing to do."""
 
-RANKING = (
-    RANK,
-    DEVICE,
-    Column("cause", "what"),
-    Column("name", "which"),
-    Column("range", "range", narrow=Narrow.BELOW),
-    Column("per_step", "a step", spec=",.3g"),
-    Column("total_ms", "time", "ms", ",.3f"),
-    Column("share", "share", spec=".1%"),
-    Column("bound_pct", "saves ≤", "%", ".1f"),
-    Column("estimate_pct", "~", "%", ".1f"),
-    Column("step", "step", narrow=Narrow.BELOW),
-)
+RANKING = columns("program")
 """name: of the kernel, the call, the host's function or the kind of copies. per_step: how often in a step: launches,
 calls. share: of the steady part. bound_pct: percent of the steady part's time that the step saves at most."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.comm import Delay
-from fiprof.analysis.frames import Column, Narrow, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.trace import Marks
 from fiprof.model.arrays import Floats
 from fiprof.model.finding import Finding, Wording, finding
@@ -42,27 +42,7 @@ FEW_STEPS = 5  # of one name, from which on what is usual can be told
 DISTURBS = 1.05  # times as long as a step that only decodes a step with a prefill takes at least, to be told
 TWICE, CHUNKS = 2.0, ": who decodes waits less where prompts are computed in smaller chunks."
 
-REQUESTS = (
-    Column("request", "request", meaning="Its id, as the program says it."),
-    Column("arrived_ms", "arrives", "ms", ",.1f", "Since the trace began."),
-    Column("queued_ms", "queued", "ms", ",.3f", "From its arrival until the step begins that admits it."),
-    Column("prefill_ms", "prefill", "ms", ",.3f", "From then until its first token."),
-    Column("ttft_ms", "TTFT", "ms", ",.3f", "Time to first token: from arrival."),
-    Column("itl_median_ms", "ITL", "ms", ",.3f", "Between two of its tokens: median."),
-    Column("itl_p90_ms", "p90", "ms", ",.3f", "The same: 90th percentile."),
-    Column("itl_p99_ms", "p99", "ms", ",.3f", "The same: 99th percentile."),
-    Column("prompt", "prompt", spec=",d", meaning="Tokens, where the program says it."),
-    Column("tokens", "tokens", spec=",d", meaning="That it got."),
-    Column("tokens_per_s", "tokens/s", spec=",.0f", meaning="From its arrival to its end."),
-    Column("preempted", "preempted", spec="d", meaning="How often it was.", narrow=Narrow.DROP),
-    Column("admitted_ms", meaning="Begin of the step that admits it."),
-    Column("admitted_in", "admitted in", meaning="The step."),
-    Column("first_token_ms", unit="ms", meaning="When it got its first token, since the trace began."),
-    Column("ended_ms", "ends", "ms", ",.1f", "Since the trace began.", narrow=Narrow.DROP),
-    Column("token_ms", meaning="When it got each token, since the trace began."),
-    Column("slowest_ms", meaning="The longest time between two of its tokens."),
-    Column("slowest_in", "slowest in", meaning="The step that made the longest.", narrow=Narrow.DROP),
-)
+REQUESTS = columns("requests")
 """One request."""
 
 

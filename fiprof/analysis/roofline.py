@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fiprof.analysis import checks
-from fiprof.analysis.frames import Column, Narrow, OfLaunch, OfRun
+from fiprof.analysis.frames import OfLaunch, OfRun, columns
 from fiprof.analysis.trace import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, NSYS, iterations, kernels
@@ -154,19 +154,7 @@ class LaunchRoofline(OfLaunch):
         return memory.flop_per_byte, self.work.ops_per_second
 
 
-CASES = (
-    Column("label", "case"),
-    Column("kernels", "kernels", narrow=Narrow.DROP),
-    Column("nsys_us", "nsys", "µs", ",.2f"),
-    Column("duration_us", "ncu", "µs", ",.2f"),
-    Column("gflop", "work", "GFLOP", ",.2f"),
-    Column("moved_mb", "bytes", "MB", ",.1f"),
-    Column("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
-    Column("share", "share", spec=".1%"),
-    Column("roof", "roof"),
-)
+CASES = columns("roofline_cases")
 """An iteration of a case, all its kernels together, by the workload's cost model: the least work and bytes, as far as
 ncu saw its kernels. roof: the one that binds, DRAM or that of the main work of the kernel that took most time. Its
 share is above 1 where L2 kept what the model takes from DRAM."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from fiprof.analysis import samples, surprises
 from fiprof.analysis.copies import dram_rate
-from fiprof.analysis.frames import Column, Narrow, Row
+from fiprof.analysis.frames import Column, Narrow, Row, columns
 from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
@@ -40,55 +40,17 @@ SHOWN = 0.005  # share of the time below which a phase is told with the others
 ON_GPU = 0.25  # share of its time in which the GPU works from which on a step that comes once or twice has layers
 RARE = 0.01  # share of the time from which on a step surprises where all of its name take little, or are layers
 
-HAPPENED = (
-    Column("at_ms", "at", "ms", ",.1f", "Since the trace began; of steps of one name the first."),
-    Column("what", "what", meaning="The range, its numbers as *; what lies outside ranges."),
-    Column("level", meaning="Ranges around it, from 0."),
-    Column("count", "x", spec=",d", meaning="How often."),
-    Column("each_ms", "each", "ms", ",.3f", "Median: from its begin, or the end of what came before, to its end."),
-    Column("spread", "spread", spec=".0%", meaning="(p90 - p10) / median."),
-    Column("total_ms", "time", "ms", ",.1f", "Of all of them, one after the other."),
-    Column("share", "share", spec=".1%", meaning="Of the time from the first range on."),
-    Column("busy", "GPU busy", spec=".0%", meaning="Share of it in which kernels ran that were launched in it."),
-    Column("kernels", "kernels", spec=",.0f", meaning="Launched in each; median."),
-    Column("copied_bytes", "copied", meaning="In all of them."),
-    Column("memory_bytes", "memory", meaning="Device memory at its end, as CUDA has it.", narrow=Narrow.DROP),
-    Column("does", "the host", narrow=Narrow.DROP, meaning="What the launching thread does, share of its time."),
-    Column("kernel", "longest kernel", narrow=Narrow.DROP, meaning="In all of them, with its share of their kernels."),
-    Column("sms_active_pct", "SMs", "%", ".0f", "", narrow=Narrow.DROP),
-    Column("tensor_active_pct", "tensor", "%", ".0f", narrow=Narrow.DROP),
-    Column("dram_pct", "DRAM", "%", ".0f", "DRAM's throughput by nsys's samples.", narrow=Narrow.DROP),
-    Column("hot", meaning="What takes most time."),
-)
+HAPPENED = columns("happened")
 STEPS = (
-    Column("number", "step", spec="d", meaning="Among those of its name, from 0."),
-    Column("what", "what", narrow=Narrow.BELOW, meaning="The range as the program names it."),
-    Column("at_ms", "at", "ms", ",.3f", "Its begin, or the end of what came before, since the trace began."),
-    Column("length_ms", "time", "ms", ",.3f", "From then until the host and the GPU are done with it."),
-    Column("busy_ms", "GPU busy", "ms", ",.3f", "With kernels that were launched in it."),
-    Column("kernels", "kernels", spec=",d"),
-    Column("copied_bytes", "copied", "bytes", ",d"),
-    Column("memory_bytes", meaning="Device memory at its end, as CUDA has it."),
-    Column("kind", meaning="What it is for: prefill, decode, both (mixed) or other, as it says or is called."),
-    Column("kv_tokens", meaning="In the KV cache, of the requests that get a token in it."),
+    *columns("steps"),
     *(Column(f"{does}_ms", does.words, "ms", ",.3f", "Of the launching thread, in the step.") for does in DOES[:-1]),
 )
 """One moment; the host's times are those of the launching thread. What its range says in numbers follows, each with
 ``says_`` before its word."""
-LATE = (
-    Column("late_rank", "late", spec="d", meaning="The rank that the others wait for most in the step's collectives."),
-    Column("late_ms", "by", "ms", ",.3f", "From the first rank's start to its own, in all of them."),
-    Column("meanwhile", "meanwhile", narrow=Narrow.BELOW, meaning="What it does most then."),
-)
+LATE = columns("late")
 """Of a step, where there are ranks."""
 SAYS = "says_"
-MEMORY = (
-    Column("at_ms", "at", "ms", ",.1f"),
-    Column("bytes", "bytes", spec=",d"),
-    Column("range", "range", meaning="Of the thread that allocates, outermost first.", narrow=Narrow.BELOW),
-    Column("call", "call"),
-    Column("total_bytes", "in all", spec=",d", meaning="Of all processes on this GPU, after it."),
-)
+MEMORY = columns("memory")
 """An allocation of device memory, of the MOST_ALLOCATIONS largest."""
 MOST_ALLOCATIONS = 12
 SAMPLED = {"sms_active_pct": "sms_active", "tensor_active_pct": "tensor_active", "dram_pct": "dram"}

@@ -17,7 +17,7 @@ from fiprof import files
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Alternative, timed, unmeasured
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import columns
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.ratio import CONFIDENCE, Ratio, ratio
 from fiprof.analysis.roofline import LaunchRoofline, Level
@@ -153,41 +153,7 @@ def half_width(case: CaseResult) -> float:
 
 # A study
 
-COLUMNS = (
-    Column("workload", "kernel", meaning="the workload"),
-    Column(
-        "case", "case", meaning="sizes first (1k = 1,024), then the options; TC: tensor cores, graph: from a CUDA graph"
-    ),
-    Column("plain_us", "time", "µs", ",.2f", "median of an iteration between CUDA events, without a profiler"),
-    Column("half_pct", "±", "%", ".1f", "half of the interval of that median"),
-    Column("nsys_us", "nsys", "µs", ",.2f", "kernel time of the same iterations under nsys"),
-    Column("ncu_us", "ncu", "µs", ",.2f", "kernel time under ncu, caches flushed"),
-    Column("wall_us", "host", "µs", ",.1f", "host time of the calls, back to back"),
-    Column("tflops", "TFLOP/s", "", ",.1f", "least operations over the time"),
-    Column("gb_per_s", "GB/s", "", ",.0f", "least bytes over the time: above DRAM's peak where data stays in L2"),
-    Column("bound", "bound", meaning="verdict of the kernel that takes most of the time"),
-    Column("roof_pct", "of roof", "%", ".0f", "achieved share of the lowest roof at that kernel's intensity"),
-    Column("roof", "roof", meaning="which roof that is"),
-    Column("intensity", "FLOP/byte", "", ",.1f", "least operations over the DRAM bytes that ncu counted"),
-    Column("tensor_pct", "tensor", "%", ".0f", "use of the tensor cores, of their peak"),
-    Column("dram_pct", "DRAM", "%", ".0f", "use of DRAM, of its peak"),
-    Column("l2_pct", "L2", "%", ".0f", "use of the L2 cache, of its peak"),
-    Column("l2_hit_pct", "L2 hits", "%", ".0f", "requests to L2 that it served"),
-    Column("occupancy", "occupancy", "%", meaning="achieved of theoretical, and what limits it"),
-    Column("waves", "waves", "", ".2f", "how many times the grid fills all block slots"),
-    Column("stalls", "warps", meaning="largest states of the warps, of all their time"),
-    Column("least_mb", "least", "MB", ",.2f", "bytes that the algorithm has to move"),
-    Column("dram_mb", "moved", "MB", ",.2f", "DRAM bytes that ncu counted"),
-    Column("traffic", "moved/least", "", ".2f", "the one over the other"),
-    Column("dram_roof_pct", "least of DRAM", "%", ".0f", "least bytes over the time, of DRAM's peak"),
-    Column("shared_kb", "shared", "kB/block", ".1f", "shared memory of a block"),
-    Column("registers", "regs", "/thread", "d", "registers of a thread"),
-    Column("grid", "grid", meaning="blocks"),
-    Column("block", "block", meaning="threads of a block"),
-    Column("kernel", "main kernel", meaning="the kernel that takes most of the time"),
-    Column("run", "run", meaning="the run that holds the case"),
-    Column("skipped", "not measured", meaning="why it has no time"),
-)
+COLUMNS = columns("study")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.moments import BEFORE, DOES
 from fiprof.analysis.requests import Request, ServerStep, StepKind
 from fiprof.analysis.surprises import late_rank, same_cause
@@ -21,12 +21,7 @@ FEWEST_TURNS, MOST_PHASES = 3, 12  # turns from which on phases are one line, an
 OFTEN = 5  # pieces of one name, between steps, from which on only those are told that take so many times the median
 PLACES = re.compile("page|block|kv|cache|slot", re.IGNORECASE)  # words for the memory of tokens, in what a step says
 NOTABLE = 1.15  # times the usual step from which a step that surprises nobody is said to be slow, and what it does
-TOLD = (
-    Column("at_ms", "at", "ms", ",.1f", "Since the trace began."),
-    Column("until_ms", unit="ms", meaning="When what the line tells ends, since the trace began."),
-    Column("said", "what happened", wrap=True, meaning="What began then, what it took, and what follows from it."),
-    Column("hot", meaning="The line that takes most time, of those after the first range."),
-)
+TOLD = columns("told")
 
 
 def tell(steps: Sequence[ServerStep], requests: Sequence[Request], least_ms: float) -> list[Row]:

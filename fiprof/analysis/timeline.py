@@ -14,7 +14,7 @@ import numpy as np
 from fiprof.analysis import samples
 from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.copies import speed
-from fiprof.analysis.frames import Column, Narrow, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import calls, marks
 from fiprof.model import tables
@@ -38,27 +38,7 @@ FIPROF_DOMAIN = "fiprof"
 NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
 LEAST_GAP_NS = -(1 << 41)  # kernels of a GPU overlap by less: 37 minutes
 
-SPANS = (
-    *map(Column, ("phase", "case", "label", "device")),
-    Column("kernel", "kernel", narrow=Narrow.ABOVE),
-    Column("kernel_full"),
-    Column("grid", "grid", narrow=Narrow.DROP),
-    Column("block", "block", narrow=Narrow.DROP),
-    Column("executions", "x", spec=",d"),
-    *map(Column, ("start_us", "end_us")),
-    Column("nsys_duration_us", "nsys", "µs", ",.2f"),
-    Column("nsys_spread", "spread", spec=".1%"),
-    Column("gap_us", "gap", "µs", ",.1f"),
-    Column("launch_call_us", "call", "µs", ",.1f"),
-    Column("memory_bytes"),
-    Column("metric_samples", "samples", narrow=Narrow.DROP),
-    Column("sms_active_pct", "SMs", "%", ".0f"),
-    Column("sm_issue_pct"),
-    Column("sampled_tensor_active_pct", "tensor", "%", ".0f"),
-    Column("dram_read_pct", "read", "%", ".0f"),
-    Column("dram_write_pct", "write", "%", ".0f"),
-    Column("compute_warps_pct", "warps", "%", ".0f"),
-)
+SPANS = columns("timeline")
 """Kernels of a case with the same grid and block, all executions folded; what each is stands in docs/keys.md. Rows have
 the ``rank`` too, None in a run of one."""
 Track = tuple[str, tuple[float | None, ...], float | None]

@@ -11,8 +11,8 @@ import numpy as np
 
 from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.copies import copies
-from fiprof.analysis.frames import Column, Narrow, Row
-from fiprof.analysis.idle import BY_RANGE, DEVICE, RANK, SHARE, TOTAL, Activity, idle, parts
+from fiprof.analysis.frames import Row, columns
+from fiprof.analysis.idle import Activity, idle, parts
 from fiprof.analysis.program import Program, program
 from fiprof.analysis.steady import steady
 from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, stand_ins
@@ -37,31 +37,8 @@ class Spent(Wording):
     IDLE = "idle", "idle"
 
 
-KERNELS = (
-    RANK,
-    DEVICE,
-    *map(Column, ("kernel", "kernel_full")),
-    BY_RANGE,
-    Column("count", "x", spec=",d"),
-    TOTAL,
-    SHARE,
-    Column("median_us", "median", "µs", ",.2f"),
-    Column("p90_us", "p90", "µs", ",.2f"),
-    Column("spread", "spread", spec=".0%"),
-    Column("shapes"),
-    Column("verdict", "verdict"),
-    Column("part"),
-    Column("profiled", "profiled", spec=".0%"),
-)
-RANGES = (
-    RANK,
-    DEVICE,
-    Column("range", "range", narrow=Narrow.ABOVE),
-    Column("count", "kernels", spec=",d"),
-    TOTAL,
-    SHARE,
-    Column("longest", "longest kernel", narrow=Narrow.BELOW),
-)
+KERNELS = columns("kernels")
+RANGES = columns("ranges")
 
 
 @dataclass(frozen=True)

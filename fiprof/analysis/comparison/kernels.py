@@ -14,7 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fiprof.analysis.frames import Column, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.sass import parse
@@ -28,34 +28,7 @@ from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection, by_key
 from fiprof.text import functor, kernel_detail, kernel_identity, short_kernel
 
-COLUMNS = (
-    Column(
-        "about",
-        meaning="What the row is about: side, outcome (same or cannot_tell), case, outside_kernels, kernel, verdict, "
-        "factor, counter, stall or hot_code; of programs also work (executions of B over those of A; steps, of which "
-        "all times are then the mean), outside (the steady part), window, part, idle and range.",
-    ),
-    Column("case", meaning="Case id on side B; null of what is no case's."),
-    Column("rank", meaning="Rank; null where there is one, and for all together."),
-    Column("device", meaning="GPU, as CUDA counts them; null for all together."),
-    Column("range", meaning="NVTX range, outermost first."),
-    Column("call", meaning="CUDA call that the GPU waited for."),
-    Column("kernel", meaning="Kernel, on side B where it has it."),
-    Column("match", meaning="How the kernel was found on the other side: same, renamed, replaced, new or gone."),
-    Column(
-        "item", meaning="What a and b are: key of a quantity, kind of a factor, a stall reason, or a place in the code."
-    ),
-    Column("unit", meaning="Unit of a and b."),
-    Column("a", meaning="On side A, in the row's unit; null where it was not measured."),
-    Column("b", meaning="On side B."),
-    Column("change", meaning="b - a."),
-    Column(
-        "accounts_us",
-        unit="µs",
-        meaning="How much longer side B takes for it, of programs at equal work; negative where less.",
-    ),
-    Column("by", meaning="Whose time that is a part of: plain, nsys or ncu."),
-)
+COLUMNS = columns("compare")
 
 
 @dataclass(frozen=True)
