@@ -74,7 +74,7 @@ def phases(run: Run) -> Phases:
     """The program's ranges; none without nsys."""
     found = marks(run)
     label = np.full(len(found.starts), NOTHING, np.int32)
-    outer, name, first = ([np.empty(0, np.int64)] for _ in range(3))
+    outer, name = ([np.empty(0, np.int64)] for _ in range(2))
     texts, named = _told_apart(found)
     count, width = 0, len(texts) + 1
     for level in range(int(found.depths.max(initial=0)) + 1):
@@ -86,17 +86,11 @@ def phases(run: Run) -> Phases:
         distinct = np.array(values[:-1], np.int64)
         label[here] = count + of
         count += len(distinct)
-        met = np.empty(len(distinct), np.int64)
-        met[of[::-1]] = here[::-1]
-        outer, name, first = [*outer, distinct // width - 1], [*name, distinct % width], [*first, met]
-    # Numbered by the first range of each.
-    order = np.argsort(np.concatenate(first), kind="stable")
-    place = np.append(np.empty(count, np.int64), NOTHING)
-    place[order] = np.arange(count)
+        outer, name = [*outer, distinct // width - 1], [*name, distinct % width]
     mine = slice(None) if found.program.all() else np.flatnonzero(found.program)
     ends = np.where(found.ends[mine] == NOTHING, np.iinfo(np.int64).max, found.ends[mine])
-    threads = by_thread(found.threads[mine], found.starts[mine], ends, place[label[mine]]) if len(label) else {}
-    return Phases(place[np.concatenate(outer)[order]], np.concatenate(name)[order], texts, threads)
+    threads = by_thread(found.threads[mine], found.starts[mine], ends, label[mine]) if len(label) else {}
+    return Phases(np.concatenate(outer), np.concatenate(name), texts, threads)
 
 
 @dataclass(frozen=True)
