@@ -18,7 +18,7 @@ from fiprof.analysis.program import ALLOCATES, LAUNCHES, LOADS, WAITS
 from fiprof.analysis.steady import COVERED, OPERATORS, By, steady
 from fiprof.analysis.torch_memory import TorchMemory
 from fiprof.analysis.trace import FEWEST_STEPS, Marks, calls, marks, of_device, phases, thread_keys
-from fiprof.model.arrays import Ints, arrow, coded, grid_blocks, numbers
+from fiprof.model.arrays import Ints, arrow, coded, grid_size, numbers
 from fiprof.model.finding import Wording
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -87,8 +87,7 @@ class Moments:
         if not self._of_ranges(mine, repeats, first, last):
             self._of_pattern(first, last)
         self.copied = np.zeros(self.count)
-        for piece, mine, rows in of_device(run, "copies", device, "start_ns", "bytes"):
-            starts, sizes = (numbers(piece[column])[mine] for column in ("start_ns", "bytes"))
+        for rows, starts, sizes in of_device(run, "copies", device, "start_ns", "bytes"):
             self.copied += np.bincount(self._of(starts, rows), np.maximum(sizes, 0), self.count)
         self.does: Ints = np.zeros((self.count, len(DOES)))
         if self.thread != NOTHING:
@@ -138,10 +137,10 @@ class Moments:
         traced."""
         traced, first, last = calls(self.run), list[int](), list[int]()
         counts, unknown = np.zeros(len(traced.threads), np.int64), [-LONG_AGO]
-        for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):
-            first.append(int(numbers(piece["start_ns"])[mine].min()))
-            last.append(int(numbers(piece["end_ns"])[mine].max()))
-            unknown += numbers(piece["start_ns"])[mine][rows == NOTHING][:1].tolist()
+        for rows, starts, ends in of_device(self.run, "kernels", self.device, "start_ns", "end_ns"):
+            first.append(int(starts.min()))
+            last.append(int(ends.max()))
+            unknown += starts[rows == NOTHING][:1].tolist()
             counts += np.bincount(traced.thread[rows[rows != NOTHING]], minlength=len(counts))
         if pid is not None and len(counts):
             counts[[key >> 32 != pid for key in traced.threads]] = 0
@@ -235,11 +234,9 @@ class Moments:
     def _kernels(self, *more: str) -> Iterator[tuple[list[str], Ints, Ints, Ints, Ints, Ints, Any]]:
         """Pieces of the GPU's kernels: their names, and of each its name's place, start, end, moment and the call that
         launched it; and further columns, of all GPUs' kernels, with those of this GPU."""
-        for piece, mine, rows in of_device(self.run, "kernels", self.device, "start_ns", "end_ns", "kernel", *more):
-            starts, ends = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns"))
-            values, places = coded(piece["kernel"])
-            further = [(grid_blocks if column == "grid" else numbers)(piece[column])[mine] for column in more]
-            yield [name or "" for name in values], places[mine], starts, ends, self._of(starts, rows), rows, further
+        columns = ("start_ns", "end_ns", "kernel", *more)
+        for rows, starts, ends, (names, place), *further in of_device(self.run, "kernels", self.device, *columns):
+            yield [name or "" for name in names], place, starts, ends, self._of(starts, rows), rows, further
 
     def _add_kernels(self) -> None:
         self.count, self.begins = len(self.group), self.edges[:-1]
@@ -285,7 +282,9 @@ class Moments:
         pieces = self._kernels("pid", "captured_tid", "captured_ns", "grid") if wanted else ()
         for names, name, starts, ends, of, rows, further in pieces:
             here = np.flatnonzero(chosen[of])
-            pids, tids, captured, blocks = (each[here] for each in further)
+            *threads_, (grids, grid) = further
+            pids, tids, captured = (each[here] for each in threads_)
+            blocks = np.array(list(map(grid_size, grids)))[grid[here]]
             labels, threads = calls(self.run).phases_of(rows[here]), thread_keys(pids, tids)
             for thread, stretches in phases(self.run).threads.items():
                 graph = np.flatnonzero((threads == thread) & (captured > 0))

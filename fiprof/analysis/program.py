@@ -271,10 +271,8 @@ class _Gpu:
         found = [np.zeros((2, 0), np.int64)]
         if not any(ATTENTION.match(row["kernel"]) for row in self.kernels):
             return found[0][0], np.zeros(1, np.int64)
-        for piece, mine, _ in of_device(self.run, "kernels", self.part.device, "start_ns", "kernel"):
-            texts, code = coded(piece["kernel"])
-            of_cudnn = np.array([bool(ATTENTION.match(text or "")) for text in texts])[code[mine]]
-            found.append(np.stack([numbers(piece["start_ns"])[mine], of_cudnn]))
+        for _, starts, (texts, code) in of_device(self.run, "kernels", self.part.device, "start_ns", "kernel"):
+            found.append(np.stack([starts, np.array([bool(ATTENTION.match(text or "")) for text in texts])[code]]))
         starts, of_cudnn = np.concatenate(found, axis=1)
         order = np.argsort(starts)
         return starts[order], np.append(of_cudnn[order], 0)
@@ -529,11 +527,10 @@ class _Gpu:
     def _come_back(self) -> bool:
         """Whether most bytes that go to the host come back in copies of their sizes, and few others go to the GPU."""
         moved: dict[str | None, Counter[int]] = defaultdict(Counter)
-        for piece, mine, _ in of_device(self.run, "copies", self.part.device, "start_ns", "bytes", "kind"):
-            starts, sizes = (numbers(piece[name])[mine] for name in ("start_ns", "bytes"))
-            kinds, kind = coded(piece["kind"])
+        columns = ("start_ns", "bytes", "kind")
+        for _, starts, sizes, (kinds, kind) in of_device(self.run, "copies", self.part.device, *columns):
             here = np.flatnonzero(self.at.holds(starts) & (sizes > 0))
-            for number, rows in split(kind[mine][here]):
+            for number, rows in split(kind[here]):
                 for size, copies in zip(*np.unique(sizes[here[rows]], return_counts=True), strict=True):
                     moved[kinds[number]][int(size)] += int(size * copies)
         both = (moved[TO_HOST] & moved[TO_DEVICE]).total()
@@ -717,11 +714,10 @@ class _Gpu:
         kinds, places = dict[tuple[str | None, ...], int](), dict[str, int]()
         spent, found = Counter[int](), [np.zeros((3, 0), np.int64)]
         columns = ("start_ns", "duration_ns", "kernel_full", "grid")
-        for piece, mine, by in of_device(self.run, "kernels", self.part.device, *columns) if host.looks else ():
-            starts, ns = (numbers(piece[name])[mine] for name in columns[:2])
-            (names, name), (grids, grid) = (coded(piece[name]) for name in columns[2:])
+        pieces = of_device(self.run, "kernels", self.part.device, *columns) if host.looks else ()
+        for by, starts, ns, (names, name), (grids, grid) in pieces:
             kind = np.empty(len(starts), np.int64)
-            for code, rows in split(name[mine] * len(grids) + grid[mine]):
+            for code, rows in split(name * len(grids) + grid):
                 kind[rows] = kinds.setdefault((names[code // len(grids)], grids[code % len(grids)]), len(kinds))
             here = np.flatnonzero(self.at.holds(starts) & (by != NOTHING))
             for number, rows in split(kind[here]):
@@ -756,10 +752,8 @@ class _Gpu:
             return
         names, found = {row["kernel_full"] for row in own}, list[Ints]()
         columns = ("start_ns", "duration_ns", "stream", "kernel_full")
-        for piece, mine, _ in of_device(self.run, "kernels", self.part.device, *columns):
-            starts, ns, stream = (numbers(piece[column])[mine] for column in columns[:3])
-            texts, code = coded(piece["kernel_full"])
-            found.append(np.stack([stream, starts, ns, np.array([text in names for text in texts])[code[mine]]]))
+        for _, starts, ns, stream, (texts, code) in of_device(self.run, "kernels", self.part.device, *columns):
+            found.append(np.stack([stream, starts, ns, np.array([text in names for text in texts])[code]]))
         stream, starts, ns, plain = np.concatenate(found, axis=1)
         order = np.lexsort((starts, stream))
         order = order[self.at.holds(starts[order])]

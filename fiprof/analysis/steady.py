@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fiprof.analysis.trace import FEWEST_STEPS, calls, marks, of_device
-from fiprof.model.arrays import Ints, Quantiles, coded, numbers
+from fiprof.model.arrays import Ints, Quantiles, numbers
 from fiprof.model.finding import Wording
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run, once
@@ -150,11 +150,10 @@ def _of_ranges(
     called_at = calls(run).starts
     # Kernels that wait for other ranks, in a warm-up for long, say little of where the work is.
     waits = ("kernel",) if ranks_of(run).several else ()
-    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", "end_ns", *waits):
-        starts, stops = (numbers(piece[column])[mine] for column in ("start_ns", "end_ns"))
+    for rows, starts, stops, *kernel in of_device(run, "kernels", device, "start_ns", "end_ns", *waits):
         spent = stops - starts
-        for names, place in (coded(piece[column]) for column in waits):
-            spent = spent * np.array([not COLLECTIVE.search(each or "") for each in names])[place[mine]]
+        for names, place in kernel:
+            spent = spent * np.array([not COLLECTIVE.search(each or "") for each in names])[place]
         # A kernel whose call was not traced was launched in none of them.
         called = np.where(rows == NOTHING, LONG_AGO, called_at[rows]) if len(called_at) else starts
         step = np.searchsorted(bounds, called, side="right")
@@ -197,10 +196,8 @@ def _in_order(
     numbered: dict[str, int] = {}
     count, at, called_at = run.row_count("kernels"), 0, calls(run).starts
     starts, code = np.empty(count, np.int64), np.empty(count, np.int32)
-    for piece, mine, rows in of_device(run, "kernels", device, "start_ns", column):
-        names, place = coded(piece[column])
-        own = np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)[place[mine]]
-        times = numbers(piece["start_ns"])[mine]
+    for rows, times, (names, place) in of_device(run, "kernels", device, "start_ns", column):
+        own = np.array([numbered.setdefault(each or "", len(numbered)) for each in names], np.int32)[place]
         if limits != (LONG_AGO, FOREVER) and len(called_at):
             kept = (called_at[rows] >= limits[0]) & (called_at[rows] <= limits[1])
             own, times = own[kept], times[kept]
@@ -330,8 +327,7 @@ def _varies(codes: Ints, seldom: Ints, often: Ints) -> bool:
 
 def _title(run: Run, device: int, full: str) -> str:
     """A kernel's short name, with what tells it from others of that name."""
-    for piece, _, _ in of_device(run, "kernels", device, "kernel", "kernel_full"):
-        (shorts, short), (texts, text) = (coded(piece[column]) for column in ("kernel", "kernel_full"))
+    for _, (shorts, short), (texts, text) in of_device(run, "kernels", device, "kernel", "kernel_full"):
         if len(here := np.flatnonzero(np.array([each == full for each in texts])[text])):
             return detailed_kernel(str(shorts[short[here[0]]]), full)
     return full

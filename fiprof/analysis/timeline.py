@@ -18,7 +18,7 @@ from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.samples import Samples
 from fiprof.analysis.trace import calls, marks
 from fiprof.model import tables
-from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, numbers
+from fiprof.model.arrays import MISSING, Ints, Kinds, Quantiles, grid_size, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.quantities import quantity
 from fiprof.model.ranks import NOBODY, ranks_of
@@ -385,7 +385,7 @@ def _caveats(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples])
             return
     multiprocessors = run.environment("gpu", "multiprocessors")
     for span in spans:
-        blocks = math.prod(int(n) for n in (span["grid"] or "0").split("x") if n.isdigit())
+        blocks = grid_size(span["grid"])
         largest = sampled[span["device"] or 0].largest.get("sms_active", 100.0)
         full = multiprocessors and blocks >= multiprocessors
         if full and span["sms_active_pct"] is not None and largest < FULL_PCT:

@@ -326,13 +326,19 @@ def copy_calls(run: Run) -> Ints:
     return calls(run).of("copies")
 
 
-def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[pa.Table, Any, Ints]]:
-    """A GPU's kernels, or copies, in pieces: a piece with all GPUs' rows, what indexes its own, and their calls."""
+def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """A GPU's kernels, or copies, in pieces: the call that started each; of a column of numbers these, of one of texts
+    the distinct ones, None behind them, and the place of each row's."""
     by, at = (kernel_calls if table == "kernels" else copy_calls)(run), 0
     for piece in run.pieces(table, (*columns, "device")):
         rows, mine = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
         if mine.any():
-            yield piece, (index := slice(None) if mine.all() else np.flatnonzero(mine)), rows[index]
+            here: Any = slice(None) if mine.all() else np.flatnonzero(mine)
+            found = [rows[here]]
+            for column in map(piece.column, columns):
+                values, of = (None, numbers(column)) if pa.types.is_integer(column.type) else coded(column)
+                found.append(of[here] if values is None else (values, of[here]))
+            yield tuple(found)
 
 
 # How much of a program's trace each launch under ncu stands for

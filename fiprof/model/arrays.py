@@ -53,8 +53,12 @@ def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
 def grid_blocks(grids: pa.ChunkedArray | pa.Array) -> Ints:
     """The blocks of grids, such as 4x24x1; 0 of none."""
     values, places = coded(grids)
-    sizes = [math.prod(int(size) for size in (each or "0").split("x") if size.isdigit()) for each in values]
-    return np.array(sizes, np.int64)[places]
+    return np.array(list(map(grid_size, values)), np.int64)[places]
+
+
+def grid_size(grid: str | None) -> int:
+    """The blocks of a grid."""
+    return math.prod(int(size) for size in (grid or "0").split("x") if size.isdigit())
 
 
 def arrow(values: Ints) -> pa.Array:
