@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,48 +209,17 @@ def marks(run: Run) -> Marks:
     )
 
 
+@dataclass(frozen=True)
 class Calls:
-    """The CUDA calls of a run, by their row in ``api``; each column is read when it is first asked for."""
+    """The CUDA calls of a run, by their row in ``api``."""
 
-    def __init__(self, run: Run) -> None:
-        self._run, self._names, self._threads = run, Kinds(), Kinds()
-
-    @functools.cached_property
-    def starts(self) -> Ints:
-        """ns since the trace began."""
-        return self._column("int64", lambda piece: numbers(piece["start_ns"]), "start_ns")
-
-    @functools.cached_property
-    def ends(self) -> Ints:
-        """ns since the trace began."""
-        return self._column("int64", lambda piece: numbers(piece["end_ns"]), "end_ns")
-
-    @functools.cached_property
-    def thread(self) -> Ints:
-        """The number of each call's thread."""
-        return self._column("int32", self._threads.of, "pid", "tid")
-
-    @functools.cached_property
-    def name(self) -> Ints:
-        """The number of each call's name."""
-        return self._column("int16", self._names.of, "name")
-
-    @functools.cached_property
-    def threads(self) -> dict[int, int]:
-        """:func:`thread_keys` -> the number of the thread in ``thread``."""
-        known = self._threads.numbers if len(self.thread) else {}
-        return {pid << 32 | tid: number for (pid, tid), number in known.items()}
-
-    @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """What the numbers in ``name`` stand for."""
-        return tuple(name or "" for (name,) in self._names.numbers) if len(self.name) else ()
-
-    def _column(self, kind: str, make: Callable[[pa.Table], Ints], *columns: str) -> Ints:
-        found, at = np.empty(self._run.row_count("api"), kind), 0
-        for piece in self._run.pieces("api", columns):
-            found[at : (at := at + piece.num_rows)] = make(piece)
-        return found
+    run: Run
+    starts: Ints  # ns since the trace began
+    ends: Ints
+    thread: Ints  # the number of each call's thread
+    name: Ints  # the number of each call's name
+    threads: dict[int, int]  # :func:`thread_keys` -> the number of the thread in ``thread``
+    names: tuple[str, ...]  # what the numbers in ``name`` stand for
 
     @functools.cached_property
     def nested(self) -> dict[int, Stretches]:
@@ -274,8 +243,8 @@ class Calls:
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
-        found = np.full(self._run.row_count(table), NOTHING, np.int32)
-        calls = np.empty(self._run.row_count("api"), np.int64)
+        found = np.full(self.run.row_count(table), NOTHING, np.int32)
+        calls = np.empty(self.run.row_count("api"), np.int64)
         if not len(calls):
             return found
         for at, piece in self._identities("api"):
@@ -290,13 +259,13 @@ class Calls:
     def _identities(self, table: str) -> Iterator[tuple[int, Ints]]:
         """Process and correlation id in one number, piece by piece with the row of its first."""
         at = 0
-        for piece in self._run.pieces(table, ("pid", "correlation")):
+        for piece in self.run.pieces(table, ("pid", "correlation")):
             yield at, numbers(piece["pid"]) << 32 | numbers(piece["correlation"]) & 0xFFFFFFFF
             at += piece.num_rows
 
     def phases_of(self, calls: Ints) -> Ints:
         """The label in :func:`phases` of the range that each call was made in; NOTHING outside all."""
-        return self.within(calls, phases(self._run).threads)
+        return self.within(calls, phases(self.run).threads)
 
     def within(self, calls: Ints, threads: Mapping[int, Stretches]) -> Ints:
         """The label of what each call's thread was in when it was made, NOTHING in nothing. threads: as in Phases."""
@@ -310,8 +279,17 @@ class Calls:
         return found
 
 
+@once
 def calls(run: Run) -> Calls:
-    return run.once(Calls)
+    """The CUDA calls; none without nsys."""
+    count, at, named, threads = run.row_count("api"), 0, Kinds(), Kinds()
+    starts, ends, thread, name = (np.empty(count, kind) for kind in ("int64", "int64", "int32", "int16"))
+    for piece in run.pieces("api", ("start_ns", "end_ns", "pid", "tid", "name")):
+        rows = slice(at, at := at + piece.num_rows)
+        starts[rows], ends[rows] = map(numbers, piece.columns[:2])
+        thread[rows], name[rows] = threads.of(piece.select(["pid", "tid"])), named.of(piece.select(["name"]))
+    keys = {pid << 32 | tid: number for (pid, tid), number in threads.numbers.items()}
+    return Calls(run, starts, ends, thread, name, keys, tuple(name or "" for (name,) in named.numbers))
 
 
 @once
