@@ -212,7 +212,13 @@ class _GpuWork:
             first, last = np.searchsorted(self.copy_edges, [begins[0], stops[-1]])
             self.covered[first:last] += covered(begins, stops, self.copy_edges[first:last])
             self.covered[last:] += float((stops - begins).sum())
-        self._of_streams(starts, ends, streams)
+        labels = self.tiles.at(starts)
+        for label, part in enumerate(self.parts):
+            if (here := labels == label).any():
+                keys, number = coded(arrow(streams[here]))
+                part.switches += int((number[1:] != number[:-1]).sum())
+                for place, ns in enumerate(np.bincount(number, (ends - starts)[here]).tolist()):
+                    part.streams[keys[place]] += int(ns)
         self._side_by_side(streams, starts, ends, int(starts[-1]))
         count = int(np.searchsorted(self.copies[0], starts[-1], side="right"))
         before, self.copies = [each[:count] for each in self.copies], tuple(each[count:] for each in self.copies)
@@ -247,15 +253,6 @@ class _GpuWork:
             part.gaps += len(begins)
             part.idle_ns += int((stops - begins).sum())
             self.host.explain(begins, stops, gaps[:-1][rows], calls[rows], last[rows], part)
-
-    def _of_streams(self, starts: Ints, ends: Ints, streams: Ints) -> None:
-        labels = self.tiles.at(starts)
-        for label, part in enumerate(self.parts):
-            if (here := labels == label).any():
-                keys, number = coded(arrow(streams[here]))
-                part.switches += int((number[1:] != number[:-1]).sum())
-                for place, ns in enumerate(np.bincount(number, (ends - starts)[here]).tolist()):
-                    part.streams[keys[place]] += int(ns)
 
     def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
         """Count the time, to a moment that no later kernel begins before, in which two streams or more had a kernel."""

@@ -120,14 +120,6 @@ def occupancy(row: Row) -> Occupancy:
     return found._replace(lift=lift, steps=steps)
 
 
-def register_limit(registers_per_thread: float, warps_per_block: int, registers_per_sm: float) -> int:
-    """Blocks on a multiprocessor by registers. A warp's lie in one partition: each holds a whole number of warps."""
-    step = REGISTER_STEP * WARP_THREADS
-    per_warp = math.ceil(registers_per_thread * WARP_THREADS / step) * step
-    warps = int(registers_per_sm / PARTITIONS // per_warp) * PARTITIONS
-    return warps // warps_per_block
-
-
 def _limits(row: Row, warps: int | None, most_warps: float | None) -> tuple[Limit, ...]:
     found: dict[Resource, float] = {}
     for each in Resource:
@@ -177,8 +169,12 @@ def _step(row: Row, resource: Resource, blocks: int, warps: int) -> Finding | No
             words = "at most {needed:.0f} registers a thread instead of {now:.0f}"
             if used is None or given is None or total is None:
                 return None
+            step = REGISTER_STEP * WARP_THREADS
             for registers in range(int(given) - REGISTER_STEP, 0, -REGISTER_STEP):
-                if (allowed := register_limit(registers, warps, total)) >= blocks:
+                # A warp's lie in one partition: each holds a whole number of warps.
+                per_warp = math.ceil(registers * WARP_THREADS / step) * step
+                allowed = int(total / PARTITIONS // per_warp) * PARTITIONS // warps
+                if allowed >= blocks:
                     return change("fewer_registers", words, "registers/thread", float(registers), used, allowed)
         case Resource.SHARED_MEMORY:
             most, allocated = number(row, "max_shared_bytes_per_sm"), number(row, "shared_allocated_bytes")

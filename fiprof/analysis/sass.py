@@ -239,7 +239,13 @@ class Code:
         for another instruction's global load. Where the registers do not fit the reason, nothing is said.
         """
         if reason == "barrier":
-            return self._barrier(place)
+            for before in self._before(place):
+                found = parse(self.lines[before])
+                if found.opcode == "BAR" and "ARV" not in found.modifiers:
+                    return before
+                if found.opcode == "WARPGROUP" or place - before >= BARRIER_REACH:
+                    break
+            return None
         if reason == "long_scoreboard":
             writer, last = self._writer(place, LONG), next(self._before(place), None)
             if last is None or parse(self.lines[last]).opcode != "DEPBAR":
@@ -271,15 +277,6 @@ class Code:
                 return before
             touched |= found.reads | found.writes
             if wanted <= touched:
-                return None
-        return None
-
-    def _barrier(self, place: int) -> int | None:
-        for before in self._before(place):
-            found = parse(self.lines[before])
-            if found.opcode == "BAR" and "ARV" not in found.modifiers:
-                return before
-            if found.opcode == "WARPGROUP" or place - before >= BARRIER_REACH:
                 return None
         return None
 

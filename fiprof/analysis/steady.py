@@ -311,7 +311,11 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
             here, (size, gram) = places, one
     # A pair begins a step with its second kernel.
     times = starts[here + size - 1]
-    title = _title(run, device, names[int(gram % count if size == 2 else gram)])
+    title = full = names[int(gram % count if size == 2 else gram)]
+    for _, (shorts, short), (texts, text) in of_device(run, "kernels", device, "kernel", "kernel_full"):
+        if len(places := np.flatnonzero(np.array([each == full for each in texts])[text])):
+            title = detailed_kernel(str(shorts[short[places[0]]]), full)
+            break
     return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
 
 
@@ -323,14 +327,6 @@ def _varies(codes: Ints, seldom: Ints, often: Ints) -> bool:
         return False
     alike = np.add.reduceat(codes == np.roll(codes, int(usual)), often)[:-1] / gaps
     return bool(np.median(alike[marked]) >= ALIKE)
-
-
-def _title(run: Run, device: int, full: str) -> str:
-    """A kernel's short name, with what tells it from others of that name."""
-    for _, (shorts, short), (texts, text) in of_device(run, "kernels", device, "kernel", "kernel_full"):
-        if len(here := np.flatnonzero(np.array([each == full for each in texts])[text])):
-            return detailed_kernel(str(shorts[short[here[0]]]), full)
-    return full
 
 
 def repeated(names: Sequence[str] | Ints) -> tuple[int, int, int] | None:

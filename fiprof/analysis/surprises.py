@@ -263,23 +263,17 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
         beside = abs(np.median(lengths[at : at + FEW_STEPS]) - np.median(lengths[at - FEW_STEPS : at]))
         abrupt = beside >= max(LEAST_SHARE * usual, LEAST_NS, MOST_OF * change)
         if abrupt and np.percentile(slower, 10) > np.percentile(faster, 90):
-            at = _edge(lengths, at, first + 1, stop - 1)
+            # Where exactly, near the step that running medians tell.
+            here = np.log(np.maximum(lengths, 1.0))
+            old, new = (np.median(each) for each in (here[max(at - NEIGHBOURS, 0) : at], here[at : at + NEIGHBOURS]))
+            nearer = np.abs(here - new) - np.abs(here - old)  # to what comes before, where positive
+            near = range(max(at - NEARBY, first + 1), min(at + NEARBY, stop - 1) + 1)
+            at = max(near, key=lambda place: nearer[near[0] - 1 : place].sum() - nearer[place : near[-1] + 1].sum())
             sides = np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))
             before, after = (side[np.argsort(lengths[side], kind="stable")[len(side) // 2]] for side in sides)
             found[at] = (int(rows[before]), int(rows[after]))
             parts += [(first, at), (at, stop)]
     return dict(sorted(found.items()))
-
-
-def _edge(lengths: Floats, at: int, first: int, last: int) -> int:
-    """Where exactly steps begin to take another time, near a step that running medians tell."""
-    here = np.log(np.maximum(lengths, 1.0))
-    before, after = (np.median(each) for each in (here[max(at - NEIGHBOURS, 0) : at], here[at : at + NEIGHBOURS]))
-    nearer = np.abs(here - after) - np.abs(here - before)  # to what comes before, where positive
-    places = np.arange(max(at - NEARBY, first), min(at + NEARBY, last) + 1)
-    return int(
-        max(places, key=lambda place: nearer[places[0] - 1 : place].sum() - nearer[place : places[-1] + 1].sum())
-    )
 
 
 def paced(

@@ -89,7 +89,10 @@ def differences(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> t
     welch, reach = _student(np.abs(seen) / error, np.maximum(count - 1, freedom))
     raw, centred = _statistics(labels, times), _statistics(labels, residuals)
     differs = (raw.max(axis=1)[:, None] >= raw[0] * (1 - TIE)).sum(axis=0) <= allowed
-    others = _largest_of_others(np.where(differs, np.maximum(raw, centred), raw)) * error
+    statistics, others = np.where(differs, np.maximum(raw, centred), raw), np.zeros_like(raw)
+    if raw.shape[1] > 1:  # In place of each case's statistic the largest of the other cases.
+        second, first = np.partition(statistics, -2, axis=1)[:, -2:].T
+        others = np.where(statistics == first[:, None], second[:, None], first[:, None]) * error
     # Of the data shifted by s, a relabelling's difference is moved - s * overlap, and the observed one is -s: up to
     # which s it is as large can be solved for.
     moved, overlap = labels @ residuals, (labels[:, count:].sum(axis=1))[:, None]
@@ -192,15 +195,6 @@ def _statistics(labels: Floats, times: Floats) -> Floats:
     within = np.maximum(((times - times.mean(axis=0)) ** 2).sum(axis=0) - moved**2 * count / 2, 0)
     statistics: Floats = moved / np.sqrt((within / (count - 1) + 2 * _log(PROCESS_SPREAD) ** 2) / count)
     return statistics
-
-
-def _largest_of_others(statistics: Floats) -> Floats:
-    """In place of each case's statistic, the largest of the other cases; 0 without any."""
-    if statistics.shape[1] == 1:
-        return np.zeros_like(statistics)
-    second, first = np.partition(statistics, -2, axis=1)[:, -2:].T
-    largest: Floats = np.where(statistics == first[:, None], second[:, None], first[:, None])
-    return largest
 
 
 def _log(pct: float) -> float:
