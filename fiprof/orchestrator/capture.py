@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,15 +67,21 @@ def serve(
     command = ToolCommand("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on), reads=INPUT)
     stop = ToolCommand("nsys-stop", (str(nsys_tool.path), "stop", f"--session={name}"), record.with_suffix(".stop"))
 
+    ending = threading.Event()
+
     def look(_: object) -> None:
         meanwhile()
         if record.with_suffix(CAPTURE).exists():
             # Of a capture that was killed, for the others hold it.
             with contextlib.suppress(FiprofError), _held(name):
                 executor.start(stop).wait()
+        if executor.stopping.is_set():
+            if record.with_suffix(CAPTURE).exists():  # nsys 2025 loses what it traces of a program that a signal ends
+                Supervisor().start(stop).wait()
+            ending.set()
 
     try:
-        finished = executor.start(command).wait(look)
+        finished = Supervisor(executor.env, ending).start(command).wait(look)
     finally:
         for path in (record, stop.log):
             path.unlink(missing_ok=True)
