@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.data import SOURCES, SourcePlace, SourceResults, data, kernels
 from fiprof.model import json_file
+from fiprof.parsers.names import short_name
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.study import PackRequest
@@ -123,12 +124,6 @@ def _search(file: Path, pattern: str, start: int = 0) -> tuple[str, int, str] | 
 @functools.cache
 def _lines(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-
-
-def short_name(full: str) -> str:
-    """``RMSNormKernel`` of a kernel's full name: without return type, namespaces, template and call arguments."""
-    head = re.split(r"[<(]", re.sub(r"<unnamed>|\(anonymous namespace\)", "_", full), maxsplit=1)[0]
-    return head.split()[-1].rpartition("::")[2] if head.split() else ""
 
 
 def find_sources(python: str, names: Sequence[str] = ()) -> SourceResults:

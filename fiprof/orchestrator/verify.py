@@ -57,7 +57,17 @@ def verify(folder: Path) -> Verified:
             harmful = head in layout.RAW_FOLDERS or not regular
             of_raw.append(_file_state(folder, FileState.PLANTED if harmful else FileState.EXTRA, file))
     of_tables = list(_changed_tables(folder, manifest))
-    state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
+    pruned = {each.path for each in manifest.pruned}
+    gone = [each.values["file"] for each in of_raw if each.kind == FileState.PRUNED or each.kind not in HARMLESS]
+    # ncu's report is read where it has no page.
+    parsed = PAGES if any(file.endswith(".csv") for file in manifest.files) else parse.PARSED
+    raw_intact = not any(str(file).endswith(parsed) for file in gone)
+    made = all((folder / entry.path).exists() for entry in manifest.tables)
+    state = TablesState.REBUILDABLE if raw_intact else TablesState.LOST
+    if parse.whole(folder, pruned) and made and not of_tables:
+        state = TablesState.WHOLE
+    elif not pruned and raw_intact and not parse.has_raw_files(folder):
+        state = TablesState.NONE
     return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, (*of_raw, *of_tables))
 
 
@@ -124,21 +134,6 @@ def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
                     pass
         except (FiprofError, OSError) as error:
             yield _file_state(folder, FileState.DAMAGED, file, reason=getattr(error, "message", None) or str(error))
-
-
-def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, damaged: bool) -> TablesState:
-    """of_raw: what was found of raw files. damaged: whether a table is."""
-    pruned = {each.path for each in manifest.pruned}
-    gone = [each.values["file"] for each in of_raw if each.kind == FileState.PRUNED or each.kind not in HARMLESS]
-    # ncu's report is read where it has no page.
-    parsed = PAGES if any(name.endswith(".csv") for name in manifest.files) else parse.PARSED
-    raw_intact = not any(str(name).endswith(parsed) for name in gone)
-    there = all((folder / entry.path).exists() for entry in manifest.tables)
-    if parse.whole(folder, pruned) and there and not damaged:
-        return TablesState.WHOLE
-    if not pruned and raw_intact and not parse.has_raw_files(folder):
-        return TablesState.NONE
-    return TablesState.REBUILDABLE if raw_intact else TablesState.LOST
 
 
 def prune(

@@ -179,11 +179,22 @@ class _Session(_Cases):
         return case.id not in self.failed and sum(map(has_clock, self.turns[case.id])) < self.request.rounds
 
     def _emit(self, case: Case) -> None:
-        """As many turns as there are rounds, in the order of time: those without the clock only where others lack."""
-        if case.id not in self.failed:
-            turns = self.turns[case.id]
-            best = sorted(range(len(turns)), key=lambda index: not has_clock(turns[index]))[: self.request.rounds]
-            self.emit(merged([turns[index] for index in sorted(best)]))
+        """The first turn's record with the times of as many as there are rounds, in the order of time: those without
+        the clock only where others lack."""
+        if case.id in self.failed:
+            return
+        turns = self.turns[case.id]
+        best = sorted(range(len(turns)), key=lambda index: not has_clock(turns[index]))[: self.request.rounds]
+        turns = [turns[index] for index in sorted(best)]
+        record = {**turns[0], "peak_memory_bytes": max(turn["peak_memory_bytes"] for turn in turns)}
+        if len(turns) > 1:
+            record["rounds"] = len(turns)
+            for name in {"sm_clock_mhz", "clock_recovered", "gpu_us"} & record.keys():
+                record[name] = [value for turn in turns for value in turn[name]]
+            if "wall_us" in record:
+                record["wall_rounds_us"] = [turn["wall_us"] for turn in turns]
+                record["wall_us"] = statistics.median(record["wall_rounds_us"])
+        self.emit(record)
 
     @contextlib.contextmanager
     def trying(self, case: Case, **place: int) -> Iterator[None]:
@@ -286,19 +297,6 @@ def turn_order(request: RunnerRequest, turn: int) -> tuple[Case, ...]:
 def has_clock(turn: Record) -> bool:
     """Whether the SM clock was as usual when the turn began, as far as it was read."""
     return all(turn.get("clock_recovered", ()))
-
-
-def merged(turns: Sequence[Record]) -> Record:
-    """A case's turns as one record: the first one's, with the times of all in their order."""
-    record = {**turns[0], "peak_memory_bytes": max(turn["peak_memory_bytes"] for turn in turns)}
-    if len(turns) > 1:
-        record["rounds"] = len(turns)
-        for name in {"sm_clock_mhz", "clock_recovered", "gpu_us"} & record.keys():
-            record[name] = [value for turn in turns for value in turn[name]]
-        if "wall_us" in record:
-            record["wall_rounds_us"] = [turn["wall_us"] for turn in turns]
-            record["wall_us"] = statistics.median(record["wall_rounds_us"])
-    return record
 
 
 def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> Record:
