@@ -89,17 +89,6 @@ def _file(root: Path) -> Path:
     beside = root / FILE_NAME
     for suffix in SUFFIXES:
         files.require_replaceable(Path(f"{beside}{suffix}"))
-    if os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)) and not _is_shared(root):
-        return beside
-    folder = files.cache_folder() / "catalogues"
-    another = "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"
-    with files.file_errors(folder, another):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sqlite"
-
-
-def _is_shared(root: Path) -> bool:
-    """Whether a folder lies on a file system of several machines."""
     longest, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines():
@@ -107,7 +96,14 @@ def _is_shared(root: Path) -> bool:
             mount = mount.replace("\\040", " ")
             if len(mount) >= len(longest) and root.is_relative_to(mount):
                 longest, kind = mount, found
-    return kind in SHARED or kind.startswith("fuse.")
+    shared = kind in SHARED or kind.startswith("fuse.")
+    if not shared and os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)):
+        return beside
+    folder = files.cache_folder() / "catalogues"
+    another = "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"
+    with files.file_errors(folder, another):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sqlite"
 
 
 def _identity(root: Path) -> str:

@@ -40,12 +40,21 @@ def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: t
     with socket.socket(socket.AF_UNIX) as held:
         told = False
         while (free := next((gpu for gpu in gpus if _bound(held, gpu)), None)) is None:
-            named, listener = " and ".join(gpus), _listener(_address(gpus[0]))
-            if not wait:
-                remedy = "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu"
-                raise FiprofError(f"GPU {named} is being profiled by {listener}", remedy)
             if not told:
-                waiting(f"waiting for GPU {named}: {listener} is profiling on it")
+                named, holder = " and ".join(gpus), "another fiprof"
+                # Who listens, by the kernel's word.
+                with contextlib.suppress(OSError, psutil.Error), socket.socket(socket.AF_UNIX) as asking:
+                    asking.setblocking(False)
+                    asking.connect(_address(gpus[0]))
+                    size = struct.calcsize("3i")
+                    pid, *_ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+                    process = psutil.Process(pid)
+                    since = datetime.fromtimestamp(process.create_time())
+                    holder = f"process {pid} of {process.username()} since {since:{SINCE}}"
+                if not wait:
+                    remedy = "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu"
+                    raise FiprofError(f"GPU {named} is being profiled by {holder}", remedy)
+                waiting(f"waiting for GPU {named}: {holder} is profiling on it")
                 told = True
             if stopping.wait(POLL_S):
                 raise Interrupted
@@ -66,18 +75,6 @@ def _bound(held: socket.socket, gpu: str) -> bool:
             raise FiprofError(f"GPU {gpu} cannot be locked: {error.strerror}") from error
         return False
     return True
-
-
-def _listener(address: bytes) -> str:
-    """Who holds a lock: the process that listens, by the kernel's word."""
-    with contextlib.suppress(OSError, psutil.Error), socket.socket(socket.AF_UNIX) as asking:
-        asking.setblocking(False)
-        asking.connect(address)
-        size = struct.calcsize("3i")
-        pid, *_ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        holder = psutil.Process(pid)
-        return f"process {pid} of {holder.username()} since {datetime.fromtimestamp(holder.create_time()):{SINCE}}"
-    return "another fiprof"
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from fiprof.model.quantities import METRICS, Metric
 from fiprof.model.redaction import mask
 from fiprof.parsers import ncu_pages
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
-from fiprof.parsers.ncu_profile import Profile, Ranges, plain_domain, sampled_metrics, spelled, to_base
+from fiprof.parsers.ncu_profile import Profile, plain_domain, sampled_metrics, spelled, to_base
 
 MEASURE = "measure"
 
@@ -80,7 +80,16 @@ def _page(
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
     """The table ``launches``: who each launch is, and each metric of ``metrics.csv``, null where not collected."""
     names = {name: short_name(name) for name in set(profile.launches["kernel_full"])}
-    scopes = [_scope(ranges, declared) for ranges in profile.launches["ranges"]]
+    # Case and iteration: of the runner's ranges inside ``measure``, or the innermost declared range. ncu does not tell
+    # how often a range has been, so that a declared one has no iteration.
+    scopes: list[tuple[str | None, int | None]] = []
+    for ranges in profile.launches["ranges"]:
+        cases = (case_of(domain, name, declared) for domain, name in reversed(ranges))
+        own = [name for domain, name in ranges if domain == FIPROF_DOMAIN]
+        inside = own[own.index(MEASURE) + 1 :] if MEASURE in own else []
+        iterations = [int(match[1]) for name in inside[1:] if (match := re.fullmatch(r"iter (\d{1,9})", name))]
+        case = next(filter(None, cases), None)
+        scopes.append((case, None) if case else (next(iter(inside), None), next(reversed(iterations), None)))
     columns = {name: cells for name, cells in profile.launches.items() if name != "ranges"} | {
         "kernel": [names[name] for name in profile.launches["kernel_full"]],
         "case": [case for case, _ in scopes],
@@ -93,20 +102,6 @@ def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
         values = _column(profile, metric)
         arrays[metric.name] = pa.array(nothing if values is None else values, pa.float64(), from_pandas=True)
     return pa.table(arrays)
-
-
-def _scope(ranges: Ranges, declared: Sequence[str]) -> tuple[str | None, int | None]:
-    """Case and iteration: of the runner's ranges inside ``measure``, or the innermost declared range.
-
-    ncu does not tell how often a range has been, so that a declared one has no iteration. None where there is none.
-    """
-    for domain, name in reversed(ranges):
-        if case := case_of(domain, name, declared):
-            return case, None
-    own = [name for domain, name in ranges if domain == FIPROF_DOMAIN]
-    inside = own[own.index(MEASURE) + 1 :] if MEASURE in own else []
-    iterations = [int(match[1]) for name in inside[1:] if (match := re.fullmatch(r"iter (\d{1,9})", name))]
-    return (inside[0] if inside else None), (iterations[-1] if iterations else None)
 
 
 def _column(profile: Profile, metric: Metric) -> NDArray[np.float64] | None:

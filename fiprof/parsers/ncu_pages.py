@@ -385,8 +385,45 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
         raise page.error("has a header and no launches")
     columns = {name: [row.get(name) or None for row in first.values()] for name in rows[0]}
     launches = _launches(page, columns, len(first))
-    known = dict(zip(first, launches["launch"], strict=True))
-    return _details_profile(page, rows, launches), rules_table(_rules(page, rows, known))
+    labels = {metric.label: metric.ncu[0] for metric in METRICS if metric.label}
+    places = {launch: place for place, launch in enumerate(first)}
+    cells: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
+    for row in rows:
+        section, label, unit, cell = (row.get(name, "") for name in METRIC_COLUMNS)
+        if not label or row.get("Body Item Label"):
+            continue
+        metric = label if "__" in label else labels.get(f"{section}/{label}", f"{section}/{label}")
+        if cells[metric].setdefault(places[row["ID"]], (unit, cell))[1] != cell and "__" in label:
+            raise page.error(f"has {label} of launch {row['ID']} twice, with different values")
+        if unit or metric in NUMBERS:
+            page.check_numbers([cell])
+    if not cells:
+        raise page.error("has launches and no metrics")
+    values, units, unscaled = np.full((len(cells), len(first)), np.nan), [], set()
+    texts: dict[str, list[str | None]] = defaultdict(lambda: [None] * len(first))
+    for place, (metric, of_launches) in enumerate(cells.items()):
+        bases = {unit: to_base(unit) for unit, _ in of_launches.values()}
+        known = {base[0] for base in bases.values() if base} if all(bases.values()) else set()
+        units.append(known.pop() if len(known) == 1 else next(iter(bases)))
+        if None in bases.values() or known:
+            unscaled.add(metric)
+        for launch, (unit, cell) in of_launches.items():
+            base, value = bases[unit], _number(cell)
+            if cell.lower() in NO_VALUE:
+                continue
+            if value is None:
+                texts[metric][launch] = cell
+            else:
+                values[place, launch] = value * (base[1] if base and metric not in unscaled else 1.0)
+    profile = Profile.sound(
+        launches=launches,
+        metrics=tuple(cells),
+        units=tuple(units),
+        values=values,
+        texts=texts,
+        unscaled=frozenset(unscaled),
+    )
+    return profile, rules_table(_rules(page, rows, dict(zip(first, launches["launch"], strict=True))))
 
 
 def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -412,48 +449,6 @@ def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
     whole = (len(header), header.index("Metric Value") + 2 if "Metric Value" in header else len(header))
     if not page.data.endswith(b"\n") and len(row) not in whole:
         raise page.cut_short()
-
-
-def _details_profile(page: Page, rows: Sequence[dict[str, str]], launches: Mapping[str, Sequence[Any]]) -> Profile:
-    labels = {metric.label: metric.ncu[0] for metric in METRICS if metric.label}
-    places = {launch: place for place, launch in enumerate(dict.fromkeys(row["ID"] for row in rows))}
-    cells: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
-    for row in rows:
-        section, label, unit, cell = (row.get(name, "") for name in METRIC_COLUMNS)
-        if not label or row.get("Body Item Label"):
-            continue
-        metric = label if "__" in label else labels.get(f"{section}/{label}", f"{section}/{label}")
-        if cells[metric].setdefault(places[row["ID"]], (unit, cell))[1] != cell and "__" in label:
-            raise page.error(f"has {label} of launch {row['ID']} twice, with different values")
-        if unit or metric in NUMBERS:
-            page.check_numbers([cell])
-    if not cells:
-        raise page.error("has launches and no metrics")
-    count = len(launches["launch"])
-    values, units, unscaled = np.full((len(cells), count), np.nan), [], set()
-    texts: dict[str, list[str | None]] = defaultdict(lambda: [None] * count)
-    for place, (metric, of_launches) in enumerate(cells.items()):
-        bases = {unit: to_base(unit) for unit, _ in of_launches.values()}
-        known = {base[0] for base in bases.values() if base} if all(bases.values()) else set()
-        units.append(known.pop() if len(known) == 1 else next(iter(bases)))
-        if None in bases.values() or known:
-            unscaled.add(metric)
-        for launch, (unit, cell) in of_launches.items():
-            base, value = bases[unit], _number(cell)
-            if cell.lower() in NO_VALUE:
-                continue
-            if value is None:
-                texts[metric][launch] = cell
-            else:
-                values[place, launch] = value * (base[1] if base and metric not in unscaled else 1.0)
-    return Profile.sound(
-        launches=launches,
-        metrics=tuple(cells),
-        units=tuple(units),
-        values=values,
-        texts=texts,
-        unscaled=frozenset(unscaled),
-    )
 
 
 def _rules(page: Page, rows: Iterable[dict[str, str]], known: Mapping[str, int]) -> Iterator[dict[str, Any]]:

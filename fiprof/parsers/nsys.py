@@ -860,7 +860,16 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
                 table = table.set_column(place, field.name, values)
             found.append(table)
             rows += table.num_rows
-        tables.write(out, name, _in_order(pa.concat_tables(found, promote_options="default").unify_dictionaries()))
+        merged = pa.concat_tables(found, promote_options="default").unify_dictionaries()
+        if key := next((time for time in TIMES if time in merged.column_names), None):
+            order = pc.sort_indices(merged, [(key, "ascending")])
+            merged = merged.take(order)
+            if "parent" in merged.column_names:
+                places = np.empty(len(order), np.int64)
+                places[order.to_numpy()] = np.arange(len(order))
+                parents = pa.array(places).take(merged["parent"].combine_chunks())
+                merged = merged.set_column(merged.column_names.index("parent"), "parent", parents)
+        tables.write(out, name, merged)
 
 
 def _used(folder: Path, names: Sequence[str], column: str) -> list[int]:
@@ -911,17 +920,3 @@ def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
             numbers[device] = number
         moved.append({device: number for device, number in numbers.items() if device != number})
     return moved
-
-
-def _in_order(table: pa.Table) -> pa.Table:
-    key = next((name for name in TIMES if name in table.column_names), None)
-    if key is None:
-        return table
-    order = pc.sort_indices(table, [(key, "ascending")])
-    table = table.take(order)
-    if "parent" in table.column_names:
-        places = np.empty(len(order), np.int64)
-        places[order.to_numpy()] = np.arange(len(order))
-        moved = pa.array(places).take(table["parent"].combine_chunks())
-        table = table.set_column(table.column_names.index("parent"), "parent", moved)
-    return table

@@ -237,7 +237,22 @@ class Export:
         key = next((name for field in fields if field.name == order for name in field.needs if name in there), None)
         incomplete, impossible = 0, 0
         for values in self._in_order(self._tables[table], reals, key):
-            whole = _batch(fields, values)
+            columns, rows = [], len(next(iter(values.values())).numbers)
+            for field in fields:
+                sources = [values[name] for name in field.needs if name in values]
+                if len(sources) < len(field.needs):
+                    columns.append(
+                        pa.repeat(pa.scalar(field.otherwise, pa.float64() if field.real else pa.int64()), rows)
+                    )
+                    continue
+                numbers = [source.numbers for source in sources]
+                nulls = [source.nulls for source in sources if source.nulls is not None]
+                mask = np.logical_or.reduce(nulls) if nulls else None
+                columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
+            whole = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+            for field in required:
+                if whole[field.name].null_count:
+                    whole = whole.filter(whole[field.name].is_valid())
             # A time that is not known may be any.
             times = [whole[name] for name in ("start_ns", "end_ns", "time_ns") if name in whole.schema.names]
             bounds = (pa.scalar(self.span[0]), *times, pa.scalar(self.span[1]))
@@ -245,7 +260,7 @@ class Export:
             kept = whole
             if any(pc.any(each).as_py() for each in wrong):
                 kept = whole.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
-            incomplete += len(next(iter(values.values())).numbers) - whole.num_rows
+            incomplete += rows - whole.num_rows
             impossible += whole.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
@@ -416,26 +431,6 @@ def _ascending(values: Values, last: int) -> int:
     if numbers[0] < last or (numbers[:-1] > numbers[1:]).any():
         raise _OutOfOrderError
     return int(numbers[-1])
-
-
-def _batch(fields: Sequence[Field], found: Mapping[str, Values]) -> pa.RecordBatch:
-    """The rows of some source columns that have each required field."""
-    columns, rows = [], len(next(iter(found.values())).numbers)
-    for field in fields:
-        sources = [found[name] for name in field.needs if name in found]
-        if len(sources) < len(field.needs):
-            kind = pa.float64() if field.real else pa.int64()
-            columns.append(pa.repeat(pa.scalar(field.otherwise, kind), rows))
-            continue
-        numbers = [source.numbers for source in sources]
-        nulls = [source.nulls for source in sources if source.nulls is not None]
-        mask = np.logical_or.reduce(nulls) if nulls else None
-        columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
-    piece = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
-    for field in fields:
-        if field.required and piece[field.name].null_count:
-            piece = piece.filter(piece[field.name].is_valid())
-    return piece
 
 
 def quoted(name: str) -> str:
