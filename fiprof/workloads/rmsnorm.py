@@ -27,12 +27,14 @@ class RMSNorm(Workload[RMSNormParams]):
     summary = "root-mean-square normalization of rows (rmsnorm)"
     Params = RMSNormParams
     imports = ("torch", "flashinfer")
+    streams = 1  # tensors of rows that are read, and written
 
     @functools.cached_property
-    def inputs(self) -> tuple[Tensor, Tensor]:
-        """Rows [rows, hidden] and weight [hidden]."""
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Rows, and a residual where there is one, [rows, hidden]; weight [hidden]."""
         p, random = self.params, Random(self.device, self.seed)
-        return random.normal((p.rows, p.hidden), p.dtype), random.normal((p.hidden,), p.dtype)
+        shapes = [*[(p.rows, p.hidden)] * self.streams, (p.hidden,)]
+        return tuple(random.normal(shape, p.dtype) for shape in shapes)
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import flashinfer
@@ -48,29 +50,21 @@ class RMSNorm(Workload[RMSNormParams]):
         return launch
 
     def cost(self) -> Cost:
-        """4 FLOPs an element: square, add, times 1/rms, times weight."""
+        """4 FLOPs an element: square, add, times 1/rms, times weight; 5 with the add of a residual."""
         p = self.params
-        row_bytes = p.hidden * BYTES_PER_ELEMENT[p.dtype]
-        read, written = (p.rows + 1) * row_bytes, p.rows * row_bytes
-        return Cost(flops=4 * p.rows * p.hidden, bytes_read=read, bytes_written=written, tokens=p.rows)
+        row_bytes, rows = p.hidden * BYTES_PER_ELEMENT[p.dtype], self.streams * p.rows
+        flops = (3 + self.streams) * p.rows * p.hidden
+        return Cost(flops, bytes_read=(rows + 1) * row_bytes, bytes_written=rows * row_bytes, tokens=p.rows)
 
     def reference(self) -> Sequence[Tensor]:
         rows, weight = self.inputs
         return (rmsnorm_float32(rows.float(), weight),)
 
 
-class FusedAddRMSNorm(Workload[RMSNormParams]):
+class FusedAddRMSNorm(RMSNorm):
     name = "fused_add_rmsnorm"
     summary = "residual add, then RMS normalization, in place (fused_add_rmsnorm)"
-    Params = RMSNormParams
-    imports = ("torch", "flashinfer")
-
-    @functools.cached_property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows and residual [rows, hidden], weight [hidden]."""
-        p, random = self.params, Random(self.device, self.seed)
-        shape = (p.rows, p.hidden)
-        return random.normal(shape, p.dtype), random.normal(shape, p.dtype), random.normal(shape[1:], p.dtype)
+    streams = 2
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import flashinfer
@@ -82,13 +76,6 @@ class FusedAddRMSNorm(Workload[RMSNormParams]):
             return rows, residual
 
         return launch
-
-    def cost(self) -> Cost:
-        """5 FLOPs an element: the add, then square, add, times 1/rms, times weight."""
-        p = self.params
-        row_bytes = p.hidden * BYTES_PER_ELEMENT[p.dtype]
-        read, written = (2 * p.rows + 1) * row_bytes, 2 * p.rows * row_bytes
-        return Cost(flops=5 * p.rows * p.hidden, bytes_read=read, bytes_written=written, tokens=p.rows)
 
     def reference(self) -> Sequence[Tensor]:
         rows, residual, weight = self.inputs
