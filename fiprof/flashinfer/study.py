@@ -3,7 +3,6 @@ sections of the documents: batches, host, graphs, plans, merge, sources, compila
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +32,7 @@ from fiprof.model.packs import Value
 from fiprof.model.results import RESULTS, CaseResult, read
 from fiprof.reports.markdown_html import Markdown, bullets, caution, code_block, code_span, grid, paragraphs
 from fiprof.reports.study import StudySection
-from fiprof.text import count, duration, join_words, spread
+from fiprof.text import count, csv_rows, duration, join_words, spread
 
 NEAR_BEST = 0.90  # Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice.
 MERGE_WORTH = 0.10  # Part of an iteration from which the merge of a split KV is worth a change. fiprof's own choice.
@@ -52,8 +51,8 @@ CITED = {
 
 
 def claims() -> list[Claim]:
-    with Path(__file__).with_name("claims.csv").open(encoding="utf-8", newline="") as file:
-        return [Claim(**{**row, "source": row["source"].format(**CITED)}) for row in csv.DictReader(file)]  # type: ignore[arg-type]
+    rows = csv_rows(Path(__file__).with_name("claims.csv")).values()
+    return [Claim(**{**row, "source": row["source"].format(**CITED)}) for row in rows]  # type: ignore[arg-type]
 
 
 def claim_notes() -> tuple[str]:

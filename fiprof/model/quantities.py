@@ -13,7 +13,6 @@ so that anybody can compute the number again from ncu's raw page.
 """
 
 import ast
-import csv
 import functools
 import math
 import operator
@@ -169,11 +168,10 @@ class Metric(NamedTuple):
     title: str  # as of a quantity
 
 
-with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as _file:
-    METRICS = tuple(
-        Metric(name, tuple(ncu.split()), unit, label, expected == "yes", shown, meaning, title)
-        for name, title, unit, ncu, label, expected, shown, meaning in list(csv.reader(_file))[1:]
-    )
+METRICS = tuple(
+    Metric(**{**row, "ncu": tuple(row["ncu"].split()), "expected": row["expected"] == "yes"})  # type: ignore[arg-type]
+    for row in csv_rows(Path(__file__).with_name("metrics.csv")).values()
+)
 
 COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)  # every metric's column, ``duration_ns`` first
 

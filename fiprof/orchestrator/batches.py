@@ -241,7 +241,14 @@ def _measure(job: Job, bench: Bench, free: threading.Event | None) -> BatchOutco
     with own as gpu:
         executor = bench.executor if free else Supervisor(gpu_env(gpu), bench.executor.stopping)
         bench = dataclasses.replace(bench, progress=bench.progress.without_lines(), executor=executor)
-        state = gpu_state(gpu) if free else _left_alone(gpu, bench)
+        state, deadline = gpu_state(gpu), time.monotonic() + LEAVING_S
+        # What ended just now goes first.
+        while not free and (found := disturbances([state])):
+            if time.monotonic() > deadline:
+                raise FiprofError(f"GPU {gpu}: {'; '.join(map(words_of, found))}", "free it, or take another")
+            if bench.executor.stopping.wait(WATCH_S):
+                raise Interrupted
+            state = gpu_state(gpu)
         unfit = too_large(collect.case_entries(job.request), state)
         skipped = {case.id: unfit[case.id] for case in job.own if case.id in unfit}
         if len(skipped) == len(job.own):
@@ -312,17 +319,6 @@ def set_aside(folder: Path, name: str) -> None:
 
 
 # Whether the GPU was left alone
-
-
-def _left_alone(gpu: str, bench: Bench) -> dict[str, Any]:
-    """A GPU's state, once what ended just now is gone from it. Raises FiprofError where something stays."""
-    deadline = time.monotonic() + LEAVING_S
-    while found := disturbances([state := gpu_state(gpu)]):
-        if time.monotonic() > deadline:
-            raise FiprofError(f"GPU {gpu}: {'; '.join(map(words_of, found))}", "free it, or take another")
-        if bench.executor.stopping.wait(WATCH_S):
-            raise Interrupted
-    return state
 
 
 @contextlib.contextmanager

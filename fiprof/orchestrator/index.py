@@ -36,7 +36,17 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> C
 
     root = archive.root.resolve()
     if named := url or os.environ.get(VARIABLE):
-        return Catalogue(named, archive.tell).migrate().of(archive.root, _identity(root), alone=False)
+        # What tells the archive from others there: a number in a file of it, or its host and path.
+        identity = os.fsencode(f"{platform.node()}:{root}") if root.is_dir() else b""
+        with contextlib.suppress(OSError):
+            if identity and not files.exists(root, IDENTITY):
+                with files.scratch(root) as made, contextlib.suppress(FileExistsError):
+                    (made / IDENTITY).write_text(f"{uuid.uuid4()}\n")
+                    # Of two at once the first.
+                    os.link(made / IDENTITY, root / IDENTITY)
+            identity = identity and files.read_bytes(root, IDENTITY)
+        key = hashlib.sha256(identity).hexdigest()[:32] if identity else "none"
+        return Catalogue(named, archive.tell).migrate().of(archive.root, key, alone=False)
     file, found = _file(root) if root.is_dir() else None, None
     with contextlib.suppress(*([Damaged] if file else [])):
         found = None if anew and file else Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell).migrate()
@@ -104,18 +114,3 @@ def _file(root: Path) -> Path:
     with files.file_errors(folder, another):
         folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sqlite"
-
-
-def _identity(root: Path) -> str:
-    """What names an archive in a database of several: a number in a file of it, or its host and path."""
-    if not root.is_dir():
-        return "none"
-    named = os.fsencode(f"{platform.node()}:{root}")
-    with contextlib.suppress(OSError):
-        if not files.exists(root, IDENTITY):
-            with files.scratch(root) as made, contextlib.suppress(FileExistsError):
-                (made / IDENTITY).write_text(f"{uuid.uuid4()}\n")
-                # Of two at once the first.
-                os.link(made / IDENTITY, root / IDENTITY)
-        named = files.read_bytes(root, IDENTITY)
-    return hashlib.sha256(named).hexdigest()[:32]

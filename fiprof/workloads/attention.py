@@ -115,21 +115,6 @@ def _int32(buffer: Tensor, offset: int) -> int:
     return int.from_bytes(content, "little")
 
 
-def plan_times(plan: Callable[[], object], synchronize: Callable[[], object]) -> dict[str, float]:
-    """What planning costs once its code is loaded, the median of PLANS: ``host_us`` until it returns, ``ready_us``
-    until what it copies is on the GPU too. Each is a range ``plan``."""
-    host_us, ready_us = [], []
-    for _ in range(PLANS):
-        synchronize()
-        with ranges("plan"):
-            begin = time.perf_counter()
-            plan()
-            host_us.append((time.perf_counter() - begin) * 1e6)
-        synchronize()
-        ready_us.append((time.perf_counter() - begin) * 1e6)
-    return {"host_us": statistics.median(host_us), "ready_us": statistics.median(ready_us)}
-
-
 class AttentionWorkload(Workload[P]):
     """What prefill and decode have in common. Their ``setup`` keeps the wrapper that planned."""
 
@@ -191,12 +176,23 @@ class AttentionWorkload(Workload[P]):
             raise FiprofError(what, f"--kv-heads takes a divisor of --q-heads, for example {q_heads}", exit_code=2)
 
     def facts(self) -> Mapping[str, Value]:
-        """FlashInfer's plan: see :func:`plan_facts` and :func:`plan_times`."""
+        """FlashInfer's plan, see :func:`plan_facts`; and what planning costs once its code is loaded, the median of
+        PLANS: ``host_us`` until it returns, ``ready_us`` until what it copies is on the GPU too. Each is a range
+        ``plan``."""
         import torch
 
         device = torch.cuda.get_device_properties(self.device)
         facts = plan_facts(self.wrapper, multiprocessors=device.multi_processor_count)
-        return facts | plan_times(self.replan, torch.cuda.synchronize)
+        host_us, ready_us = [], []
+        for _ in range(PLANS):
+            torch.cuda.synchronize()
+            with ranges("plan"):
+                begin = time.perf_counter()
+                self.replan()
+                host_us.append((time.perf_counter() - begin) * 1e6)
+            torch.cuda.synchronize()
+            ready_us.append((time.perf_counter() - begin) * 1e6)
+        return facts | {"host_us": statistics.median(host_us), "ready_us": statistics.median(ready_us)}
 
     def planned(self, wrapper: Any, kv: PagedKV, *before: Tensor, **options: Any) -> None:
         """Plan for these pages. before: what the wrapper's ``plan`` takes before them; options: after the types."""
