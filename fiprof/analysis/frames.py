@@ -48,19 +48,22 @@ class Column:
     narrow: Narrow = Narrow.WRAP
 
 
+OWN = Path(__file__).with_name("columns.csv")
+
+
 @functools.cache
-def _columns() -> dict[str, list[Column]]:
-    """``columns.csv``: table -> its columns."""
-    with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
+def _columns(path: Path) -> dict[str, list[Column]]:
+    """Table -> its columns."""
+    with path.open(encoding="utf-8", newline="") as file:
         rows: list[Row] = list(csv.DictReader(file))
     for row in rows:
         row |= {"narrow": Narrow[row["narrow"].upper() or "WRAP"], "wrap": bool(row["wrap"])}
     return by_key((row.pop("table"), Column(**row)) for row in rows)
 
 
-def columns(table: str) -> tuple[Column, ...]:
-    """The columns of a table of ``columns.csv``, in its order."""
-    return tuple(_columns()[table])
+def columns(table: str, path: Path = OWN) -> tuple[Column, ...]:
+    """The columns of a table of ``columns.csv``, or of a pack's file of that kind, in its order."""
+    return tuple(_columns(path)[table])
 
 
 @dataclass(frozen=True)

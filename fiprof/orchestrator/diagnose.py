@@ -5,7 +5,7 @@ import subprocess
 from typing import Any
 
 import fiprof
-from fiprof.analysis.frames import Column
+from fiprof.analysis.frames import columns
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.commands import runner_argv
 from fiprof.orchestrator.nsys import NVTX_REMEDY, last_line
@@ -21,12 +21,7 @@ NVTX_PAYLOADS_SENT_FROM = (0, 2, 13)
 
 
 OK, WARNING, MISSING = "ok", "warning", "missing"
-COLUMNS = (
-    Column("what", "what", meaning="What a collect needs."),
-    Column("state", "state", meaning="ok, warning or missing."),
-    Column("found", "found", meaning="What is there, with its version."),
-    Column("remedy", meaning="What to do about it; empty for ok."),
-)
+COLUMNS = columns("env")
 
 
 def diagnose(python: str) -> list[dict[str, str]]:

@@ -14,6 +14,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.manifest import FileKind
 from fiprof.parsers.names import as_utf8
+from fiprof.text import csv_rows
 
 HEAD_BYTES = 4 << 20  # looked at; a program may print much before ncu prints its page
 NSYS_MAGIC, NCU_MAGIC, SQLITE_MAGIC = b"NVIDIA Tegra Profiler Report", b"NVR\0", b"SQLite format 3\0"
@@ -32,37 +33,8 @@ _PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
     (_SOURCE, "ncu-source"),
     (_TRANSPOSED, "ncu-raw"),
 )
-OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
-    (re.compile(pattern, re.MULTILINE), what, remedy)
-    for pattern, what, remedy in (
-        (rb"\Aversion https://git-lfs", "a pointer of Git LFS, not the file itself", "git lfs pull fetches it"),
-        (rb"\A(?:\x1f\x8b|\xfd7zXZ\0|\x28\xb5\x2f\xfd|PK\x03\x04|BZh)", "compressed", "unpack it first"),
-        (rb"\A\[\d+\] \S+@", "ncu's page as text", "export it as CSV: ncu --import REPORT --csv --page raw"),
-        (rb"\APAR1", "a Parquet file", "import the report or SQLite file that it was made of"),
-        (rb"==\d*=*\s*NVPROF is profiling", "of nvprof, which fiprof does not read", "profile with nsys and ncu"),
-        (
-            rb'^"?Process ID"?,[^\n]*"?Invocations"?,',
-            "ncu's summary by kernel, without its launches",
-            "export it without --print-summary: ncu --import REPORT --csv --page raw",
-        ),
-        (
-            rb'^"?(?:ID|Kernel Name)"?[;\t]',
-            "a CSV file with other separators than commas, as of another locale",
-            "export it again with LC_ALL=C: ncu --import REPORT --csv --page raw",
-        ),
-        (
-            rb'^\s*"?Time ?\(%\)"?,|^"?Start \(ns\)"?,',
-            "a table of nsys stats, without the trace",
-            "import the .nsys-rep or the SQLite file that it was made of",
-        ),
-        (
-            rb'^"?ID"?,"?API Name"?|No kernels were profiled',
-            "of ncu and holds no kernel",
-            "its filters matched nothing, or the program launched nothing",
-        ),
-    )
-)
-"""What a file begins with or contains, what it is then, and what to do; looked for in this order."""
+OTHERS = csv_rows(Path(__file__).with_name("others.csv")).values()
+"""What a file begins with or contains (a regular expression), what it is then, and what to do; in this order."""
 _VERSIONS: dict[FileKind, re.Pattern[bytes]] = {
     "nsys-rep": re.compile(rb"Report (20\d\d)@(\d+)@(\d+)"),
     "ncu-rep": re.compile(rb"(20\d\d)\.(\d+)\.(\d+)[\d.]* \(build"),
@@ -120,9 +92,9 @@ def recognize(path: Path) -> FileKind:
     for pattern, kind in _PAGES:
         if pattern.search(text):
             return kind
-    for pattern, what, remedy in OTHERS:
-        if pattern.search(head) or pattern.search(text):
-            raise FiprofError(f"{path} is {what}", remedy)
+    for other in OTHERS:
+        if any(re.search(other["pattern"].encode(), each, re.MULTILINE) for each in (head, text)):
+            raise FiprofError(f"{path} is {other['what']}", other["remedy"])
     if text.lstrip()[:1] in (b"{", b"["):
         what = "a Chrome trace, as of torch.profiler" if b'"traceEvents"' in text else "JSON"
         raise FiprofError(f"{path} is {what}, which fiprof does not import", REMEDY)

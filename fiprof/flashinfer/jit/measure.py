@@ -22,6 +22,7 @@ from typing import Any
 
 import fiprof
 from fiprof import files
+from fiprof.analysis.frames import columns
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import JIT, JitCall, JitModule, JitPhase, JitResults, kernels
 from fiprof.model import json_file
@@ -33,7 +34,7 @@ from fiprof.orchestrator.process import Finished, ToolCommand
 from fiprof.orchestrator.run_session import Bench, Progress, read_log
 from fiprof.orchestrator.study import Extra, PackRequest
 from fiprof.orchestrator.tools import gpu_env, visible_gpu
-from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.view import Document, View, view_of
 from fiprof.text import duration
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
@@ -329,27 +330,7 @@ def read_ninja_log(log: Path) -> list[tuple[float, float, str]]:
 SLOWEST_DOMINATES = 0.8
 """Part of a module's compile time: when its slowest source takes this much, more cores hardly help."""
 
-CALL_COLUMNS = (
-    Column("case", meaning="case id"),
-    Column("label", "case", meaning="what tells the cases apart"),
-    Column("cold_s", "empty cache", "s", ".2f", "first call with an empty cache"),
-    Column("disk_s", "on disk", "s", ".3f", "first call of a new process, the cache on disk: the module is loaded"),
-    Column("memory_ms", "in memory", "ms", ".3f", "the same call again in the first process, median: plan and launch"),
-    Column("compile_s", "compile", "s", ".2f", "of the cold call: first compiler's start to the last one's end"),
-    Column("link_s", "link", "s", ".2f", "of the cold call: the linker"),
-    Column("other_s", "other", "s", ".3f", "of the cold call: sources written, ninja's start, load, plan and launch"),
-    Column("modules", meaning="modules that the call compiled"),
-    Column("error", meaning="why it could not be measured"),
-)
-MODULE_COLUMNS = (
-    Column("module", "module", meaning="its folder in the cache"),
-    Column("used_by", "used by", meaning="cases that need it"),
-    Column("sources", "sources", "", "d", "files that a compiler was started for"),
-    Column("compile_s", "compile + link", "s", ".1f", "first compiler's start to the linker's end"),
-    Column("slowest", "slowest source", meaning="the source that took longest"),
-    Column("slowest_s", "it took", "s", ".1f", "the slowest source's time"),
-    Column("mebibytes", "library", "MiB", ".1f", "size of the shared library"),
-)
+CALL_COLUMNS, MODULE_COLUMNS = (columns(name, Path(__file__).with_name("columns.csv")) for name in ("calls", "modules"))
 CALLS_NOTE = (
     "One cold and one disk call a case, each in a process of its own, alone on the machine; imports, the CUDA context "
     "and the inputs are made before the clock starts. The columns from compile to other sum to the empty cache's time."
