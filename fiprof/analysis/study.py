@@ -371,8 +371,7 @@ class Study:
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
         """Case id -> its parameters, and COLUMNS: times, rates and the figures of its main kernel."""
-        cases = (case for cases in self.by_workload.values() for case in cases)
-        return {case.id: {**case.params, **self._row(case)} for case in cases}
+        return {case.id: self._row(case) for cases in self.by_workload.values() for case in cases}
 
     def _row(self, case: CaseResult) -> dict[str, Any]:
         def percent(share: float | None) -> float | None:
@@ -405,7 +404,7 @@ class Study:
                 "shared_kb": None if shared is None else shared / 1e3,
                 "registers": kernel.registers_per_thread,
             }
-        return {column.key: found.get(column.key) for column in COLUMNS}
+        return {**case.params, **{column.key: found.get(column.key) for column in COLUMNS}}
 
 
 def _us(case: CaseResult) -> float:
