@@ -31,6 +31,7 @@ from fiprof.text import kernel_detail
 class Spent(Wording):
     """What the GPU's time went into, where that is no kernel's verdict."""
 
+    KERNELS = "kernels"  # all that do not communicate, where verdicts are not told apart
     NOT_PROFILED = "not_profiled", "not profiled"  # kernels without a launch under ncu
     COLLECTIVES = "collectives", "collectives"  # kernels that wait for another GPU's, which ncu cannot repeat
     COPIES = "copies", "only copies"  # copies and memory sets while no kernel ran

@@ -6,11 +6,12 @@ from dataclasses import replace
 from fiprof.analysis.comparison import programs
 from fiprof.analysis.comparison.kernels import COLUMNS, Change, FactorKind, KernelChange
 from fiprof.analysis.comparison.measured_result import MeasuredComparison
-from fiprof.analysis.comparison.programs import LEADS, PartKind, ProgramComparison
+from fiprof.analysis.comparison.programs import LEADS, ProgramComparison
 from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison, different, reasons, summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.stalls import state
 from fiprof.analysis.thresholds import PROCESSES_DRIFT
+from fiprof.analysis.top import Spent
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding, finding, say, words_of
 from fiprof.model.quantities import QUANTITIES
@@ -304,8 +305,8 @@ def _time(comparison: ProgramComparison, times: Sequence[Column]) -> View:
     parts = sorted(comparison.parts.items(), key=lambda item: -abs(item[1].us))
     named: list[tuple[str, Change]] = []
     for kind, time in parts:
-        named.append((PartKind(kind).words, time))
-        if kind == PartKind.COLLECTIVES and comparison.waits:
+        named.append((Spent(kind).words, time))
+        if kind == Spent.COLLECTIVES and comparison.waits:
             named.append(("  waiting for other ranks", comparison.waits))
     us = comparison.window.us
     told = us if abs(comparison.share) > PROCESSES_DRIFT / 100 else 0.0
@@ -314,7 +315,7 @@ def _time(comparison: ProgramComparison, times: Sequence[Column]) -> View:
     rows.append(("together", *_ms(comparison.window), None))
     equal = "at equal work: B executed the kernels that both have {work:.3f} times as often as A, so that A's times "
     equal += "are taken to the root of that, and B's divided by it."
-    drawn: list[Contribution] = [(PartKind(kind).words, time.us / 1e3, {}) for kind, time in parts if time.us]
+    drawn: list[Contribution] = [(Spent(kind).words, time.us / 1e3, {}) for kind, time in parts if time.us]
     return View(
         (Column("", "what"), *times, Column("", "of the change", spec=".0%")),
         tuple(row for row in rows if row[1] or row[2]),
@@ -325,7 +326,7 @@ def _time(comparison: ProgramComparison, times: Sequence[Column]) -> View:
 
 
 def _ranks(comparison: ProgramComparison, times: Sequence[Column]) -> View:
-    kinds: dict[str, str] = {kind: PartKind(kind).words for kind, time in comparison.parts.items() if time.a or time.b}
+    kinds: dict[str, str] = {kind: Spent(kind).words for kind, time in comparison.parts.items() if time.a or time.b}
     if comparison.waits:
         kinds[programs.WAITING] = "waiting for other ranks"
     rows: list[tuple[Value, ...]] = []

@@ -25,7 +25,7 @@ from fiprof.analysis.program import LEAST_OUTSIDE_NS
 from fiprof.analysis.steady import By, steady, whole
 from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.model.finding import Wording, say
+from fiprof.model.finding import say
 from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
 from fiprof.model.selection import sums_by_key
@@ -42,15 +42,8 @@ MOST_REASONS = 4
 FEW_STEPS = 0.25  # part of the change of the mean step, below which half of the steps did not change
 
 
-class PartKind(Wording):
-    """What GPUs do from their first work to their last."""
-
-    KERNELS = "kernels"  # kernels that do not communicate; concurrent ones are counted once
-    COLLECTIVES = "collectives"  # kernels that communicate with other GPUs, and no other
-    COPIES = "copies", "only copies"  # copies and memory sets alone
-    IDLE = "idle"
-
-
+PARTS = (Spent.KERNELS, Spent.COLLECTIVES, Spent.COPIES, Spent.IDLE)
+"""What GPUs do from first work to last: concurrent kernels are counted once, copies where they are alone."""
 WAITING = "waiting"  # item of the time in which a rank waits for others, inside its collectives
 
 
@@ -102,7 +95,7 @@ class ProgramComparison:
     @property
     def held_up(self) -> bool:
         """Whether the GPUs wait for the host, so that other processes of the same code differ by more."""
-        idle = self.parts[PartKind.IDLE]
+        idle = self.parts[Spent.IDLE]
         return bool(max(idle.a, idle.b) > LEADS * max(self.window.a, self.window.b))
 
     @property
@@ -192,12 +185,12 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
         x, y = of_a.get(one, {}), of_b.get(other, {})
         rank, device = other if y else one
         place = {"rank": rank, "device": device}
-        of = [change("part", x.get(kind, 0.0), y.get(kind, 0.0), item=kind, **place) for kind in PartKind]
+        of = [change("part", x.get(kind, 0.0), y.get(kind, 0.0), item=kind, **place) for kind in PARTS]
         ranks += [change("window", sum(each.a for each in of), sum(each.b for each in of), **place), *of]
         x_us, y_us = waits[0].get(one[0]) if x else None, waits[1].get(other[0]) if y else None
         if x_us is not None and y_us is not None:
             ranks.append(change("part", x_us, y_us, item=WAITING, **place))
-    of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PartKind]
+    of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PARTS]
     waiting = [each for each in ranks if each.item == WAITING]
 
     divisors = [count * of for count, of in zip(own, gpus, strict=True)]
@@ -292,12 +285,11 @@ Place = tuple[int | None, int]  # rank and GPU
 Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else tells it from others, ns and count
 
 
-def _spent(found: Top, steps: float) -> Mapping[Place, Mapping[PartKind, float]]:
+def _spent(found: Top, steps: float) -> Mapping[Place, Mapping[Spent, float]]:
     """Rank and GPU -> what its time went into, µs, of so many steps."""
-    kinds = {Spent.COLLECTIVES: PartKind.COLLECTIVES, Spent.COPIES: PartKind.COPIES, Spent.IDLE: PartKind.IDLE}
-    spent: dict[Place, dict[PartKind, float]] = defaultdict(lambda: defaultdict(float))
+    spent: dict[Place, dict[Spent, float]] = defaultdict(lambda: defaultdict(float))
     for part in found.parts:
-        kind = kinds.get(part["what"], PartKind.KERNELS) if isinstance(part["what"], Spent) else PartKind.KERNELS
+        kind = part["what"] if part["what"] in PARTS else Spent.KERNELS
         spent[part["rank"], part["device"]][kind] += part["total_ns"] / 1e3 / steps
     return spent
 
@@ -349,8 +341,8 @@ def _change(of: ProgramComparison) -> str:
     why = " ({because})" if of.whole_because else ""
     if not ms and not any(each.us for each in of.kernels):
         return say("The same numbers: {a_ms:,.1f} ms" + (" a step" if of.steps else "") + on + ".", **values)
-    of_idle = of.held_up and abs(of.parts[PartKind.IDLE].us) >= MOSTLY * abs(of.window.us)
-    of_kernels = abs(of.parts[PartKind.KERNELS].us) > PROCESSES_DRIFT / 100 * of.window.a
+    of_idle = of.held_up and abs(of.parts[Spent.IDLE].us) >= MOSTLY * abs(of.window.us)
+    of_kernels = abs(of.parts[Spent.KERNELS].us) > PROCESSES_DRIFT / 100 * of.window.a
     noise_pct = PROGRAMS_DRIFT if of_idle and not of_kernels else PROCESSES_DRIFT
     no_more = 100 * abs(of.share) <= noise_pct
     noise = ", no more than processes of the same code have differed by" if no_more else ""
@@ -387,12 +379,12 @@ def _reasons(of: ProgramComparison) -> tuple[Sequence[str], Sequence[str]]:
         if not (of.waits and COLLECTIVE.search(each.shown.kernel)):
             names = {"kernel": each.shown_name, "before": each.a.kernel if each.a else ""}
             found.append((each.us, matched.get(each.match, "{kernel} {ms:+,.3g} ms"), names))
-    found.append((of.parts[PartKind.COPIES].us, "copies alone {ms:+,.3g} ms", {}))
+    found.append((of.parts[Spent.COPIES].us, "copies alone {ms:+,.3g} ms", {}))
     if of.waits:
         found.append((of.waits.us, "ranks wait for each other {ms:+,.3g} ms", {}))
-        beyond_us = of.parts[PartKind.COLLECTIVES].us - of.waits.us
+        beyond_us = of.parts[Spent.COLLECTIVES].us - of.waits.us
         found.append((beyond_us, "collectives beside that {ms:+,.3g} ms", {}))
-    idle_us = of.parts[PartKind.IDLE].us
+    idle_us = of.parts[Spent.IDLE].us
     if causes := sums_by_key((each.item, each.us) for each in of.idle):
         cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
         words = "idle GPUs {ms:+,.3g} ms ({cause} {cause_ms:+,.3g} ms)"
