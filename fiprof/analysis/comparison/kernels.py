@@ -184,33 +184,27 @@ def pair_kernels(
     sides run three instances), those with most time are a pair."""
     left_a, left_b = (sorted(side, key=lambda each: (-each.total_us, each.kernel_full)) for side in (a, b))
     found: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
+
+    def pair(one: SideKernel, other: SideKernel, match: Match) -> None:
+        found.append((one, other, match))
+        left_a.remove(one)
+        left_b.remove(other)
+
     for match, key in _KEYS:
         rest_b = by_key((key(each), each) for each in left_b)
-        still_a = []
-        for each in left_a:
+        for each in tuple(left_a):
             if others := rest_b.get(key(each)):
-                found.append((each, others.pop(0), match))
-            else:
-                still_a.append(each)
-        left_a, left_b = still_a, [each for each in left_b if any(each is other for other in rest_b[key(each)])]
+                pair(each, others.pop(0), match)
     for at_most in (AS_LONG, math.inf):
         for each in tuple(left_a):
             rivals, others = ([other for other in side if _like(each, other, at_most)] for side in (left_a, left_b))
             if others and each is _main(rivals) and (other := _main(others)):
-                found.append((each, other, Match.REPLACED))
-                left_a = [one for one in left_a if one is not each]
-                left_b = [one for one in left_b if one is not other]
-    halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
-    if (
-        left_a
-        and left_b
-        and left_a[0].total_us >= halves[0]
-        and left_b[0].total_us >= halves[1]
-        and _may(*left_a[:1], *left_b[:1])
-    ):
-        found.append((left_a.pop(0), left_b.pop(0), Match.REPLACED))
-    found += [(each, None, Match.GONE) for each in left_a]
-    return found + [(None, each, Match.NEW) for each in left_b]
+                pair(each, other, Match.REPLACED)
+    if left_a and left_b and _may(left_a[0], left_b[0]):
+        halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
+        if left_a[0].total_us >= halves[0] and left_b[0].total_us >= halves[1]:
+            pair(left_a[0], left_b[0], Match.REPLACED)
+    return [*found, *((each, None, Match.GONE) for each in left_a), *((None, each, Match.NEW) for each in left_b)]
 
 
 def _like(a: SideKernel, b: SideKernel, at_most: float) -> bool:
