@@ -17,7 +17,7 @@ from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import OWN_WORK_NS, Activity, IdleCause, Why, between, outside, parts
 from fiprof.analysis.samples import device_memory
-from fiprof.analysis.steady import By, Steady, steady, whole
+from fiprof.analysis.steady import WHOLE, By, Steady, steady
 from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, kernel_calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
@@ -191,7 +191,7 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
     rows: list[Row] = []
     of_gpu = {}
     for device, part in parts(run, within_steady=within_steady).items():
-        at = steady(run)[device] if within_steady else whole()
+        at = steady(run)[device] if within_steady else WHOLE
         own = [row for row in kernels if (NOTHING if row["device"] is None else row["device"]) == device]
         gpu = _Gpu(run, part, at, own, changing.get(device, 0.0))
         gpu.of_idle_and_copies()

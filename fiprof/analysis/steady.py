@@ -67,8 +67,7 @@ class Steady:
         return float(np.median(np.diff(self.steps, append=self.ends[-1]))) if len(self.steps) else None
 
 
-def whole() -> Steady:
-    return Steady(By.WHOLE, np.array([LONG_AGO]), np.array([FOREVER]))
+WHOLE = Steady(By.WHOLE, np.array([LONG_AGO]), np.array([FOREVER]))
 
 
 @once
@@ -94,7 +93,7 @@ def steady(run: Run) -> dict[int, Steady]:
         found = _of_one_step(run, device, pids.get(device), found) or found
         if found is None and limits != (LONG_AGO, FOREVER):
             found, _ = _of_ranges(run, device, By.MEASURE, None, [limits])
-        of_device[device] = found or whole()
+        of_device[device] = found or WHOLE
     return of_device
 
 

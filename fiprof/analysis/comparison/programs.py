@@ -22,7 +22,7 @@ from fiprof.analysis.comparison import kernels
 from fiprof.analysis.comparison.kernels import Change, KernelChange, Match
 from fiprof.analysis.idle import IdleCause, outside, parts
 from fiprof.analysis.program import LEAST_OUTSIDE_NS
-from fiprof.analysis.steady import By, steady, whole
+from fiprof.analysis.steady import WHOLE, By, steady
 from fiprof.analysis.thresholds import PROCESSES_DRIFT, PROGRAMS_DRIFT
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.finding import say
@@ -257,7 +257,7 @@ def _waits(run: Run, within: bool, steps: float) -> dict[int | None, float]:
     """Rank -> how long it waited for others inside its collectives, µs, over a number of steps; empty of one rank."""
     found: dict[int | None, float] = {}
     for rank in ranks_of(run).all if ranks_of(run).several else ():
-        at = steady(run)[NOTHING if rank.device is None else rank.device] if within else whole()
+        at = steady(run)[NOTHING if rank.device is None else rank.device] if within else WHOLE
         late = delays(run, rank.rank, at.begins, at.ends, np.zeros(len(at.begins), np.int64)).get(0, [])
         found[rank.rank] = sum(each.waited_ns for each in late) / 1e3 / steps
     return found
