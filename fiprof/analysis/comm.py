@@ -13,7 +13,7 @@ from fiprof.analysis import comm_match
 from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.comm_clocks import Clock
 from fiprof.analysis.comm_match import OPS, UNKNOWN, Bools, Kernels, Matched, Op
-from fiprof.analysis.frames import Column, Narrow, Row
+from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
@@ -44,23 +44,9 @@ CLOCK_WORDS = {
     "reduce-scatter ties it to the first one's",
 }
 MOVED = "; it was moved by up to {shift_us:,.1f} µs, with a drift of {drift_ppm:,.1f} ppm"
-RANKS = (
-    Column("rank", "rank"), *map(Column, ("file", "pid", "process")), Column("device", "GPU"),
-    Column("host", "host", narrow=Narrow.DROP), *map(Column, ("gpu", "uuid", "collectives")),
-    Column("late_collectives", "late"), Column("delay_us", "others wait"), Column("recurring_us", "recurring"),
-    Column("wait_us", "waits"), Column("lost_share", "of steps", spec=".1%"), Column("communication_us", "comm."),
-    Column("overlap_share", "hidden", spec=".1%"), Column("compute_us", "computes"),
-)  # fmt: skip
-CAUSES = (
-    Column("rank", "late rank"), Column("doing", "meanwhile"), *map(Column, ("doing_name", "range")),
-    Column("doing_us", "time"), Column("recurring_us", "recurring"),
-    Column("delay_share", "of its delays", spec=".1%"), Column("collectives", "collectives", spec=",d"),
-)  # fmt: skip
-COLLECTIVES = tuple(map(Column, (
-    "op", "kernel", "communicator", "number", "message_bytes", "channels", "start_us", "skew_us", "transfer_us",
-    "wait_us", "waiting_us", "waiting_rank", "late_rank", "algorithm_gbps", "bus_gbps", "overlap_share", "range",
-    "step_us", "lost_share", "arrivals", "missing_ranks", "meanwhile",
-)))  # fmt: skip
+RANKS = columns("ranks")
+CAUSES = columns("causes")
+COLLECTIVES = columns("collectives")
 """What each is stands in docs/keys.md."""
 Stretch = tuple[str, str, str, float]
 """What was done (one of DOING), name of the kernel or call, innermost NVTX range of the thread, µs; empty for none."""
