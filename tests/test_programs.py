@@ -116,6 +116,7 @@ def test_ranges_that_count_on_and_work_side_by_side_are_said(monkeypatch: pytest
     printed, whole = (" ".join(invoke("top", run, *words)[1].split()) for words in ((), ("--all",)))
     assert "1 1 step * > overlapped 55 12.478 22.2%" in printed and "step 3 > overlapped" in whole
     assert "kernels of several streams run side by side for 9.4% of the kernels' time" in printed
+    assert "rank GPU kernel" in printed and "rank" not in invoke("top", str(parsed("vectors").path), "--all")[1]
     sizes = ["prefill 128", "prefill 256", "prefill 512", "gemm m=1", "gemm m=2", "gemm m=3", "other 7", None]
     assert [*folded(sizes).values()] == [None, *sizes[:-1]]
 

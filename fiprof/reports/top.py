@@ -128,7 +128,7 @@ def _shown(what: Top, most: int | None) -> Iterator[View]:
 
     def view(columns: Sequence[Column], rows: Sequence[Row], **texts: Any) -> View:
         nowhere = [] if any(row["range"] is not None for row in rows) else [BY_RANGE]
-        needed = [each for each in columns if not any(each is other for other in (*unneeded, *nowhere))]
+        needed = [each for each in columns if each not in (*unneeded, *nowhere)]
         return view_of(needed, map(short_range, rows), **texts)
 
     def rest(rows: Sequence[Row], text: str, places: int, **values: Any) -> tuple[str, ...]:
