@@ -143,7 +143,7 @@ def fill(catalogue: Catalogue, templates: list[Entry], count: int) -> float:
 
 
 def ask(catalogue: Catalogue, words: dict[str, Any]) -> int:
-    with catalogue.reading():
+    with catalogue.transaction():
         answer = queries.ask(catalogue, queries.question(**words))
         return len(answer.rows)
 

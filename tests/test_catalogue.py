@@ -146,7 +146,7 @@ def test_hostile_strings_are_data(archive: Path) -> None:
 
 def test_older_tables_are_made_again_and_new_quantities_get_columns(url: str) -> None:
     catalogue = store.Catalogue(url)
-    with catalogue.writing():
+    with catalogue.transaction(writes=True):
         old = "alembic_version (version_num TEXT)", "runs (id INTEGER)", "cases (id INTEGER)", "mine (x FLOAT)"
         for table in old:
             catalogue.execute(f"CREATE TABLE {table}")
@@ -154,7 +154,7 @@ def test_older_tables_are_made_again_and_new_quantities_get_columns(url: str) ->
         catalogue.execute("INSERT INTO mine VALUES (1)")
     catalogue.migrate()
     assert catalogue.rows("SELECT * FROM mine") == [{"x": 1}]
-    with pytest.raises(FiprofError), catalogue.reading():
+    with pytest.raises(FiprofError), catalogue.transaction():
         catalogue.execute("SELECT * FROM cases")
     catalogue.execute(f"ALTER TABLE measured DROP COLUMN {VALUES[5]}")
     catalogue.migrate()

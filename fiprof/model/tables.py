@@ -68,10 +68,6 @@ def schema(name: str) -> pa.Schema:
     return pa.schema(list(kinds.items()))
 
 
-def empty(name: str) -> pa.Table:
-    return schema(name).empty_table()
-
-
 def table_path(folder: Path, name: str) -> Path:
     return folder / f"{name}.parquet"
 

@@ -49,7 +49,7 @@ def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any], gpu: 
 
 
 def program_facts(command: Sequence[str]) -> dict[str, Any]:
-    """The command as typed, its files with their hashes, the commit that it was at: ``model.environment.Program``."""
+    """The command as typed, its files with their hashes, the commit that it was at: ``model.manifest.ProgramInfo``."""
     return _facts(command, {str(path): path for path in _files(command)})
 
 

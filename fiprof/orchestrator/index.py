@@ -76,7 +76,7 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
             raise
         found = opened(archive, "sqlite://")
         found.refresh()
-    with found.reading():
+    with found.transaction():
         return queries.ask(found, question)
 
 

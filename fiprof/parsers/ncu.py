@@ -74,7 +74,7 @@ def _page(
         missing.append(f"{table}: ncu's {'details' if table == 'rules' else 'source'} page was not exported")
     except FiprofError as error:
         missing.append(f"{table}: {error.message}")
-    return tables.empty(table)
+    return tables.schema(table).empty_table()
 
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
@@ -155,7 +155,7 @@ def stalls_table(profile: Profile) -> pa.Table:
     samples = sampled_metrics(profile.metrics)
     reasons = sorted(ratios.keys() | samples.keys())
     if not reasons:
-        return tables.empty("stalls")
+        return tables.schema("stalls").empty_table()
 
     nothing = np.full(len(profile.launches["launch"]), np.nan)
 

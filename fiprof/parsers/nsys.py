@@ -450,7 +450,7 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
     # Graphs traced whole, in the order of their start; their node is 0.
     graph_names, devices = Texts(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
     graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), tables.schema("kernels")
-    pieces = [tables.empty("kernels")]
+    pieces = [schema.empty_table()]
     for piece in export.scan(GRAPH_TRACE, graph_fields, order="start_ns"):
         named = graph_names.encode(piece["graph"])
         found = {
@@ -541,8 +541,8 @@ def _write_copies(export: Export, folder: Path, calls: CallIndex) -> None:
             memory = memories.encode(piece["memory"] if kind else pa.nulls(piece.num_rows, pa.int64()))
             columns = {**calls.columns(piece, devices), "bytes": piece["bytes"], "kind": copied, "memory": memory}
             pieces.append(pa.table(columns).drop_columns(["duration_ns", "launch_call_ns"]))
-    copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns") if pieces else tables.empty("copies")
-    tables.write(folder, "copies", copies)
+    pieces = pieces or [tables.schema("copies").empty_table()]
+    tables.write(folder, "copies", pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns"))
 
 
 # Memory and samples of GPU metrics

@@ -306,24 +306,17 @@ class Catalogue:
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        return self._transaction("BEGIN")
-
-    def writing(self) -> contextlib.AbstractContextManager[None]:
-        """A transaction of the only writer."""
-        if self.is_sqlite:
-            return self._transaction("BEGIN IMMEDIATE")
-        return self._transaction("BEGIN", f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
-
     @contextlib.contextmanager
-    def _transaction(self, *begin: str) -> Iterator[None]:
+    def transaction(self, *, writes: bool = False) -> Iterator[None]:
+        """writes: as the only one who does."""
         try:
             telling = threading.Timer(TELL_S, self._tell)
             telling.daemon = True
             telling.start()
             try:
-                for statement in begin:
-                    self.execute(statement)
+                self.execute("BEGIN IMMEDIATE" if writes and self.is_sqlite else "BEGIN")
+                if writes and not self.is_sqlite:
+                    self.execute(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
                 telling.cancel()
                 yield
                 self.execute("COMMIT")
@@ -355,10 +348,10 @@ class Catalogue:
 
     def migrate(self) -> Self:
         """Make the tables, or bring an older fiprof's to this one's."""
-        with self.reading():
+        with self.transaction():
             if self._version() == HEAD and not self._missing_columns():
                 return self
-        with self.writing():
+        with self.transaction(writes=True):
             found = self._version()
             if found is None or found in REMADE:
                 for name in (*TABLES, "cases", "packages") if found else ():
@@ -398,10 +391,10 @@ class Catalogue:
         alone: the only one; what the catalogue has of others is no longer true.
         """
         self.root, self.archive, path = root, row_id(key), escape_control(str(root.resolve()))
-        with self.reading():
+        with self.transaction():
             there = dict(self.execute("SELECT id, path FROM archives").fetchall())
         if there.get(self.archive) != path or (alone and len(there) > 1):
-            with self.writing():
+            with self.transaction(writes=True):
                 if alone:
                     self._delete([f"SELECT id FROM runs WHERE archive != {self.archive}"])
                 self.execute("DELETE FROM archives" + ("" if alone else f" WHERE id = {self.archive}"))
@@ -421,7 +414,7 @@ class Catalogue:
             for each in entries:
                 if each.name[0] != "." and (stamped := stamp(each.path)):
                     there[escape_control(each.name)] = (each.name, stamped)
-        with self.reading():
+        with self.transaction():
             known = dict(self.execute(f"SELECT name, stamp FROM runs WHERE archive = {self.archive}").fetchall())
         if gone := [name for name in known if name not in there]:
             self.remove(gone)
@@ -434,12 +427,12 @@ class Catalogue:
     def remove(self, names: Iterable[str] | None = None) -> None:
         """Remove runs; all of them without names."""
         every = [f"SELECT id FROM runs WHERE archive = {self.archive}"]
-        with self.writing():
+        with self.transaction(writes=True):
             self._delete(every if names is None else id_lists([row_id(self.archive, name) for name in names]))
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Write runs in place of those of the same names, except where they are there already."""
-        with self.writing():
+        with self.transaction(writes=True):
             by_id = {row_id(self.archive, entry.run["name"]): entry for entry in entries}
             for some in id_lists([*by_id]):
                 for run, stamped in self.execute(f"SELECT id, stamp FROM runs WHERE id IN ({some})").fetchall():
