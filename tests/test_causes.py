@@ -79,6 +79,7 @@ USERS = {
     "forecast": ("host", "forward (exam.py:337)", "detect_no_anomaly"),
     "deep": ("ranks", "rank 1", "smaller_batches"), "tuner": ("kernel", "ncclDevKernel_AllReduce", "hide_communication"),
     "desk": ("allocation", "", "keep_memory"), "ads": ("kernel", "multi_tensor_apply_kernel (FusedAdamMath)", "lighter_optimizer"),
+    "tensor-decode": ("launches", "", "capture_step"), "tokenizer": ("ranks", "rank 0", "help_rank"),
 }  # fmt: skip
 """The same of programs of a held-out exam: tests/data/causes/users."""
 
@@ -120,6 +121,8 @@ def test_a_step_of_a_server_is_a_token() -> None:
         ("lightning", ("layouts", None, "channels_last", 238.0, "0.020 2.01")),
         # DistributedDataParallel's sums run beside the backward pass: 16 % of rank 0's steps is waiting inside them.
         ("seen", ("ranks", "rank 1", "help_rank", 25.6, "0.011 1.07")),
+        # Half of rank 0's host work was told as of the functions that run after it, those of the forward pass.
+        ("tokenizer", ("host", "<lambda> (tok_rank0.py:16)", "less_host_work", None, "0.241 24.13")),
     ],
 )
 def test_rows_of_users_programs(program: str, row: Any) -> None:

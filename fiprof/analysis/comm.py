@@ -14,7 +14,7 @@ from fiprof.analysis.checks import trace_caveats
 from fiprof.analysis.comm_clocks import Clock
 from fiprof.analysis.comm_match import OPS, UNKNOWN, Bools, Kernels, Matched, Op
 from fiprof.analysis.frames import Row, columns
-from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
+from fiprof.analysis.trace import SEPARATOR, calls, folded, marks, phases
 from fiprof.model.arrays import Floats, Ints, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import Rank, Ranks, ranks_of
@@ -108,6 +108,7 @@ class Delay(NamedTuple):
     ns: float  # from the first rank's start to its own
     waited_ns: float  # what the rank that is asked for waited of it
     exposed_ns: float  # likewise, while no other kernel ran there
+    idle_ns: float  # of this, while the late rank's GPU had nothing to do
     transfer_ns: float  # what the collectives took it when all had come, while no other kernel ran there
     collectives: int
     doing: Finding  # what the late rank did most
@@ -126,14 +127,16 @@ def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[
                 continue
             key = int(groups[place]), late
             waited, exposed = (each[name] * 1e3 if late != rank else 0.0 for name in ("wait_us", "exposed_us"))
-            found[key].append((row["skew_us"] * 1e3, waited, exposed, each["alone_us"] * 1e3 - exposed))
+            idle = 0.0
             for doing in row["meanwhile"]:
-                done[key][doing["doing"], doing["doing_name"], doing["range"]] += doing["us"]
+                done[key][doing["doing"], doing["doing_name"], folded(doing["range"])] += doing["us"]
+                idle += exposed * doing["us"] / row["skew_us"] if doing["doing"] in (CALL, HOST) else 0.0
+            found[key].append((row["skew_us"] * 1e3, waited, exposed, idle, each["alone_us"] * 1e3 - exposed))
     delayed = []
     for key, of in found.items():
         doing = doing_words(*max(done[key], key=done[key].__getitem__, default=NOT_KNOWN))
-        ns, waited_ns, exposed_ns, transfer_ns = map(sum, zip(*of, strict=True))
-        delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, transfer_ns, len(of), doing))
+        ns, waited_ns, exposed_ns, idle_ns, transfer_ns = map(sum, zip(*of, strict=True))
+        delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, idle_ns, transfer_ns, len(of), doing))
     by_delay = sorted(zip(found, delayed, strict=True), key=lambda each: -each[1].ns)
     return by_key((group, delay) for (group, _), delay in by_delay)
 
@@ -198,7 +201,8 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
     told = {
         "start_us": start, "wait_us": wait, "exposed_us": exposed, "duration_us": end - start, "alone_us": alone,
     }  # fmt: skip
-    made, delays, spent = [], defaultdict[int, float](float), defaultdict[tuple[Any, ...], dict[int, float]](dict)
+    made, delays = [], defaultdict[int, float](float)
+    spent = defaultdict[tuple[Any, ...], defaultdict[int, float]](lambda: defaultdict(float))
     for place, index in enumerate(matched.index):
         columns = np.flatnonzero(there[place]).tolist()
         missing = np.flatnonzero(matched.expected[place] & ~there[place])
@@ -236,7 +240,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
         })  # fmt: skip
         delays[late_rank] += skew_us
         for doing, name, range_, us in meanwhile[place]:
-            spent[late_rank, doing, name, range_][place] = us
+            spent[late_rank, doing, name, folded(range_)][place] += us
     causes = [
         {
             "rank": rank, "doing": doing, "doing_name": name, "range": range_, "doing_us": sum(times.values()),

@@ -17,6 +17,7 @@ from fiprof.model.spans import NOTHING, Stretches, split
 T = TypeVar("T")
 COLUMNS = ("start_ns", "end_ns", "pid", "tid", "holder", "line", "function", "source", "called")
 
+OVERDUE = 2.0  # times the usual from one look to the next, from which on what was seen then kept nsys from looking
 FEWEST_LOOKS = 3  # of nsys's inside some calls, to tell where they are made
 
 
@@ -58,10 +59,17 @@ class HostTimes(NamedTuple):
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
         """What a thread did in some disjoint stretches, by start: ns of each function, without those that no sample
         tells of; its line is the one that took most of them, its call that line's. thread: as in ``thread_keys``; of
-        one that runs no Python, as autograd's, what its process's main thread did meanwhile."""
+        one that runs no Python, as autograd's, what its process's main thread did meanwhile. A look behind the end of a
+        stretch saw what came after: the time before it is as the look before, where that lies inside."""
         if (seen := _seen(self.threads, thread)) is None:
             return {}
-        _, starts, stops, labels = seen.overlaps(begins, ends)
+        of, starts, stops, labels = seen.overlaps(begins, ends)
+        if looks := _seen(self.looks, thread):
+            place, since_ns = np.searchsorted(looks[0][:-1], stops), np.diff(looks[0], prepend=looks[0][:1])
+            behind = (looks[0][place] > ends[of]) & (since_ns[place] <= OVERDUE * np.median(since_ns))
+            waits = np.array([work.waits_for_gil for work in self.work])[labels]
+            behind[1:] &= (of[1:] == of[:-1]) & ~waits[1:] & ~waits[:-1]
+            labels[1:] = np.where(behind[1:], labels[:-1], labels[1:])
         sums = np.bincount(labels, stops - starts, minlength=1)
         done = [(self.work[label], int(sums[label])) for label in np.flatnonzero(sums).tolist()]
         lines = sums_by_key((work._replace(called=""), ns) for work, ns in done)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fiprof.analysis.comm import delays
+from fiprof.analysis.comm import Delay, delays
 from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import OWN_WORK_NS, Activity, IdleCause, Why, between, outside, parts
@@ -156,6 +156,7 @@ class Waste(Wording):
 COUNTED = {Waste.ALLOCATION: ALLOCATES, Waste.LOADING: LOADS, Waste.CAPTURES: INSTANTIATES}
 """Calls of which such a row says how many there are a step."""
 OF_GPU, TWICE = (frozenset(cause for cause in Waste if kind in cause.also) for kind in ("gpu", "twice"))
+OF_ONE_RANK = {Waste.HOST, Waste.INPUT}  # what a rank may do alone; launches and waits are alike on all
 FIRST_STEPS = "first steps"
 OUTSIDE = "outside every range"
 """Name of host work that no range holds and no sample names: perhaps there was nothing to do."""
@@ -202,6 +203,11 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         gpu.of_loading()
         rows += gpu.rows
         of_gpu[device] = gpu
+    for row in (row for row in rows if row["cause"] is Waste.RANKS):
+        # What leaves a late rank's GPU idle, other than work of its own, is the cause, and has a row there.
+        idle = (of for of in rows if f"rank {of['rank']}" == row["name"] and of["cause"] not in OF_GPU | OF_ONE_RANK)
+        if 100 * max((of["share"] for of in idle), default=0.0) >= HALF * row["idle_pct"]:
+            row["size_pct"] -= row["idle_pct"]
     most: dict[Any, Row] = {}
     for row in sorted(rows, key=_order):
         most.setdefault((row["cause"], row["name"]), row)
@@ -296,6 +302,15 @@ class _Gpu:
             if (nested := traced.nested.get(number)) is not None:
                 found.append((thread, *nested.overlaps(self.at.begins, self.at.ends)[1:]))
         return found
+
+    def delays(self, rank: int | None) -> list[Delay]:
+        """Who kept a rank waiting in the part, the longest first."""
+        groups = np.zeros(len(self.at.begins), int)
+        return [] if rank is None else delays(self.run, rank, self.at.begins, self.at.ends, groups).get(0, [])
+
+    @cached_property
+    def late(self) -> list[Delay]:
+        return self.delays(self.part.rank)
 
     def add(
         self, cause: Waste, ns: float, name: str | None = None, range_: str | None = None, count: float | None = None,
@@ -481,7 +496,9 @@ class _Gpu:
         """Copies while no kernel ran, with the calls that kept them from beginning. Those to the host that take less
         than the GPU then waits, as of a single number, are part of that wait."""
         sums: dict[tuple[Waste, str], dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
-        bus = dict.fromkeys((TO_HOST, TO_DEVICE), AND_BACK) if self._come_back() else {}
+        over_bus = sum(ns for copying, ns in self.part.copies.items() if copying.kind in OVER_BUS)
+        back = over_bus >= NOTICED * self.window_ns and self._come_back()
+        bus = dict.fromkeys((TO_HOST, TO_DEVICE), AND_BACK) if back else {}
         for copying, ns in self.part.copies.items():
             pageable = copying.memory == "pageable"
             kind = bus.get(copying.kind, copying.kind)
@@ -566,13 +583,15 @@ class _Gpu:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
         fused = kind != "larger_graph" and self.small_ns < ns
-        saves, estimate = ns + (self.small_ns + gaps if fused else 0.0), None
+        # Where launching is most of it, so it is on the other ranks, for whose hosts this one waits.
+        waits = sum(each.idle_ns for each in self.late) if ns >= HALF * self.part.idle_ns else 0.0
+        saves, estimate = ns + waits + (self.small_ns + gaps if fused else 0.0), None
         least, middle, most = self.nsys_ns
         if most:
             words += "; nsys itself takes some {nsys_least:.0%} to {nsys_most:.0%} of the time"
             values |= {"nsys_least": least / self.window_ns, "nsys_most": most / self.window_ns}
             # Where without nsys the GPU may never be idle, only what else goes with the launches is sure.
-            busy = self.part.idle_ns - most < MATTERS * self.window_ns and not graphs
+            busy = self.part.idle_ns + waits - most < MATTERS * self.window_ns and not graphs
             self.taken_ns = most if busy else middle
             estimate = saves - self.taken_ns
         because = finding("launches", words, **values)
@@ -621,7 +640,8 @@ class _Gpu:
                 if (alone := min(part * exposed, ns)) >= NOTICED * self.window_ns:
                     because = finding("alone", "no other kernel runs for {share:.0%} of its time", share=alone / ns)
                     made = of_program("hide_communication", 100 * ns / self.window_ns, because, {})
-                    made = made._replace(estimate_pct=100 * alone / self.window_ns)
+                    estimate = 100 * alone / self.window_ns if alone < MOSTLY * ns else None  # hidden by part already
+                    made = made._replace(estimate_pct=estimate)
             else:
                 judged = [each for row in rows for each in row["judged"]]
                 library = next((what for what, begins in LIBRARIES if begins.search(name)), None)
@@ -671,22 +691,19 @@ class _Gpu:
 
     def _of_ranks(self) -> tuple[float, float]:
         """Waiting for other ranks in collectives. Returns its ns, and for how long these communicated alone."""
-        rank = self.part.rank
-        if rank is None:
-            return 0.0, 0.0
-        part = self.at.begins, self.at.ends, np.zeros(len(self.at.begins), int)
-        late = delays(self.run, rank, *part).get(0, [])
-        count = sum(each.collectives for each in late)
-        for each in late:
+        count = sum(each.collectives for each in self.late)
+        for each in self.late:
             words = "meanwhile rank {late_rank}: {doing}"
             because = finding("meanwhile", words, late_rank=each.rank, doing=each.doing)
             if each.exposed_ns:
                 kind, name, long_ns = None, f"rank {each.rank}", IN_TURNS * self.window_ns
-                if each.exposed_ns >= long_ns:  # seldom: what the other waits is looked for only then
-                    back = (of.exposed_ns for of in delays(self.run, each.rank, *part).get(0, []) if of.rank == rank)
+                if each.exposed_ns - each.idle_ns >= long_ns:  # seldom: what the other waits is looked for only then
+                    others = (of for of in self.delays(each.rank) if of.rank == self.part.rank)
+                    back = (of.exposed_ns - of.idle_ns for of in others)
                     kind = "smaller_batches" if next(back, 0.0) >= long_ns else None
                 self.add(Waste.RANKS, each.exposed_ns, name, count=count, because=because, kind=kind)
-        return sum(each.waited_ns for each in late), sum(each.transfer_ns for each in late)
+                self.rows[-1]["idle_pct"] = 100 * each.idle_ns / self.window_ns
+        return sum(each.waited_ns for each in self.late), sum(each.transfer_ns for each in self.late)
 
     def of_streams(self) -> None:
         """Streams that take turns although each kernel leaves room for another's."""
@@ -698,7 +715,8 @@ class _Gpu:
         words = "{streams} streams change {count:.3g} times a step, with "
         if waits >= turns / 2 and turns >= 2 * each:
             words += "{waits:.3g} calls of cudaStreamWaitEvent"
-            saves = busy - max(self.part.streams.values())
+            communicating = sum(row["total_ns"] for row in self.kernels if COLLECTIVE.search(row["kernel"]))
+            saves = max(busy - max(self.part.streams.values()) - communicating, 0)
         elif 1 < len(others) < len(self.part.streams):
             words += "work on the default stream between, which waits for the others as they do for it"
             saves = sum(others) - max(others)
