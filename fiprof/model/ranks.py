@@ -20,7 +20,7 @@ NOBODY = -1  # in place of a rank: of a process that ran no kernels, or of a cal
 NCCL_DOMAIN = "NCCL"
 COMMUNICATOR, RANKS, RANK = "NCCL communicator ID", "No. of ranks", "Rank"
 """Keys of the NVTX payload of ncclCommInitRank… (NCCL's nvtx_payload_tables.h)."""
-_WHO = ("file", "pid", "process", "host", "device", "gpu", "rank")
+_WHO = ("file", "pid", "process", "host", "device", "gpu", "uuid", "rank")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Rank:
     host: str | None
     device: int | None  # GPU as the trace counts them
     gpu: str | None  # its name
+    uuid: str | None
 
 
 class Ranks:
