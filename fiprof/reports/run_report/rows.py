@@ -174,7 +174,8 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
         return say("ncu estimates a gain")
     if step.saving is None:
         unknown = "not known" if step.of is TimeOf.PROGRAM else "no bound"
-        return say(unknown if step.size_pct is None else "estimated")
+        known = "bounded" if step.estimate_pct is None else "estimated"
+        return say(unknown if step.size_pct is None else known)
     words = "≤ {saving}" if short else "saves at most {saving}"
     if step.estimate_pct is not None:
         words = "~{saving}" if short else "saves some {saving}"
