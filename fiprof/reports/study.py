@@ -468,7 +468,9 @@ def missing(s: StudyTables) -> dict[str, Any]:
         for (workload, why), names in groups.items()
     ]
     quick = " --quick" if s.info.settings.get("quick") else ""
-    return {"without_time": rows, "again": f"fiprof study {s.info.study}{quick}"}
+    command = fact(s.info.environment, "program", "command") or ()
+    study = next((shlex.quote(word) for word in command if word.endswith(".toml")), s.info.study)
+    return {"without_time": rows, "again": f"fiprof study {study}{quick}"}
 
 
 def next_step(case: CaseResult) -> tuple[str, str, float]:
