@@ -205,9 +205,15 @@ def program(run: Run, kernels: Sequence[Row], *, within_steady: bool = True, cha
         of_gpu[device] = gpu
     for row in (row for row in rows if row["cause"] is Waste.RANKS):
         # What leaves a late rank's GPU idle, other than work of its own, is the cause, and has a row there.
-        idle = (of for of in rows if f"rank {of['rank']}" == row["name"] and of["cause"] not in OF_GPU | OF_ONE_RANK)
-        if 100 * max((of["share"] for of in idle), default=0.0) >= HALF * row["idle_pct"]:
+        idle = [of for of in rows if f"rank {of['rank']}" == row["name"] and of["cause"] not in OF_GPU]
+        alike = (of["share"] for of in idle if of["cause"] not in OF_ONE_RANK)
+        own = [of for of in idle if of["cause"] in OF_ONE_RANK and of["name"] not in (of["range"], OUTSIDE)]
+        if 100 * max(alike, default=0.0) >= HALF * row["idle_pct"]:
             row["size_pct"] -= row["idle_pct"]
+        elif own and row["idle_pct"] >= HALF * row["bound_pct"]:
+            because, place = row["step"].basis, max(own, key=lambda of: of["share"])["name"]
+            because = finding(because.kind, because.words + ", most in {place}", **because.values, place=place)
+            row["step"] = row["step"]._replace(basis=because)
     most: dict[Any, Row] = {}
     for row in sorted(rows, key=_order):
         most.setdefault((row["cause"], row["name"]), row)
