@@ -108,6 +108,11 @@ class HotInstruction(NamedTuple):
         return None if self.waits_for is None else family(self.waits_for)
 
 
+class IdealSectors(NamedTuple):
+    low: float  # of the narrowest access
+    high: float  # of the widest
+
+
 @dataclass(frozen=True)
 class Listing:
     """A launch's instructions with their samples, in the order of their addresses; none where it has no listing."""
@@ -187,7 +192,7 @@ class Listing:
         """Bytes of a thread in the accesses of these families."""
         return {access_bytes(line) for line in self.code.lines if family(line) in families}
 
-    def ideal_sectors(self, *families: Family) -> tuple[float, float] | None:
+    def ideal_sectors(self, *families: Family) -> IdealSectors | None:
         """Sectors a request of the narrowest and of the widest of these accesses where a warp's 32 threads touch
         neighbours: 32 threads x width / 32 bytes, 4 for accesses of 4 bytes, 16 for those of 16.
 
@@ -195,7 +200,7 @@ class Listing:
         take part, need. None without such an access.
         """
         widths = self.widths(*families)
-        return (float(min(widths)), float(max(widths))) if widths else None
+        return IdealSectors(float(min(widths)), float(max(widths))) if widths else None
 
     def hottest(self, reason: str | None = None) -> HotInstruction | None:
         """The instruction with most samples in cycles without an issue; all samples count where that is not known.

@@ -5,7 +5,7 @@ The limits are ncu's (``launch__occupancy_limit_*``); what would change them fol
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fiprof.model.finding import Finding, Wording, finding
@@ -71,7 +71,7 @@ class Occupancy(NamedTuple):
     warps_per_block: int | None = None
     blocks: float | None = None  # blocks that fit on a multiprocessor: the smallest limit
     theoretical_pct: float | None = None
-    limits: tuple[Limit, ...] = ()  # as far as they were collected; clusters only where the launch has some
+    limits: Mapping[Resource, Limit] = {}  # as far as they were collected; clusters only where the launch has some
     waves: Waves | None = None
     lift: Lift | None = None  # None where no further warp fits anyway, or something was not collected
     steps: tuple[Finding, ...] = ()
@@ -80,7 +80,7 @@ class Occupancy(NamedTuple):
 
     @property
     def limiters(self) -> tuple[Resource, ...]:
-        return tuple(limit.resource for limit in self.limits if limit.binds)
+        return tuple(limit.resource for limit in self.limits.values() if limit.binds)
 
     @property
     def steps_blocks(self) -> float | None:
@@ -88,27 +88,24 @@ class Occupancy(NamedTuple):
         complete = self.steps and self.lift is not None and len(self.steps) == len(self.lift.resources)
         return min(step.values["blocks"] for step in self.steps) if complete else None
 
-    def limit(self, resource: Resource) -> Limit | None:
-        return next((limit for limit in self.limits if limit.resource == resource), None)
-
 
 def occupancy(row: Row) -> Occupancy:
     """The occupancy of a launch. row: a row of ``launches``."""
     threads, most_warps = number(row, "threads_per_block"), number(row, "max_warps_per_sm")
     warps = math.ceil(threads / WARP_THREADS) if threads else None
     limits = _limits(row, warps, most_warps)
-    blocks = min((limit.blocks for limit in limits), default=None)
+    blocks = min((limit.blocks for limit in limits.values()), default=None)
     found = Occupancy(warps, blocks, number(row, "theoretical_occupancy_pct"), limits, _waves(row, blocks))
     if blocks is None or not warps or not most_warps or (blocks + 1) * warps > most_warps:
         return found
     # The binding resources lifted together. Shared memory that only its configuration holds down is not a resource to
     # save: the driver sets up more of it where more blocks would fit.
-    held = [limit for limit in limits if limit.binds and limit.most_blocks < blocks + 1]
+    held = [limit for limit in limits.values() if limit.binds and limit.most_blocks < blocks + 1]
     dependent = {Resource.CLUSTERS}
     if any(limit.resource == Resource.BLOCKS for limit in held):
         # Past the hardware's limit of blocks nothing is known of what is capped by it.
         dependent |= {Resource.SHARED_MEMORY, Resource.BARRIERS}
-    rest = [limit for limit in limits if limit not in held and limit.resource not in dependent]
+    rest = [limit for limit in limits.values() if limit not in held and limit.resource not in dependent]
     then = min((limit.most_blocks for limit in rest), default=blocks)
     lift = Lift(
         resources=tuple(limit.resource for limit in held) or (Resource.SHARED_MEMORY,),
@@ -120,7 +117,7 @@ def occupancy(row: Row) -> Occupancy:
     return found._replace(lift=lift, steps=steps)
 
 
-def _limits(row: Row, warps: int | None, most_warps: float | None) -> tuple[Limit, ...]:
+def _limits(row: Row, warps: int | None, most_warps: float | None) -> dict[Resource, Limit]:
     found: dict[Resource, float] = {}
     for each in Resource:
         limit = number(row, f"limit_{each.replace(' ', '_')}_blocks") if each != Resource.CLUSTERS else None
@@ -131,7 +128,7 @@ def _limits(row: Row, warps: int | None, most_warps: float | None) -> tuple[Limi
     if clusters and multiprocessors:
         found[Resource.CLUSTERS] = clusters / multiprocessors
     allocated, most_bytes = number(row, "shared_allocated_bytes"), number(row, "max_shared_bytes_per_sm")
-    limits = []
+    limits = {}
     for name, blocks in found.items():
         # Clusters follow the blocks that fit: they limit only where fewer fit than of blocks without clusters. ncu
         # caps shared memory and barriers at the blocks that the hardware holds.
@@ -143,8 +140,8 @@ def _limits(row: Row, warps: int | None, most_warps: float | None) -> tuple[Limi
             # blocks stands beside it: no resource needs a larger figure.
             most = max(blocks, min(int(most_bytes // allocated), hardware or math.inf))
         occupancy_pct = min(100.0, 100 * blocks * warps / most_warps) if warps and most_warps else None
-        limits.append(Limit(name, blocks, most, occupancy_pct, binds))
-    return tuple(limits)
+        limits[name] = Limit(name, blocks, most, occupancy_pct, binds)
+    return limits
 
 
 def _step(row: Row, resource: Resource, blocks: int, warps: int) -> Finding | None:
@@ -215,7 +212,7 @@ def findings(found: Occupancy) -> tuple[Finding, ...]:
     lift, fit = found.lift, "{blocks:block|blocks} on a multiprocessor, {occupancy_pct:.4g}%"
     if lift is None:
         return (finding("full", fit + ": its warps are full.", **now, warps_per_block=found.warps_per_block),)
-    shared = found.limit(Resource.SHARED_MEMORY)
+    shared = found.limits.get(Resource.SHARED_MEMORY)
     larger = shared is not None and shared.binds and shared.most_blocks > shared.blocks
     limiters: Sequence[Finding | Resource] = [
         finding("as_set_up", "{resource} as set up", resource=each)

@@ -77,6 +77,14 @@ class Work(NamedTuple):
     def share(self) -> float | None:
         return ratio(self.ops_per_second, self.peak_ops_per_second)
 
+    @property
+    def tflops(self) -> float:
+        return self.ops_per_second / 1e12
+
+    @property
+    def peak_tflops(self) -> float | None:
+        return ratio(self.peak_ops_per_second, 1e12)
+
 
 class MemoryRoof(NamedTuple):
     """A memory's traffic during a launch, and its roof."""

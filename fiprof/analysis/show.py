@@ -3,25 +3,27 @@
 Its other numbers are quantities of the launch.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
-from fiprof.analysis.instructions import ACCESSES, by_launch
-from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
+from fiprof.analysis.instructions import ACCESSES, IdealSectors, by_launch
+from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.analysis.trace import weights
 from fiprof.model.case_quantities import DRAM_FLOOR, dram_use
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import L2_USE, QUANTITIES, number, ratio
+from fiprof.model.quantities import L2_USE, QUANTITIES, number
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.times import Times, TraceTimes
+from fiprof.text import csv_rows
 
 
 class NotCounted(dict[str, Any]):
@@ -58,14 +60,20 @@ class LaunchFigures(OfLaunch):
     def occupancy(self) -> Occupancy:
         return occupancy(self.row) if self.row else Occupancy()
 
-    def ideal_sectors(self, kind: str) -> tuple[float, float] | None:
-        """The least and the most sectors a request that the widths of its accesses need. kind: loads or stores."""
+    @cached_property
+    def ideal_sectors(self) -> dict[str, IdealSectors | None]:
+        """loads, stores: the sectors a request that the widths of these accesses need."""
         listing = by_launch(self.run).get(self.launch) if self.run is not None and self.launch is not None else None
-        return listing.ideal_sectors(*ACCESSES[kind]) if listing else None
+        return {kind: listing.ideal_sectors(*of) for kind, of in ACCESSES.items()} if listing else {}
 
     def __getitem__(self, key: str) -> Any:
-        """A figure by its key: of FIGURES, else a quantity of the launch."""
-        return FIGURES[key](self) if key in FIGURES else QUANTITIES[key].of(self.row)
+        """A figure by its key: of FIGURES, None where something on its way is; else a quantity of the launch."""
+        if key not in FIGURES:
+            return QUANTITIES[key].of(self.row)
+        found: Any = self
+        for name in FIGURES[key]:
+            found = found.get(name) if isinstance(found, dict) else None if found is None else getattr(found, name)
+        return found
 
     @property
     def nsys_spread(self) -> float | None:
@@ -81,59 +89,8 @@ class LaunchFigures(OfLaunch):
         return max(known, key=known.__getitem__, default=None)
 
 
-def _at(path: str) -> Callable[[Any], Any]:
-    """What lies at a path of attributes, e.g. ``roofline.work``; None where something on it is."""
-    names = path.split(".")
-    return lambda item: reduce(lambda of, name: None if of is None else getattr(of, name), names, item)
-
-
-def _tera(path: str) -> Callable[[Any], float | None]:
-    return lambda item: ratio(_at(path)(item), 1e12)
-
-
-def _limit(resource: Resource, name: str) -> Callable[[Any], float | None]:
-    return lambda item: getattr(item.occupancy.limit(resource), name, None)
-
-
-def _ideal(kind: str, place: int) -> Callable[[Any], float | None]:
-    return lambda item: (item.ideal_sectors(kind) or (None, None))[place]
-
-
-IDENTITY_KEYS = ("launch", "case", "label", "iteration", "kernel", "kernel_full", "grid", "block")
-FIGURES: Mapping[str, Callable[[LaunchFigures], Any]] = {
-    **{name: _at(name) for name in (*IDENTITY_KEYS, "rank", "nsys_duration_us", "duration_us", "nsys_spread")},
-    "case_dram_floor_pct": _at("case_dram_floor_pct"),
-    "tflops": _tera("roofline.work.ops_per_second"),
-    "work": _at("roofline.work.kind"),
-    "compute_roof_share": _at("roofline.work.share"),
-    "compute_roof_tflops": _tera("roofline.work.peak_ops_per_second"),
-    "basis": _at("roofline.basis"),
-    "occupancy_limiters": _at("occupancy.limiters"),
-    **{
-        f"limit_{resource.replace(' ', '_')}_{name}": _limit(resource, name)
-        for resource in Resource
-        for name in ("blocks", "most_blocks", "occupancy_pct")
-        if name != "most_blocks" or resource is Resource.SHARED_MEMORY
-    },
-    "lifted_occupancy_pct": _at("occupancy.lift.occupancy_pct"),
-    "lifted_resources": _at("occupancy.lift.resources"),
-    "lifted_blocks": _at("occupancy.lift.blocks"),
-    "lifted_then": _at("occupancy.lift.then"),
-    "occupancy_steps": _at("occupancy.steps"),
-    "wave_blocks": _at("occupancy.waves.wave_blocks"),
-    "full_waves": _at("occupancy.waves.full"),
-    "last_wave_blocks": _at("occupancy.waves.last_blocks"),
-    "last_wave_idle_share": _at("occupancy.waves.idle_share"),
-    "tail_loss_share": _at("occupancy.waves.loss_share"),
-    "last_wave_share": _at("occupancy.waves.last_wave_share"),
-    "idle_multiprocessors": _at("occupancy.waves.idle_multiprocessors"),
-    **{
-        f"global_{kind}_ideal_{end}": _ideal(kind, place)
-        for kind in ACCESSES
-        for place, end in enumerate(("low", "high"))
-    },
-}
-"""Key of the JSON output -> what a launch has beside its quantities."""
+FIGURES = {key: row["path"].split(".") for key, row in csv_rows(Path(__file__).with_name("figures.csv")).items()}
+"""Key of the JSON output -> where what a launch has beside its quantities lies, in attributes."""
 
 
 def time_us(item: LaunchFigures) -> float | None:

@@ -77,7 +77,7 @@ def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
         "basis": item.basis,
         "work": item.work and item.work.kind,
         "ops": item.work and item.work.ops,
-        "compute_roof_tflops": item.work and ratio(item.work.peak_ops_per_second, 1e12),
+        "compute_roof_tflops": item.work and item.work.peak_tflops,
         "compute_roof_share": item.work and item.work.share,
         "roof": item.roof,
         "remark": item.remark,
@@ -91,11 +91,11 @@ def _row(item: LaunchRoofline, case: Mapping[str, Any]) -> dict[str, Any]:
     row["dram_share"] = QUANTITIES["dram_share"].of(item.row)
     for kind in ("tensor", "fp32", "fp16", "fp64"):
         work = works.get(kind)
-        row[f"{kind}_tflops"] = work and work.ops_per_second / 1e12
-        row[f"{kind}_roof_tflops"] = work and ratio(work.peak_ops_per_second, 1e12)
+        row[f"{kind}_tflops"] = work and work.tflops
+        row[f"{kind}_roof_tflops"] = work and work.peak_tflops
     return row | {
         "model_flop_per_byte": item.model_flop_per_byte,
-        "tflops": item.work and item.work.ops_per_second / 1e12,
+        "tflops": item.work and item.work.tflops,
         "attainable_tflops": ratio(item.attainable_ops_per_second, 1e12),
         "roof_share": item.share,
         "case_kernels": case.get("kernels"),

@@ -112,7 +112,7 @@ def _figure(item: LaunchFigures, key: str) -> Value:
         case "limited_by":
             return ", ".join(limiter.split()[0] for limiter in item.occupancy.limiters)
         case "ideal_loads" | "ideal_stores":
-            ideal = item.ideal_sectors(key.removeprefix("ideal_")) or ()
+            ideal = item.ideal_sectors.get(key.removeprefix("ideal_")) or ()
             return "–".join(f"{sectors:g}" for sectors in dict.fromkeys(ideal)) or None
     found: Value = item[key]
     return found

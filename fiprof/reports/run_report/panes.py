@@ -185,7 +185,8 @@ def _occupancy(group: Group) -> dict[str, Any] | None:
     if (waves := limits.waves) is not None:
         loss = f"a partial last wave costs at most {waves.loss_share or 0:.0%} of the time"
         summary.append(f"{waves.waves:.2f} waves of {waves.wave_blocks:,} blocks; {loss}.")
-    rows = tuple((words_of(of.resource), of.blocks, of.most_blocks, of.occupancy_pct, of.binds) for of in limits.limits)
+    each = limits.limits.values()
+    rows = tuple((words_of(of.resource), of.blocks, of.most_blocks, of.occupancy_pct, of.binds) for of in each)
     bar = {"b": achieved.value / 100, "m": possible.value / 100 if possible else None}
     return {"bar": bar, "table": View(LIMITS, rows, summary=tuple(summary))}
 
