@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fiprof.analysis.comm_clocks import Clock, clock_of, line
-from fiprof.analysis.trace import calls, kernel_calls, marks
+from fiprof.analysis.trace import calls, marks
 from fiprof.model.arrays import MISSING, Ints, arrow, coded, grid_blocks, numbers
 from fiprof.model.finding import Wording
 from fiprof.model.ranks import (
@@ -97,7 +97,7 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
     rows = np.flatnonzero(chosen)
     rows = rows[np.argsort(numbers(table["start_ns"])[rows], kind="stable")]
     kept = table.take(arrow(rows))
-    traced, call = calls(run), kernel_calls(run)[rows]
+    traced, call = calls(run), calls(run).of("kernels")[rows]
     keys = np.array([*traced.threads, UNKNOWN])
     known = call != NOTHING
     unknown = np.full(len(rows), UNKNOWN, np.int64)

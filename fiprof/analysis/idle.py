@@ -13,7 +13,7 @@ import numpy as np
 
 from fiprof.analysis.frames import columns
 from fiprof.analysis.steady import Steady, steady
-from fiprof.analysis.trace import calls, copy_calls, kernel_calls, phases
+from fiprof.analysis.trace import calls, phases
 from fiprof.model.arrays import Floats, Ints, Kinds, arrow, coded, numbers
 from fiprof.model.finding import Wording
 from fiprof.model.ranks import ranks_of
@@ -136,7 +136,7 @@ def outside(run: Run) -> dict[int, Activity]:
 
 def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
     """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
-    started_by, called_by, kinds = kernel_calls(run), copy_calls(run), Kinds()
+    started_by, called_by, kinds = calls(run).of("kernels"), calls(run).of("copies"), Kinds()
     found: list[list[Ints]] = []
     for piece in run.pieces("copies", ("start_ns", "end_ns", "device", "kind", "memory")):
         before = sum(len(columns[0]) for columns in found)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fiprof.analysis.frames import Row, columns
-from fiprof.analysis.trace import calls, copy_calls, folded, marks
+from fiprof.analysis.trace import calls, folded, marks
 from fiprof.model.arrays import numbers
 from fiprof.model.case_quantities import KERNEL_TIME, PLAIN
 from fiprof.model.run import Run
@@ -55,7 +55,7 @@ def _traced(run: Run) -> Iterator[Row]:
         names.setdefault(name, []).append(place)
     # Count, bytes and ns of the copies that were called in each.
     copied, at = np.zeros((len(mine), 3), np.int64), 0
-    order, by = np.argsort(ranges.starts[mine], kind="stable"), copy_calls(run)
+    order, by = np.argsort(ranges.starts[mine], kind="stable"), calls(run).of("copies")
     within = by_thread(ranges.threads[mine][order], ranges.starts[mine][order], ranges.ends[mine][order], order)
     for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes")):
         begun, ended, sizes = map(numbers, piece.columns)

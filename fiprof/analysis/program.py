@@ -18,7 +18,7 @@ from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import OWN_WORK_NS, Activity, IdleCause, Why, between, outside, parts
 from fiprof.analysis.samples import device_memory
 from fiprof.analysis.steady import WHOLE, By, Steady, steady
-from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, kernel_calls, of_device, phases
+from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
 from fiprof.analysis.verdict.verdict import LaunchVerdict
@@ -806,7 +806,7 @@ class _Gpu:
         starts, ends, devices = map(numbers, table.columns[:3])
         mine = np.flatnonzero((devices == self.part.device) & self.at.holds(starts))
         mine = mine[np.argsort(starts[mine])]
-        starts, ends, by = starts[mine], ends[mine], kernel_calls(self.run)[mine]
+        starts, ends, by = starts[mine], ends[mine], calls(self.run).of("kernels")[mine]
         kinds = np.stack([coded(column)[1][mine] for column in table.columns[3:]])
         kind = np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
         again = (by != NOTHING) & np.isin(traced.thread[by], threads)

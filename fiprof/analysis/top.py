@@ -15,7 +15,7 @@ from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.idle import Activity, idle, parts
 from fiprof.analysis.program import Program, program
 from fiprof.analysis.steady import steady
-from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, stand_ins
+from fiprof.analysis.trace import CaseShape, calls, phases, stand_ins
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.errors import FiprofError
@@ -152,7 +152,7 @@ def _groups(
     kernels than the one before. ``of``: the number of the row that it is shown in; NOTHING where it is not wanted."""
     ranks, kinds, at = ranks_of(run), Kinds(), 0
     names = ["device", "kernel", "kernel_full", "grid", "block", *(["case"] if _of_ranges(run) else [])]
-    started_by, durations = kernel_calls(run), Quantiles(run.row_count("kernels"))
+    started_by, durations = calls(run).of("kernels"), Quantiles(run.row_count("kernels"))
     device_of: dict[int | None, int | None] = {each.rank: each.device for each in ranks.all}
     groups: list[Row] = []
     shown: dict[Any, int] = {}

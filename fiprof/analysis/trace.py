@@ -243,25 +243,7 @@ class Calls:
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
-        found = np.full(self.run.row_count(table), NOTHING, np.int32)
-        calls = np.empty(self.run.row_count("api"), np.int64)
-        if not len(calls):
-            return found
-        for at, piece in self._identities("api"):
-            calls[at : at + len(piece)] = piece
-        order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)
-        for at, work in self._identities(table):
-            place = np.minimum(np.searchsorted(calls, work, sorter=order), len(calls) - 1).astype(np.int32)
-            place = place if order is None else order[place]
-            found[at : at + len(work)] = np.where(calls[place] == work, place, NOTHING)
-        return found
-
-    def _identities(self, table: str) -> Iterator[tuple[int, Ints]]:
-        """Process and correlation id in one number, piece by piece with the row of its first."""
-        at = 0
-        for piece in self.run.pieces(table, ("pid", "correlation")):
-            yield at, numbers(piece["pid"]) << 32 | numbers(piece["correlation"]) & 0xFFFFFFFF
-            at += piece.num_rows
+        return self.run.once(_started_by, table)
 
     def phases_of(self, calls: Ints) -> Ints:
         """The label in :func:`phases` of the range that each call was made in; NOTHING outside all."""
@@ -292,22 +274,32 @@ def calls(run: Run) -> Calls:
     return Calls(run, starts, ends, thread, name, keys, tuple(name or "" for (name,) in named.numbers))
 
 
-@once
-def kernel_calls(run: Run) -> Ints:
-    """The call that started each kernel."""
-    return calls(run).of("kernels")
+def _started_by(run: Run, table: str) -> Ints:
+    found, calls = np.full(run.row_count(table), NOTHING, np.int32), np.empty(run.row_count("api"), np.int64)
+    if not len(calls):
+        return found
+    for at, piece in _identities(run, "api"):
+        calls[at : at + len(piece)] = piece
+    order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)
+    for at, work in _identities(run, table):
+        place = np.minimum(np.searchsorted(calls, work, sorter=order), len(calls) - 1).astype(np.int32)
+        place = place if order is None else order[place]
+        found[at : at + len(work)] = np.where(calls[place] == work, place, NOTHING)
+    return found
 
 
-@once
-def copy_calls(run: Run) -> Ints:
-    """The call that started each copy."""
-    return calls(run).of("copies")
+def _identities(run: Run, table: str) -> Iterator[tuple[int, Ints]]:
+    """Process and correlation id in one number, piece by piece with the row of its first."""
+    at = 0
+    for piece in run.pieces(table, ("pid", "correlation")):
+        yield at, numbers(piece["pid"]) << 32 | numbers(piece["correlation"]) & 0xFFFFFFFF
+        at += piece.num_rows
 
 
 def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tuple[Any, ...]]:
     """A GPU's kernels, or copies, in pieces: the call that started each; of a column of numbers these, of one of texts
     the distinct ones, None behind them, and the place of each row's."""
-    by, at = (kernel_calls if table == "kernels" else copy_calls)(run), 0
+    by, at = calls(run).of(table), 0
     for piece in run.pieces(table, (*columns, "device")):
         rows, mine = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
         if mine.any():

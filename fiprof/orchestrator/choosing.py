@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fiprof.analysis.trace import SEPARATOR, CaseShape, calls, kernel_calls, phases, stand_ins, sums
+from fiprof.analysis.trace import SEPARATOR, CaseShape, calls, phases, stand_ins, sums
 from fiprof.model.arrays import Kinds, numbers
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run, Shape
@@ -210,7 +210,7 @@ def traced_groups(run: Run, ranges: Sequence[str]) -> tuple[list[Group], int]:
     if ranges:
         names = {name.rpartition("@")[2] for name in ranges}
         inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run)]
-        kernels = kernels.filter(np.append(inside, False)[calls(run).phases_of(kernel_calls(run))])
+        kernels = kernels.filter(np.append(inside, False)[calls(run).phases_of(calls(run).of("kernels"))])
     found = sums(kernels, KEYS).to_pylist()
     return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
 
