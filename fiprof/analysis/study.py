@@ -34,7 +34,7 @@ from fiprof.model.quantities import Formula
 from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, KernelVerdict
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import by_key
-from fiprof.text import number
+from fiprof.text import csv_rows, number
 
 FEWEST_ON_AXIS = 3
 """A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
@@ -441,19 +441,8 @@ def limits(verdict: KernelVerdict) -> list[tuple[Kind, Part | None]]:
     return [(Kind(kind), Part(part) if part else None) for kind, part in found]
 
 
-KERNEL_FIGURES = {
-    "achieved_occupancy_pct": "achieved_occupancy_pct",
-    "theoretical_occupancy_pct": "theoretical_occupancy_pct",
-    "waves": "waves_per_sm",
-    "registers_per_thread": "registers_per_thread",
-    "shared_bytes_per_block": "shared_static_bytes + shared_dynamic_bytes",
-    "tensor_active_pct": "tensor_active_pct",
-    "dram_pct": "dram_throughput_pct",
-    "l2_pct": "l2_throughput_pct",
-    "sm_pct": "sm_throughput_pct",
-    "dram_bytes": "dram_bytes",
-    "l2_hit_pct": "l2_hit_pct",
-}
+_FIGURES = csv_rows(Path(__file__).with_name("kernel_figures.csv"))
+KERNEL_FIGURES = {name: Formula(row["formula"]) for name, row in _FIGURES.items()}
 """Field of a result's kernel -> formula over the columns of ``launches``."""
 
 
@@ -500,7 +489,7 @@ def case_results(run: Run) -> list[CaseResult]:
 
 
 def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: LaunchVerdict | None) -> Kernel:
-    figures: dict[str, Any] = {name: Formula(formula).value(row) for name, formula in KERNEL_FIGURES.items()}
+    figures: dict[str, Any] = {name: formula.value(row) for name, formula in KERNEL_FIGURES.items()}
     for name in ("registers_per_thread", "shared_bytes_per_block"):
         figures[name] = None if figures[name] is None else round(figures[name])
     stalls = {each.reason: each.share for each in run.stall_reasons.get(row.launch, ()) if each.share is not None}

@@ -5,6 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fiprof.analysis.comparison import kernels
@@ -21,7 +22,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from fiprof.model.selection import Labels, by_key, written
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
-from fiprof.text import escape_control, join_words, short_kernel
+from fiprof.text import csv_rows, escape_control, join_words, short_kernel
 
 MOST_EXPLAINED = 3  # kernels of a case whose counters are compared: those that account for most of its change
 TIMES = (PLAIN, NSYS, NCU)
@@ -40,20 +41,10 @@ class Weight(Wording):
 
 
 BOARD = "board"
-CONDITIONS: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
-    ("gpu", "GPU", ("gpu", "name"), Weight.REFUSED),
-    (BOARD, BOARD, ("gpu", "uuid"), Weight.DOUBTFUL),
-    ("driver", "driver", ("gpu_state", "before", "driver"), Weight.DOUBTFUL),
-    ("clock", "highest SM clock in MHz", ("gpu_state", "before", "max_sm_clock_mhz"), Weight.DOUBTFUL),
-    ("power_limit", "power limit in W", ("gpu_state", "before", "power_limit_w"), Weight.DOUBTFUL),
-    ("mig", "MIG mode", ("gpu_state", "before", "mig"), Weight.DOUBTFUL),
-    ("ecc", "ECC mode", ("gpu_state", "before", "ecc"), Weight.DOUBTFUL),
-    ("nsys", "nsys", ("tools", "nsys"), Weight.DOUBTFUL),
-    ("ncu", "ncu", ("tools", "ncu"), Weight.DOUBTFUL),
-    ("command", "command", ("program", "command"), Weight.CHANGED),
-    ("files", "files of the command", ("program", "files"), Weight.CHANGED),
-    ("git", "git commit", ("git",), Weight.CHANGED),
-)
+CONDITIONS = [
+    (of, row["title"], row["path"].split("."), Weight(row["weight"]))
+    for of, row in csv_rows(Path(__file__).with_name("conditions.csv")).items()
+]
 """What two runs are measured under: id, title, where a run's environment has it, and what a difference does."""
 
 
