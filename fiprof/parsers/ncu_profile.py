@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from fiprof.model.redaction import mask
 from fiprof.parsers.names import short_name
+from fiprof.text import csv_rows
 
 SAMPLED = "smsp__pcsamp_"  # how the names of ncu's counts of warp samples begin
 DURATION = "gpu__time_duration.sum"
@@ -34,23 +36,8 @@ _THINGS = {
     "sector", "sectors", "SM", "thread", "warp",
 }  # fmt: skip
 _SAMPLED = re.compile(SAMPLED + r"warps_issue_stalled_(\w+?)(_not_issued)?")
-_SPELLINGS = {
-    # The samples' own.
-    "no_instructions": "no_instruction",
-    "warpgroup_arrive": "gmma",
-    # The source page's columns.
-    "dispatch": "dispatch_stall",
-    "imc": "imc_miss",
-    "lg": "lg_throttle",
-    "long_sb": "long_scoreboard",
-    "math": "math_pipe_throttle",
-    "mio": "mio_throttle",
-    "no_inst": "no_instruction",
-    "short_sb": "short_scoreboard",
-    "sleep": "sleeping",
-    "tex": "tex_throttle",
-}
-"""ncu's other spellings of a reason -> the one of its per-issue ratios, which the tables use."""
+_SPELLINGS = csv_rows(Path(__file__).with_name("stall_spellings.csv"))
+"""ncu's other spellings of a reason -> the row with the one of its per-issue ratios, which the tables use."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +154,7 @@ def _thing(unit: str) -> tuple[str, float] | None:
 
 def spelled(reason: str) -> str:
     """A stall reason as the tables spell it: ``long_sb`` of the source page is ``long_scoreboard``."""
-    return _SPELLINGS.get(reason, reason)
+    return _SPELLINGS[reason]["reason"] if reason in _SPELLINGS else reason
 
 
 def sampled_metrics(names: tuple[str, ...], *, not_issued: bool = False) -> dict[str, str]:
