@@ -186,6 +186,17 @@ def test_several_communicators_and_streams(tmp_path: Path) -> None:
     assert found.warnings == ()
 
 
+def test_ranks_whose_hosts_are_slow_alike_are_no_stages_of_a_pipeline(tmp_path: Path) -> None:
+    job = Ranks(2)
+    for step in range(20):
+        for rank in range(2):
+            job.kernel(rank, 1000 * step + 10, 1000 * step + 20, "work")
+            job.kernel(rank, 1000 * step + (900 if rank == step % 2 else 30), 1000 * step + 920)
+    job.comm(tmp_path)
+    found = [row for row in top(Run(tmp_path)).program.fields()["rows"] if row["cause"] == "ranks"]
+    assert [row["step"]["id"] for row in found] == ["help_rank"] * 2
+
+
 def test_point_to_point_and_groups(tmp_path: Path) -> None:
     """A pipeline: rank 0 sends to 1, which sends to 2; and a group of two all-reduces that takes one kernel."""
     job = Ranks(3)

@@ -585,6 +585,9 @@ class _Gpu:
         words, values = "{count:launch|launches} a step", dict[str, Any](count=round(launches / max(self.steps, 1)))
         if not self.steps:
             words = "{count:launch|launches}"
+        messages = sum(row["count"] for row in self.kernels if COLLECTIVE.search(row["kernel"]))
+        if messages and MATTERS * launches <= messages <= launches:
+            words, values["messages"] = words + ", {messages} of them communicate", round(messages / max(self.steps, 1))
         if against:
             words, values = words + "; against a CUDA graph: {against}", values | {"against": tuple(against)}
         # What is fused is no kernel of its own any more; where these take longer, that is a row of its own.
