@@ -63,7 +63,7 @@ def runs(
     def as_list(words: str | Sequence[str]) -> Sequence[str]:
         return (words,) if isinstance(words, str) else words
 
-    asked = question(
+    query = question(
         kernel=kernel,
         where=as_list(where),
         gpu=gpu,
@@ -75,7 +75,7 @@ def runs(
         limit=limit,
         everywhere=everywhere,
     )
-    return document(index.answer(Archive(archive_folder(artifacts)), asked, catalog), asked).data.frame()
+    return document(index.answer(Archive(archive_folder(artifacts)), query, catalog), query).data.frame()
 
 
 def scan(where: str) -> Traces:

@@ -23,8 +23,8 @@ def now() -> datetime:
 
 def age(text: str) -> timedelta | None:
     """``90d``, ``12h`` or ``8w``; None for another text."""
-    found = re.fullmatch(r"(\d{1,5}(?:\.\d+)?)\s*([hdw])", text.strip())
-    return timedelta(hours=float(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]]) if found else None
+    match = re.fullmatch(r"(\d{1,5}(?:\.\d+)?)\s*([hdw])", text.strip())
+    return timedelta(hours=float(match[1]) * {"h": 1, "d": 24, "w": 168}[match[2]]) if match else None
 
 
 def monotonic() -> float:

@@ -120,15 +120,15 @@ def remote(url: str) -> tuple[Any, str]:
 def walk(folder: Path) -> dict[str, os.stat_result]:
     """Every file below a folder by its name in it, and every link, which is not followed; none of a folder that cannot
     be read."""
-    found, folders = {}, [""]
+    entry_status, folders = {}, [""]
     for within in folders:
         with contextlib.suppress(OSError), os.scandir(f"{folder}/{within}") as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{within}{entry.name}/")
                 else:
-                    found[within + entry.name] = entry.stat(follow_symlinks=False)
-    return found
+                    entry_status[within + entry.name] = entry.stat(follow_symlinks=False)
+    return entry_status
 
 
 def clear(folder: Path) -> None:

@@ -95,14 +95,14 @@ def _take(text: Iterable[str], cells: int) -> str:
     """As many leading characters as fit."""
     from rich.cells import cell_len
 
-    taken = []
+    characters = []
     for char in text:
         # A variation selector may make the one before it wider.
         cells -= 1 if char == "\ufe0f" else cell_len(char)
         if cells < 0:
             break
-        taken.append(char)
-    return "".join(taken)
+        characters.append(char)
+    return "".join(characters)
 
 
 def count(n: int, one: str, many: str = "") -> str:

@@ -51,26 +51,26 @@ OUTLIERS = columns("outliers")
 
 def digest(run: Run) -> bytes:
     """A run's digest, made. Raises FiprofError where the run has no trace."""
-    found, rows = top(run, within_steady=True), []
+    ranking, rows = top(run, within_steady=True), []
     ranks = {rank.device: rank for rank in reversed(ranks_of(run).all)}
-    window = {each.device: each.window_ns for each in found.activities}
-    known = {"run": run.path.name, "host": run.environment("host", "name"), "gpu": run.environment("gpu", "name")}
+    window = {each.device: each.window_ns for each in ranking.activities}
+    identity = {"run": run.path.name, "host": run.environment("host", "name"), "gpu": run.environment("gpu", "name")}
     whose = ("host", "gpu", "uuid", "rank")
 
     def add(kind: str, device: int | None, name: str | None, detail: str | None, **numbers: Any) -> None:
         rank = ranks.get(device)
         where = {key: getattr(rank, key) for key in whose if getattr(rank, key, None) is not None}
         of = {"device": device, "kind": kind, "name": name, "detail": detail, "window_ns": window.get(device or 0)}
-        rows.append(known | where | of | numbers)
+        rows.append(identity | where | of | numbers)
 
-    for row in found.kernels:
+    for row in ranking.kernels:
         shown = detailed_kernel(row["kernel"], row["kernel_full"])
         numbers = {key: row[key] for key in ("count", "total_ns", "median_us", "p90_us")}
         add("kernel", row["device"], shown, row["kernel_full"], **numbers)
-    idle = (((row["device"], str(row["cause"]), row["call"]), row["total_ns"]) for row in found.idle)
+    idle = (((row["device"], str(row["cause"]), row["call"]), row["total_ns"]) for row in ranking.idle)
     for (device, cause, call), ns in sums_by_key(idle).items():
         add("idle", device, cause, call, total_ns=ns)
-    for each in found.activities:
+    for each in ranking.activities:
         add("rank", each.device, "kernels", None, total_ns=each.kernels_ns)
         add("rank", each.device, "only copies", None, total_ns=each.only_copies_ns)
         add("rank", each.device, "idle", None, total_ns=each.idle_ns)
@@ -89,10 +89,10 @@ def _kept_digest(run: Run) -> bytes:
     place = run.tables_path.parent
     if files.exists(place, layout.DIGEST):
         return files.read_bytes(place, layout.DIGEST)
-    made = digest(run)
+    content = digest(run)
     with contextlib.suppress(files.Unwritable):
-        files.write_whole(place / layout.DIGEST, made)
-    return made
+        files.write_whole(place / layout.DIGEST, content)
+    return content
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Traces:
         by = by or (("host", "rank") if table == "ranks" else ())
         rows = self.rows[self.rows["kind"] == KINDS[table]]
         grouped = rows.groupby([*by, "name"], dropna=False, sort=False, observed=True)
-        found = grouped.agg(
+        answer = grouped.agg(
             traces=("run", "nunique"), count=("count", "sum"), total_ms=("total_ns", "sum"),
             median_us=("median_us", "median"), p90_us=("p90_us", "median"),
         ).reset_index()  # fmt: skip
@@ -118,13 +118,13 @@ class Traces:
         gpus = self.rows.drop_duplicates(["run", "rank", "device"])
         if by:
             window = gpus.groupby(list(by), dropna=False, observed=True)["window_ns"].sum().rename("window")
-            found = found.merge(window, left_on=list(by), right_index=True)
+            answer = answer.merge(window, left_on=list(by), right_index=True)
         else:
-            found["window"] = gpus["window_ns"].sum()
-        found["share"] = found["total_ms"] / found.pop("window")
-        found["total_ms"] /= 1e6
-        order = [*by, "name", *(column.key for column in COLUMNS if found[column.key].fillna(0).any())]
-        return found.sort_values("total_ms", ascending=False, kind="stable", ignore_index=True)[order]
+            answer["window"] = gpus["window_ns"].sum()
+        answer["share"] = answer["total_ms"] / answer.pop("window")
+        answer["total_ms"] /= 1e6
+        order = [*by, "name", *(column.key for column in COLUMNS if answer[column.key].fillna(0).any())]
+        return answer.sort_values("total_ms", ascending=False, kind="stable", ignore_index=True)[order]
 
     kernels, idle = partialmethod(asked, "kernels"), partialmethod(asked, "idle")
     steps, ranks = partialmethod(asked, "steps"), partialmethod(asked, "ranks")
@@ -141,9 +141,9 @@ class Traces:
         off = (each["ratio"] - 1).abs()
         noise = off.groupby(level=["kind", "name"], dropna=False, observed=True).transform("median")
         each["lost_ms"] = each["total_ns"] * (1 - 1 / each["ratio"]) / 1e6
-        found = each[(each["hosts"] >= FEWEST_HOSTS) & (off >= OUTLYING) & (off >= NOISES * noise)].reset_index()
-        found = found.rename(columns={"kind": "what"}).sort_values("lost_ms", ascending=False, ignore_index=True)
-        return found[[column.key for column in OUTLIERS]]
+        outlying = each[(each["hosts"] >= FEWEST_HOSTS) & (off >= OUTLYING) & (off >= NOISES * noise)].reset_index()
+        outlying = outlying.rename(columns={"kind": "what"}).sort_values("lost_ms", ascending=False, ignore_index=True)
+        return outlying[[column.key for column in OUTLIERS]]
 
 
 def scan(where: str, opened: Callable[[Path], Run]) -> Traces:
@@ -161,21 +161,21 @@ def scan(where: str, opened: Callable[[Path], Run]) -> Traces:
     if not folders:
         raise FiprofError(f"{where} holds no run", "fiprof import makes runs of traces", exit_code=2)
     contents = system.cat([f"{each}/{layout.DIGEST}" for each in folders], on_error="return") if system else {}
-    found, missing = [SCHEMA.empty_table()], []
+    tables, missing = [SCHEMA.empty_table()], []
     for folder in folders:
         try:
-            here, content = Path(folder), contents.get(f"{folder}/{layout.DIGEST}")
+            of_run, content = Path(folder), contents.get(f"{folder}/{layout.DIGEST}")
             if not system:
-                there = files.exists(here, layout.DIGEST)
-                content = files.read_bytes(here, layout.DIGEST) if there else _kept_digest(opened(here))
+                has_digest = files.exists(of_run, layout.DIGEST)
+                content = files.read_bytes(of_run, layout.DIGEST) if has_digest else _kept_digest(opened(of_run))
             if not isinstance(content, bytes):
                 raise FiprofError("it has no digest")
             # Not by a dataset: the files are so small that it takes twice as long to open them.
             table = pq.ParquetFile(pa.BufferReader(content)).read(SCHEMA.names, use_threads=False)
-            found.append(table.select(SCHEMA.names).cast(SCHEMA))
+            tables.append(table.select(SCHEMA.names).cast(SCHEMA))
         except (FiprofError, OSError, KeyError, pa.ArrowException) as error:
             missing.append(f"{folder}: {error.message if isinstance(error, FiprofError) else error}")
     import pandas as pd
 
     whole = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
-    return Traces(pa.concat_tables(found).to_pandas(types_mapper=whole.get), tuple(missing))
+    return Traces(pa.concat_tables(tables).to_pandas(types_mapper=whole.get), tuple(missing))

@@ -40,11 +40,11 @@ class ParameterChange(NamedTuple):
     @property
     def finding(self) -> Finding:
         """For sentences and JSON."""
-        known = packs.of_parameter(self.name)
+        about = packs.of_parameter(self.name)
         kind, words = "parameter", "{instead_name} instead of {value_name}"
         if self.name == WORKLOAD:
             kind, words = "workload", "the workload {instead} instead of {value}"
-        names = {f"{which}_name": known.named(self.name, getattr(self, which)) for which in ("instead", "value")}
+        names = {f"{which}_name": about.named(self.name, getattr(self, which)) for which in ("instead", "value")}
         return finding(kind, words, **self._asdict(), **names)
 
 
@@ -62,14 +62,14 @@ class Alternative(NamedTuple):
 
 def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[tuple[str, str, Value]]]:
     """What a case solves: equal for two cases that differ in options of solving alone."""
-    known = packs.of_workload(workload)
-    options = known.options if known else {}
+    about = packs.of_workload(workload)
+    options = about.options if about else {}
     defining = frozenset(
         (name, type(value).__name__, value)
         for name, value in params.items()
         if name not in options or value not in (options[name] or [value])
     )
-    return (known.problem if known else "") or workload, defining
+    return (about.problem if about else "") or workload, defining
 
 
 def by_problem(cases: Iterable[CaseResult]) -> list[tuple[CaseResult, ...]]:
@@ -175,11 +175,11 @@ def unmeasured(case: CaseEntry, *, run: str = "", skipped: str = "") -> CaseResu
 @once
 def timed(run: Run) -> list[CaseResult]:
     """The cases of a run with their times."""
-    found = []
+    cases = []
     for case in run.cases:
         baseline, traced = run.baseline.get(case.id), run.trace.cases.get(case.id)
         rounds = baseline.wall_rounds_us if baseline else ()
-        found.append(
+        cases.append(
             replace(
                 unmeasured(case, run=run.manifest.name),
                 workload=case.workload,
@@ -191,4 +191,4 @@ def timed(run: Run) -> list[CaseResult]:
                 ncu_us=case_quantities.NCU.of(run, case.id),
             )
         )
-    return found
+    return cases

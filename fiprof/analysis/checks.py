@@ -83,23 +83,23 @@ def made(check: Callable[..., CheckValues], run: Run, about: CaseEntry | Launch 
     name, of = check.__name__, dict[str, Any]()
     if about is not None:
         of = {"case": about.case, "launch": about.launch} if isinstance(about, Launch) else {"case": about.id}
-    found = check(run) if about is None else check(run, about)
-    if isinstance(found, str):
-        return Check(name, values={"why": found}, **of)
-    row, value = CHECKS[name], found.pop("value")
-    low, high = (found.pop(end) if end in found else float(row[end]) if row[end] else None for end in ("low", "high"))
+    result = check(run) if about is None else check(run, about)
+    if isinstance(result, str):
+        return Check(name, values={"why": result}, **of)
+    row, value = CHECKS[name], result.pop("value")
+    low, high = (result.pop(end) if end in result else float(row[end]) if row[end] else None for end in ("low", "high"))
     passed = (low is None or value >= low) and (high is None or value <= high)
-    return Check(name, passed, value, low, high, row["unit"], values=found, **of)
+    return Check(name, passed, value, low, high, row["unit"], values=result, **of)
 
 
 def other_processes(run: Run) -> CheckValues:
     """Whether something else was on the GPU before or after the run. processes: what, without the program's own."""
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
-    known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
-    if not known:
+    recorded = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
+    if not recorded:
         return "imported" if run.imported else "no_gpu_state"
     own = {f"{tables.own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
-    others = tuple(sorted({process for processes in known for process in processes} - own))
+    others = tuple(sorted({process for processes in recorded for process in processes} - own))
     return {"value": len(others), "processes": others}
 
 
@@ -189,10 +189,10 @@ def ncu_vs_nsys(run: Run, launch: Row) -> CheckValues:
 def stall_sum(run: Run, launch: Row) -> CheckValues:
     """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own."""
     ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
-    known, latency = [ratio for ratio in ratios if ratio is not None], launch["warp_latency_cycles"]
-    if not known or not latency:
+    given_ratios, latency = [ratio for ratio in ratios if ratio is not None], launch["warp_latency_cycles"]
+    if not given_ratios or not latency:
         return "no_stalls"
-    return {"value": sum(known) / latency, "stall_cycles": sum(known), "warp_latency_cycles": latency}
+    return {"value": sum(given_ratios) / latency, "stall_cycles": sum(given_ratios), "warp_latency_cycles": latency}
 
 
 def sample_sum(run: Run, launch: Row) -> CheckValues:
@@ -229,17 +229,17 @@ def traces(run: Run) -> list[dict[str, Any]]:
     ``file``, ``host``, ``session_start_ns``, by which it is placed, None where it does not say; ``first_ns`` and
     ``last_ns`` of its kernels, on the run's axis.
     """
-    said = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
+    by_file = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
     # Tables of an older fiprof do not have it.
-    if len(said) < 2 or "session_start_ns" not in run.columns("processes"):
+    if len(by_file) < 2 or "session_start_ns" not in run.columns("processes"):
         return []
     for piece in run.pieces("kernels", ("file", "start_ns", "end_ns")):
         of_files = piece.group_by("file", use_threads=False).aggregate([("start_ns", "min"), ("end_ns", "max")])
         for row in of_files.to_pylist():
-            trace, first, last = said.get(row["file"], {}), row["start_ns_min"], row["end_ns_max"]
+            trace, first, last = by_file.get(row["file"], {}), row["start_ns_min"], row["end_ns_max"]
             trace["first_ns"] = min(trace.get("first_ns", first), first)
             trace["last_ns"] = max(trace.get("last_ns", last), last)
-    return [trace for _, trace in sorted(said.items()) if "first_ns" in trace]
+    return [trace for _, trace in sorted(by_file.items()) if "first_ns" in trace]
 
 
 def trace_starts(run: Run) -> CheckValues:
@@ -250,11 +250,11 @@ def trace_starts(run: Run) -> CheckValues:
 
 def trace_gap(run: Run) -> CheckValues:
     """The longest time between the kernels of one trace and those of the next, in which no trace has any."""
-    found = sorted(traces(run), key=lambda trace: trace["first_ns"])
-    if any(trace["session_start_ns"] is None for trace in found):
+    by_start = sorted(traces(run), key=lambda trace: trace["first_ns"])
+    if any(trace["session_start_ns"] is None for trace in by_start):
         return "no_session_start"
-    gap_ns, reached = 0, found[0]["last_ns"]
-    for trace in found[1:]:
+    gap_ns, reached = 0, by_start[0]["last_ns"]
+    for trace in by_start[1:]:
         gap_ns = max(gap_ns, trace["first_ns"] - reached)
         reached = max(reached, trace["last_ns"])
     return {"value": gap_ns / 1e9}
@@ -379,11 +379,11 @@ def subject(run: Run, check: Check) -> str:
 
 def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
     """A finding for each kind of check: what it found first, and others: further launches' IDs, or how many cases."""
-    found = []
+    summaries = []
     for first, *rest in by_key((check.check, check) for check in checks).values():
         values: dict[str, Value] = {"check": first.finding}
         if first.case is None and first.launch is None:
-            found.append(Finding("run", values, "{check}"))
+            summaries.append(Finding("run", values, "{check}"))
             continue
         values["label"] = subject(run, first)
         if first.launch is None:
@@ -395,5 +395,5 @@ def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
             if rest:
                 kind, words = "launches", words + "; likewise {others:launch|launches}"
                 values["others"] = tuple(check.launch for check in rest)
-        found.append(Finding(kind, values, words))
-    return tuple(found)
+        summaries.append(Finding(kind, values, words))
+    return tuple(summaries)

@@ -69,12 +69,12 @@ class Tested(NamedTuple):
         return ratio_words(self.ratio) if self.ratio is not None else f"{self.saving or 0.0:.1%}"
 
 
-def ratio_words(found: Ratio) -> str:
+def ratio_words(ratio: Ratio) -> str:
     """``1.42x (1.40 to 1.44)``."""
-    if not found.certain:
-        return f"{found.value:.3g}x (too few rounds for an interval)"
-    word = (lambda value: f"{value:.3f}") if abs(found.value - 1) < NEAR_ONE else number
-    return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
+    if not ratio.certain:
+        return f"{ratio.value:.3g}x (too few rounds for an interval)"
+    word = (lambda value: f"{value:.3f}") if abs(ratio.value - 1) < NEAR_ONE else number
+    return f"{word(ratio.value)}x ({word(ratio.low)} to {word(ratio.high)})"
 
 
 @dataclass(frozen=True)
@@ -146,24 +146,24 @@ class Claim:
         one, other = self.both
         if self.test == "growth":
             ((axis, factor),) = one.params.items()
-            found: list[Pair] = []
+            pairs: list[Pair] = []
             for value in study.varied(one.workload).get(axis, ()):
                 if is_number(value):
                     longer = CaseSide(one.workload, {axis: value * factor})  # type: ignore[operator]
-                    found += study.pairs(longer, CaseSide(one.workload, {axis: value}))
-            if not found and study.of(one.workload):
+                    pairs += study.pairs(longer, CaseSide(one.workload, {axis: value}))
+            if not pairs and study.of(one.workload):
                 words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
                 return finding("growth", words, workload=one.workload, axis=axis, factor=factor)
             absent = study.absence(one.workload)
         else:
-            found, absent = study.pairs(one, other), study.absent_pair(one, other)
+            pairs, absent = study.pairs(one, other), study.absent_pair(one, other)
         if self.test == "saving":
-            return self._savings(study, found) or absent
+            return self._savings(study, pairs) or absent
         tested = []
-        for pair in found:
+        for pair in pairs:
             times = [case.plain for case in pair]
             # By the interval that it has as one of so many.
-            ratio = by_rounds(times[0], times[1], len(found)) if times[0] and times[1] else None
+            ratio = by_rounds(times[0], times[1], len(pairs)) if times[0] and times[1] else None
             if ratio is not None:
                 ratio = ratio.widened(study.apart(*pair))
                 outcome = self.outcome(ratio.low, ratio.high) if ratio.certain else ClaimOutcome.UNCLEAR
@@ -172,30 +172,30 @@ class Claim:
 
     def _savings(self, study: Study, everything: Sequence[Pair]) -> list[Tested] | Finding:
         """Counted once a case: there is no interval."""
-        found = [pair for pair in everything if min(map(studies.least_bytes, pair)) > (study.l2_bytes or 0)]
-        moved = [(pair, studies.dram_bytes(pair[0]), studies.dram_bytes(pair[1])) for pair in found]
+        large_pairs = [pair for pair in everything if min(map(studies.least_bytes, pair)) > (study.l2_bytes or 0)]
+        moved = [(pair, studies.dram_bytes(pair[0]), studies.dram_bytes(pair[1])) for pair in large_pairs]
         savings = [(pair, 1 - mine / theirs) for pair, mine, theirs in moved if mine is not None and theirs]
-        if found and not savings:
-            return finding("dram_bytes", "ncu counted no DRAM bytes of {count:pair|pairs}", count=len(found))
-        if everything and not found:
+        if large_pairs and not savings:
+            return finding("dram_bytes", "ncu counted no DRAM bytes of {count:pair|pairs}", count=len(large_pairs))
+        if everything and not large_pairs:
             words = "in {count:pair|pairs} of cases all data fits in L2, and DRAM sees little of it"
             return finding("in_l2", words, count=len(everything))
         return [Tested(pair, self.outcome(saving, saving), saving=saving) for pair, saving in savings]
 
     def _bounds(self, study: Study) -> list[Tested] | Finding:
         side, _ = self.both
-        asked, tested = False, []
+        any_bound, tested = False, []
         for case in study.of(side.workload):
             sizes = [(case.params.get(name), least) for name, least in side.params.items()]
             if not all(is_number(value) and value >= least for value, least in sizes):  # type: ignore[operator]
                 continue
-            asked, kernel = True, studies.main_kernel(case)
+            any_bound, kernel = True, studies.main_kernel(case)
             if kernel is not None and kernel.verdict is not None:
                 kinds = {kind for kind, _ in studies.limits(kernel.verdict)}
                 outcome = ClaimOutcome.HOLDS if kinds == {self.limits} else ClaimOutcome.BELOW
                 undecided = not kinds.isdisjoint(UNDECIDED_KINDS) or {self.limits} < kinds
                 tested.append(Tested((case,), ClaimOutcome.UNCLEAR if undecided else outcome))
-        if asked and not tested:
+        if any_bound and not tested:
             return finding("verdict", "ncu gave no verdict of any of these cases")
         return tested or study.absence(side.workload)
 
@@ -372,7 +372,7 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
 
     Of two models each size is solved the fastest way: nobody who chooses one takes what this study advises against.
     """
-    found: list[Chosen] = []
+    chosen: list[Chosen] = []
     absent: list[tuple[Choice, Finding]] = []
     for choice in packs.joined("choices"):
         if not {choice.old.workload, choice.new.workload} <= study.by_workload.keys():
@@ -385,7 +385,7 @@ def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
                 where = studies.parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""
                 groups.setdefault(where, []).append((pair, ratio))
         for where, group in groups.items():
-            found.append(Chosen(choice, where, tuple(sorted(group, key=lambda item: -item[1].value))))
+            chosen.append(Chosen(choice, where, tuple(sorted(group, key=lambda item: -item[1].value))))
         if not groups:
             absent.append((choice, study.absent_pair(choice.old, choice.new)))
-    return found, absent
+    return chosen, absent

@@ -86,8 +86,8 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
     clocks = {rank: tied.get(file, Clock(file)) for rank, file in ranks.files.items()}
     start, end = kernels.start.copy(), kernels.end.copy()
     for rank, clock in clocks.items():
-        mine = kernels.rank == rank
-        start[mine], end[mine] = clock.to_first(start[mine]), clock.to_first(end[mine])
+        of_rank = kernels.rank == rank
+        start[of_rank], end[of_rank] = clock.to_first(start[of_rank]), clock.to_first(end[of_rank])
     matched = comm_match.match(replace(kernels, start=start, end=end), ranks, comm_match.local_ranks(run, ranks))
     activity = RankActivity(run, ranks, communicating, clocks)
     steps = Steps(run, kernels)
@@ -117,7 +117,7 @@ class Delay(NamedTuple):
 def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[int, list[Delay]]:
     """Who came last to the collectives that a rank began in stretches of time (ns since the trace began, in order): of
     each group of these, the longest delay first."""
-    found = defaultdict[tuple[int, int], list[tuple[float, ...]]](list)
+    of_step = defaultdict[tuple[int, int], list[tuple[float, ...]]](list)
     done = defaultdict[tuple[int, int], Counter[tuple[str, str, str]]](Counter)
     for row in run.once(comm).collectives if len(begins) else ():
         for each in row["arrivals"]:
@@ -131,13 +131,13 @@ def delays(run: Run, rank: int, begins: Ints, ends: Ints, groups: Ints) -> dict[
             for doing in row["meanwhile"]:
                 done[key][doing["doing"], doing["doing_name"], folded(doing["range"])] += doing["us"]
                 idle += exposed * doing["us"] / row["skew_us"] if doing["doing"] in (CALL, HOST) else 0.0
-            found[key].append((row["skew_us"] * 1e3, waited, exposed, idle, each["alone_us"] * 1e3 - exposed))
+            of_step[key].append((row["skew_us"] * 1e3, waited, exposed, idle, each["alone_us"] * 1e3 - exposed))
     delayed = []
-    for key, of in found.items():
+    for key, of in of_step.items():
         doing = doing_words(*max(done[key], key=done[key].__getitem__, default=NOT_KNOWN))
         ns, waited_ns, exposed_ns, idle_ns, transfer_ns = map(sum, zip(*of, strict=True))
         delayed.append(Delay(key[1], ns, waited_ns, exposed_ns, idle_ns, transfer_ns, len(of), doing))
-    by_delay = sorted(zip(found, delayed, strict=True), key=lambda each: -each[1].ns)
+    by_delay = sorted(zip(of_step, delayed, strict=True), key=lambda each: -each[1].ns)
     return by_key((group, delay) for (group, _), delay in by_delay)
 
 
@@ -157,62 +157,65 @@ def doing_words(doing: str, name: str, range_: str) -> Finding:
 
 def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tuple[list[Row], list[Row]]:
     """Rows of COLLECTIVES, and of CAUSES."""
-    kernels, there, count = matched.kernels, matched.there, len(matched.index)
+    kernels, present, count = matched.kernels, matched.there, len(matched.index)
     if not count:
         return [], []
     start, end = matched.of(kernels.start), matched.of(kernels.end)
     first = matched.of(kernels.start, np.iinfo(np.int64).max).min(axis=1)
     latest = matched.of(kernels.start, np.iinfo(np.int64).min)
     last, late = latest.max(axis=1), latest.argmax(axis=1)
-    wait = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
+    wait = np.where(present, np.clip(last[:, None] - start, 0, end - start), 0)
     waiting, row = wait.argmax(axis=1), np.arange(count)
     hidden, exposed, alone = np.zeros(count), wait.astype(np.float64), (end - start).astype(np.float64)
     for column, rank in enumerate(matched.ranks):
-        until = np.minimum(last[there[:, column]], end[there[:, column], column])
-        begin = start[there[:, column], column]
+        until = np.minimum(last[present[:, column]], end[present[:, column], column])
+        begin = start[present[:, column], column]
         activity.wait[rank] = union(begin, np.maximum(until, begin))
-        exposed[there[:, column], column] -= within(activity.compute[rank], begin, np.maximum(until, begin))
+        exposed[present[:, column], column] -= within(activity.compute[rank], begin, np.maximum(until, begin))
         overlap = within(activity.compute[rank], start[:, column], end[:, column])
-        hidden += np.where(there[:, column], overlap, 0)
+        hidden += np.where(present[:, column], overlap, 0)
         alone[:, column] -= overlap
-    overlap = hidden / np.maximum(np.where(there, end - start, 0).sum(axis=1), 1)
+    overlap = hidden / np.maximum(np.where(present, end - start, 0).sum(axis=1), 1)
 
     # The step of each collective, on the rank that waited longest.
     length = steps.lengths[matched.index[row, waiting]]
     for column in range(len(matched.ranks)):
-        mine = np.flatnonzero(there[:, column])
-        since = np.append(UNKNOWN, np.diff(end[mine, column]))
-        by_end = (waiting[mine] == column) & (length[mine] == UNKNOWN)
-        length[mine[by_end]] = np.maximum(since[by_end], UNKNOWN)
+        of_rank = np.flatnonzero(present[:, column])
+        since = np.append(UNKNOWN, np.diff(end[of_rank, column]))
+        by_end = (waiting[of_rank] == column) & (length[of_rank] == UNKNOWN)
+        length[of_rank[by_end]] = np.maximum(since[by_end], UNKNOWN)
 
     # What the late rank did from the first rank's start to its own.
-    meanwhile: list[list[Stretch]] = [[] for _ in range(count)]
+    activities: list[list[Stretch]] = [[] for _ in range(count)]
     thread = kernels.thread[matched.index[row, late]]
     for column, rank in enumerate(matched.ranks):
-        mine = late == column
-        if (unknown := mine & (thread == UNKNOWN)).any():
+        of_rank = late == column
+        if (unknown := of_rank & (thread == UNKNOWN)).any():
             thread[unknown] = activity.busiest_thread(rank)
-        for each, places in split(thread[mine]):
-            kept = np.flatnonzero(mine)[places]
-            kept = kept[last[kept] > first[kept]]
-            for place, stretches in zip(kept, activity.stretches(rank, each, first[kept], last[kept]), strict=True):
-                meanwhile[place] = stretches
+        for each, places in split(thread[of_rank]):
+            placed = np.flatnonzero(of_rank)[places]
+            placed = placed[last[placed] > first[placed]]
+            for place, stretches in zip(
+                placed, activity.stretches(rank, each, first[placed], last[placed]), strict=True
+            ):
+                activities[place] = stretches
 
-    told = {
+    per_arrival = {
         "start_us": start, "wait_us": wait, "exposed_us": exposed, "duration_us": end - start, "alone_us": alone,
     }  # fmt: skip
-    made, delays = [], defaultdict[int, float](float)
+    rows, delays = [], defaultdict[int, float](float)
     spent = defaultdict[tuple[Any, ...], defaultdict[int, float]](lambda: defaultdict(float))
     for place, index in enumerate(matched.index):
-        columns = np.flatnonzero(there[place]).tolist()
-        missing = np.flatnonzero(matched.expected[place] & ~there[place])
+        columns = np.flatnonzero(present[place]).tolist()
+        missing = np.flatnonzero(matched.expected[place] & ~present[place])
         kernel, size = index[late[place]], int(kernels.bytes[index[columns]].max())
         op, owner, late_rank = OPS[kernels.op[kernel]], int(kernels.communicator[kernel]), matched.ranks[late[place]]
         skew_us = float(last[place] - first[place]) / 1e3
         transfer_us = float(end[place, late[place]] - last[place]) / 1e3
         step_us = None if length[place] == UNKNOWN else float(length[place]) / 1e3
         arrivals = [
-            {"rank": matched.ranks[column]} | {name: float(each[place, column]) / 1e3 for name, each in told.items()}
+            {"rank": matched.ranks[column]}
+            | {name: float(each[place, column]) / 1e3 for name, each in per_arrival.items()}
             for column in columns
         ]
         wait_us = float(wait[place].max()) / 1e3
@@ -222,7 +225,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
         if size != UNKNOWN and transfer_us > MOST_BUFFERED * buffered_us:
             speed = size * (len(columns) if op in TOGETHER else 1) / (transfer_us + buffered_us) / 1e3
         bus = 2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0
-        made.append({
+        rows.append({
             "op": op, "kernel": kernels.names[kernels.name[kernel]], "number": int(matched.number[place]),
             "communicator": None if owner == UNKNOWN else owner, "channels": int(kernels.grid[kernel]),
             "message_bytes": None if size == UNKNOWN else size, "start_us": float(first[place]) / 1e3,
@@ -235,11 +238,11 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
             "missing_ranks": tuple({"rank": matched.ranks[column]} for column in missing),
             "meanwhile": tuple(
                 {"doing": doing, "doing_name": name, "range": range_, "us": us}
-                for doing, name, range_, us in meanwhile[place] if us >= SMALLEST_SHARE * skew_us
+                for doing, name, range_, us in activities[place] if us >= SMALLEST_SHARE * skew_us
             ),
         })  # fmt: skip
         delays[late_rank] += skew_us
-        for doing, name, range_, us in meanwhile[place]:
+        for doing, name, range_, us in activities[place]:
             spent[late_rank, doing, name, folded(range_)][place] += us
     causes = [
         {
@@ -249,7 +252,7 @@ def _collectives(matched: Matched, activity: RankActivity, steps: Steps) -> tupl
         }
         for (rank, doing, name, range_), times in spent.items()
     ]  # fmt: skip
-    return made, sorted(causes, key=lambda row: (-row["recurring_us"], -row["doing_us"]))
+    return rows, sorted(causes, key=lambda row: (-row["recurring_us"], -row["doing_us"]))
 
 
 def recurring(times: Mapping[int, float], count: int) -> float:
@@ -263,9 +266,9 @@ def recurring(times: Mapping[int, float], count: int) -> float:
 
 
 def _totals(rank: Rank, collectives: Sequence[Row], activity: RankActivity, steps: Steps) -> Row:
-    mine = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
+    arrivals = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
     late = {place: row["skew_us"] for place, row in enumerate(collectives) if row["late_rank"] == rank.rank}
-    wait_us = sum(each["wait_us"] for _, each in mine)
+    wait_us = sum(each["wait_us"] for _, each in arrivals)
     starts, ends = activity.communicate[rank.rank]
     total = float(np.sum(ends - starts))
     whole_us = steps.of_rank(rank.rank) or (float(ends[-1] - starts[0]) / 1e3 if len(ends) else 0.0)
@@ -273,7 +276,7 @@ def _totals(rank: Rank, collectives: Sequence[Row], activity: RankActivity, step
     return {
         **{name: getattr(rank, name) for name in ("rank", "file", "process", "host", "device", "gpu", "uuid")},
         "pid": own_pid(rank.pid),
-        "collectives": len(mine),
+        "collectives": len(arrivals),
         "late_collectives": len(late),
         "delay_us": sum(late.values()),
         "recurring_us": recurring(late, len(collectives)),
@@ -355,16 +358,16 @@ class RankActivity:
             start, end = map(numbers, run.table(table, ["start_ns", "end_ns"]).columns)
             of = ranks.of(table)
             for rank, clock in clocks.items():
-                mine = np.flatnonzero(of == rank)
-                mine = mine[np.argsort(start[mine], kind="stable")]
-                begin, stop = clock.to_first(start[mine]), clock.to_first(end[mine])
+                of_rank = np.flatnonzero(of == rank)
+                of_rank = of_rank[np.argsort(start[of_rank], kind="stable")]
+                begin, stop = clock.to_first(start[of_rank]), clock.to_first(end[of_rank])
                 if table == "copies":
                     self.copy[rank] = union(begin, stop)
                     continue
-                common = communicating[mine]
+                common = communicating[of_rank]
                 self.compute[rank] = union(begin[~common], stop[~common])
                 self.communicate[rank] = union(begin[common], stop[common])
-                self._kernels[rank] = begin[~common], name[mine[~common]]
+                self._kernels[rank] = begin[~common], name[of_rank[~common]]
 
     def busiest_thread(self, rank: int) -> int:
         """The thread of a rank with most CUDA calls; UNKNOWN where none was traced."""
@@ -386,25 +389,25 @@ class RankActivity:
         # Every interval in pieces between two bounds.
         bounds = np.sort(np.concatenate([*held, *on_thread, starts, begins, ends]))
         bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
-        interval, left, right, _ = Stretches(bounds[:-1], bounds[1:], bounds[:-1]).overlaps(begins, ends)
-        call, range_ = (each.at(clock.to_own(left)) for each in (in_calls, in_ranges))
+        interval, begin, end, _ = Stretches(bounds[:-1], bounds[1:], bounds[:-1]).overlaps(begins, ends)
+        call, range_ = (each.at(clock.to_own(begin)) for each in (in_calls, in_ranges))
         doing = np.where(call != NOTHING, DOING.index(CALL), DOING.index(HOST))
         for each, intervals in on_gpu.items():
-            doing[Stretches(*intervals, np.zeros(len(intervals[0]), int)).at(left) != NOTHING] = DOING.index(each)
+            doing[Stretches(*intervals, np.zeros(len(intervals[0]), int)).at(begin) != NOTHING] = DOING.index(each)
         what = np.where(doing == DOING.index(CALL), call, UNKNOWN)
         if len(starts):
-            running = names[np.maximum(np.searchsorted(starts, left, side="right") - 1, 0)]
+            running = names[np.maximum(np.searchsorted(starts, begin, side="right") - 1, 0)]
             what = np.where(doing == DOING.index(KERNEL), running, what)
         range_ = np.where(doing >= DOING.index(CALL), range_, UNKNOWN)
         groups, of = np.unique(np.column_stack([interval, doing, what, range_]), axis=0, return_inverse=True)
-        lengths: Floats = np.bincount(of.ravel(), weights=right - left, minlength=len(groups)) / 1e3
-        found: list[list[Stretch]] = [[] for _ in range(len(begins))]
+        lengths: Floats = np.bincount(of.ravel(), weights=end - begin, minlength=len(groups)) / 1e3
+        by_interval: list[list[Stretch]] = [[] for _ in range(len(begins))]
         for (number, kind, name, label), us in zip(groups.tolist(), lengths.tolist(), strict=True):
             if us > 0:
                 known = self._names if DOING[kind] == KERNEL else traced.names
                 inside = (phases(self._run).path(label) or "").rpartition(SEPARATOR)[2]
-                found[number].append((DOING[kind], known[name] if name >= 0 else "", inside, us))
-        return [sorted(each, key=lambda stretch: -stretch[3]) for each in found]
+                by_interval[number].append((DOING[kind], known[name] if name >= 0 else "", inside, us))
+        return [sorted(each, key=lambda stretch: -stretch[3]) for each in by_interval]
 
 
 class Steps:
@@ -413,20 +416,20 @@ class Steps:
     def __init__(self, run: Run, kernels: Kernels) -> None:
         """kernels: with the times of their own traces."""
         self._rank = kernels.rank
-        found, row = marks(run), np.full(len(kernels), UNKNOWN, np.int64)
-        kept = found.own & (found.ends != UNKNOWN)
-        steps = found.repeating(kept)
-        for chosen in map(np.flatnonzero, (kept & (found.depths == 0), steps)):
-            rows = chosen[np.argsort(found.starts[chosen], kind="stable")]
-            threads = by_thread(found.threads[rows], found.starts[rows], found.ends[rows], rows)
+        ranges, row = marks(run), np.full(len(kernels), UNKNOWN, np.int64)
+        kept = ranges.own & (ranges.ends != UNKNOWN)
+        steps = ranges.repeating(kept)
+        for chosen in map(np.flatnonzero, (kept & (ranges.depths == 0), steps)):
+            rows = chosen[np.argsort(ranges.starts[chosen], kind="stable")]
+            threads = by_thread(ranges.threads[rows], ranges.starts[rows], ranges.ends[rows], rows)
             for thread, these in split(kernels.thread):
                 if thread in threads:
                     at = threads[thread].at(kernels.called[these])
                     row[these] = np.where(at == NOTHING, row[these], at)
-        self.names = np.array([*found.texts, ""], object)[np.append(found.name, len(found.texts))[row]]
+        self.names = np.array([*ranges.texts, ""], object)[np.append(ranges.name, len(ranges.texts))[row]]
         """The outermost range that each kernel was launched in; its step, where it has one."""
         self._step = np.where(np.append(steps, False)[row], row, UNKNOWN)
-        self.lengths = np.append(found.ends - found.starts, UNKNOWN)[self._step]
+        self.lengths = np.append(ranges.ends - ranges.starts, UNKNOWN)[self._step]
 
     def of_rank(self, rank: int) -> float | None:
         """Length of the rank's steps with collectives, µs; None without."""

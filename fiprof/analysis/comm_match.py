@@ -96,21 +96,21 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
     chosen = np.array([bool(COLLECTIVE.search(text)) for text in texts], bool)[name] & (rank != NOBODY)
     rows = np.flatnonzero(chosen)
     rows = rows[np.argsort(numbers(table["start_ns"])[rows], kind="stable")]
-    kept = table.take(arrow(rows))
+    collectives = table.take(arrow(rows))
     traced, call = calls(run), calls(run).of("kernels")[rows]
     keys = np.array([*traced.threads, UNKNOWN])
-    known = call != NOTHING
+    has_call = call != NOTHING
     unknown = np.full(len(rows), UNKNOWN, np.int64)
     kernels = Kernels(
         rank=rank[rows],
-        start=numbers(kept["start_ns"]),
-        end=numbers(kept["end_ns"]),
-        stream=numbers(kept["stream"]),
+        start=numbers(collectives["start_ns"]),
+        end=numbers(collectives["end_ns"]),
+        stream=numbers(collectives["stream"]),
         name=name[rows],
         names=tuple(texts),
-        grid=grid_blocks(kept["grid"]),
-        thread=keys[np.where(known, np.append(traced.thread, 0)[call], len(keys) - 1)],
-        called=np.where(known, np.append(traced.starts, 0)[call], UNKNOWN),
+        grid=grid_blocks(collectives["grid"]),
+        thread=keys[np.where(has_call, np.append(traced.thread, 0)[call], len(keys) - 1)],
+        called=np.where(has_call, np.append(traced.starts, 0)[call], UNKNOWN),
         op=np.array([OPS.index(op_of(text)) for text in texts], np.int64)[name[rows]],
         communicator=unknown,
         bytes=unknown,
@@ -119,7 +119,7 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
     # Nodes of a graph share the call that launched it: a range around that tells nothing of each.
     _, place, times = np.unique(call, return_inverse=True, return_counts=True)
     by_nccl = np.array(["nccl" in text.lower() for text in texts], bool)[name[rows]]
-    return _with_calls(run, kernels, known & (times[place] == 1) & by_nccl), chosen
+    return _with_calls(run, kernels, has_call & (times[place] == 1) & by_nccl), chosen
 
 
 def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
@@ -128,38 +128,40 @@ def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     return [text or "" for text in texts], codes.astype(np.int64)
 
 
-def _with_calls(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
+def _with_calls(run: Run, kernels: Kernels, looked_up: Bools) -> Kernels:
     """What NCCL's calls say of some of the kernels: the call that launched it, or those of a group.
 
     A group's kernel is launched when the group ends: the calls since the thread's last launch belong to it. Of a group
     that took several kernels nobody knows which did what.
     """
-    if not run.row_count("ranges") or not asked.any():
+    if not run.row_count("ranges") or not looked_up.any():
         return kernels
     ranges, (said, which) = marks(run), texts_of(run.table("ranges", ["payload"])["payload"])
-    told = [payload(text) for text in said]
-    size = np.array([each.get(BYTES, UNKNOWN) for each in told])
+    payloads = [payload(text) for text in said]
+    size = np.array([each.get(BYTES, UNKNOWN) for each in payloads])
     by_nccl = np.array([domain == NCCL_DOMAIN for domain in ranges.domains], bool)[ranges.domain]
     ours = np.flatnonzero(by_nccl & (size != UNKNOWN)[which])
     ours = ours[np.argsort(ranges.starts[ours], kind="stable")]
     which, start, end = which[ours], ranges.starts[ours], ranges.ends[ours]
-    owners = np.array([each.get(COMMUNICATOR, UNKNOWN) & LARGEST if COMMUNICATOR in each else UNKNOWN for each in told])
-    peers = np.array([each.get(PEER, UNKNOWN) for each in told])
+    owners = np.array(
+        [each.get(COMMUNICATOR, UNKNOWN) & LARGEST if COMMUNICATOR in each else UNKNOWN for each in payloads]
+    )
+    peers = np.array([each.get(PEER, UNKNOWN) for each in payloads])
     known, name = np.unique(ranges.name[ours], return_inverse=True)
     names = [ranges.texts[each] or "" for each in known]
     ops = np.array([OPS.index(op_of(text)) for text in names])
     end = np.where(end == MISSING, FOREVER, end)
-    found = {field: getattr(kernels, field).copy() for field in ("op", "communicator", "bytes", "peer")}
+    fields = {field: getattr(kernels, field).copy() for field in ("op", "communicator", "bytes", "peer")}
     for each, rows in split(ranges.threads[ours]):
-        mine = np.flatnonzero(asked & (kernels.thread == each))
-        mine = mine[np.argsort(kernels.called[mine], kind="stable")]
+        of_thread = np.flatnonzero(looked_up & (kernels.thread == each))
+        of_thread = of_thread[np.argsort(kernels.called[of_thread], kind="stable")]
         begins, stops, of = start[rows], end[rows], which[rows]
-        last = np.searchsorted(begins, kernels.called[mine], side="right")
+        last = np.searchsorted(begins, kernels.called[of_thread], side="right")
         first = np.append(0, last[:-1])
-        inside = (last > 0) & (stops[last - 1] >= kernels.called[mine])
+        inside = (last > 0) & (stops[last - 1] >= kernels.called[of_thread])
         first = np.where(inside, last - 1, first)
         sure = (last > first) & np.append(last[1:] > first[1:], True)
-        mine, first, last = mine[sure], first[sure], last[sure]
+        of_thread, first, last = of_thread[sure], first[sure], last[sure]
 
         def same(values: Ints, first: Ints = first, last: Ints = last) -> Bools:
             changes = np.append(0, np.cumsum(values[1:] != values[:-1]))
@@ -170,11 +172,13 @@ def _with_calls(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
         received = np.array(["recv" in each.lower() for each in names], bool)[name[rows]]
         # A link carries what is sent and what is received at once: the larger of the two is the message.
         totals = [np.append(0, np.cumsum(np.where(which_way, size[of], 0))) for which_way in (received, ~received)]
-        found["op"][mine] = ops[name[rows]][last - 1]
-        found["bytes"][mine] = np.where(one, np.max([each[last] - each[first] for each in totals], axis=0), UNKNOWN)
-        found["communicator"][mine] = np.where(one, owners[of][last - 1], UNKNOWN)
-        found["peer"][mine] = np.where(one & same(peers[of]), peers[of][last - 1], UNKNOWN)
-    return replace(kernels, **found)
+        fields["op"][of_thread] = ops[name[rows]][last - 1]
+        fields["bytes"][of_thread] = np.where(
+            one, np.max([each[last] - each[first] for each in totals], axis=0), UNKNOWN
+        )
+        fields["communicator"][of_thread] = np.where(one, owners[of][last - 1], UNKNOWN)
+        fields["peer"][of_thread] = np.where(one & same(peers[of]), peers[of][last - 1], UNKNOWN)
+    return replace(kernels, **fields)
 
 
 SAME_TIME_NS = 50_000
@@ -210,16 +214,16 @@ def match(kernels: Kernels, ranks: Ranks, local: Mapping[tuple[int, int], int]) 
     columns = tuple(rank.rank for rank in ranks.all)
     nothing = np.empty((0, len(columns)), np.int64)
     blocks, numbers, expected, alone = [nothing], [nothing[:, 0]], [nothing.astype(bool)], [nothing[:, 0]]
-    for members, told in _keys(kernels, columns, local):
+    for members, by_payload in _keys(kernels, columns, local):
         of_rank = {column: members[kernels.rank[members] == rank] for column, rank in enumerate(columns)}
         of_rank = {column: positions for column, positions in of_rank.items() if len(positions)}
-        partners = told or len(columns) == 2 or OPS[kernels.op[members[0]]] is not Op.SEND_RECV
+        partners = by_payload or len(columns) == 2 or OPS[kernels.op[members[0]]] is not Op.SEND_RECV
         if len(of_rank) < 2 or not partners:
             alone.append(members)
             continue
         whole, rest = _in_columns(kernels, of_rank, len(columns))
         alone += rest
-        sure = told or OPS[kernels.op[members[0]]] is Op.SEND_RECV
+        sure = by_payload or OPS[kernels.op[members[0]]] is Op.SEND_RECV
         for group in [sorted(of_rank)] if sure else _together(kernels, whole, sorted(of_rank), ranks):
             part = np.full_like(whole, UNKNOWN)
             part[:, group] = whole[:, group]
@@ -241,22 +245,22 @@ def _keys(
     """Positions of the kernels that are matched with each other, by start, and whether NCCL told so."""
     p2p = kernels.op == OPS.index(Op.SEND_RECV)
     who = zip(kernels.rank[p2p].tolist(), kernels.communicator[p2p].tolist(), strict=True)
-    mine = np.array([local.get((rank, owner), rank) for rank, owner in who], np.int64)
+    own_rank = np.array([local.get((rank, owner), rank) for rank, owner in who], np.int64)
     peer = kernels.peer[p2p]
     low, high = np.full(len(kernels), UNKNOWN), np.full(len(kernels), UNKNOWN)
-    low[p2p] = np.where(peer != UNKNOWN, np.minimum(mine, peer), UNKNOWN)
-    high[p2p] = np.where(peer != UNKNOWN, np.maximum(mine, peer), UNKNOWN)
+    low[p2p] = np.where(peer != UNKNOWN, np.minimum(own_rank, peer), UNKNOWN)
+    high[p2p] = np.where(peer != UNKNOWN, np.maximum(own_rank, peer), UNKNOWN)
     stream = np.zeros(len(kernels), np.int64)
     for rank in columns:
         own = np.flatnonzero(kernels.rank == rank)
         streams, first, place = np.unique(kernels.stream[own], return_index=True, return_inverse=True)
         stream[own] = np.argsort(np.argsort(first))[place] if len(streams) else 0
-    told = kernels.communicator != UNKNOWN
-    unless = (np.where(told, UNKNOWN, each) for each in (stream, kernels.name))
+    has_payload = kernels.communicator != UNKNOWN
+    unless = (np.where(has_payload, UNKNOWN, each) for each in (stream, kernels.name))
     _, key = np.unique(np.column_stack([kernels.communicator, p2p, low, high, *unless]), axis=0, return_inverse=True)
     order = np.argsort(key.ravel(), kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(key.ravel()[order])) + 1) if len(order) else ():
-        yield members, bool(told[members[0]])
+        yield members, bool(has_payload[members[0]])
 
 
 def _in_columns(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> tuple[Ints, list[Ints]]:
@@ -278,12 +282,12 @@ def _in_columns(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> 
         spread = np.median(np.abs(apart - offsets[:, None]), axis=1)
         offset = float(min(offsets[spread <= 2 * spread.min() + SAME_TIME_NS], key=abs))
         for position in positions.tolist():
-            mine = kernels.end[position] + offset
-            after = min(max(int(np.searchsorted(ends, mine)), 1), len(ends) - 1)
-            place = after - (mine - ends[after - 1] <= ends[after] - mine)
+            own_end = kernels.end[position] + offset
+            after = min(max(int(np.searchsorted(ends, own_end)), 1), len(ends) - 1)
+            place = after - (own_end - ends[after - 1] <= ends[after] - own_end)
             if whole[place, column] == UNKNOWN:
                 whole[place, column] = position
-            offset += float(np.clip(ends[place] - mine, -SAME_TIME_NS, SAME_TIME_NS))
+            offset += float(np.clip(ends[place] - own_end, -SAME_TIME_NS, SAME_TIME_NS))
         rest.append(np.setdiff1d(positions, whole[:, column]))
     return whole, rest
 
@@ -347,7 +351,7 @@ def local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:
     """(Rank, communicator) -> its number in the communicator, by what NCCL says when it sets one up."""
     of_process = {rank.pid: rank.rank for rank in ranks.all}
     return {
-        (of_process[pid], said[COMMUNICATOR] & LARGEST): said[RANK]
-        for pid, said in nccl_setups(run)
-        if pid in of_process and {COMMUNICATOR, RANK} <= said.keys()
+        (of_process[pid], setup[COMMUNICATOR] & LARGEST): setup[RANK]
+        for pid, setup in nccl_setups(run)
+        if pid in of_process and {COMMUNICATOR, RANK} <= setup.keys()
     }

@@ -27,19 +27,19 @@ which 128 in 130 are data. Where copies are faster, it is another link."""
 
 def copies(run: Run, *, within_steady: bool = False) -> list[Row]:
     """Rows of COPIES, the most time first. within_steady: those that begin in the steady part, or all."""
-    kinds, ranks, found = Kinds(), ranks_of(run), parts(run, within_steady=within_steady)
+    kinds, ranks, gpus = Kinds(), ranks_of(run), parts(run, within_steady=within_steady)
     sums: dict[int, Ints] = defaultdict(lambda: np.zeros(3, np.int64))
     for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes", "device", "kind", "memory")):
         starts, ends, sizes, devices = map(numbers, piece.columns[:4])
-        kind, kept = kinds.of(piece.select(["device", "kind", "memory"])), np.ones(len(starts), bool)
+        kind, within = kinds.of(piece.select(["device", "kind", "memory"])), np.ones(len(starts), bool)
         for device, each in (steady(run) if within_steady else {}).items():
-            kept &= (devices != device) | each.holds(starts)
-        values = np.stack([np.ones_like(starts), ends - starts, np.maximum(sizes, 0)])[:, kept]
-        for number, here in split(kind[kept]):
+            within &= (devices != device) | each.holds(starts)
+        values = np.stack([np.ones_like(starts), ends - starts, np.maximum(sizes, 0)])[:, within]
+        for number, here in split(kind[within]):
             sums[number] += values[:, here].sum(axis=1)
     rows = []
     for (device, kind, memory), number in kinds.numbers.items():
-        if number in sums and (part := found.get(device)):
+        if number in sums and (part := gpus.get(device)):
             count, ns, size = sums[number].tolist()
             alone = sum(each for what, each in part.copies.items() if (what.kind, what.memory) == (kind, memory))
             rows.append({

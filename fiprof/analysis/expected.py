@@ -122,7 +122,7 @@ def read_expectations(path: Path) -> Expectations:
 
 def combined(own: Expectations | None = None) -> Iterator[tuple[Source, KernelFamily]]:
     """A user's families, then the packs' for the workloads that these leave. Raises FiprofError for a wrong pack."""
-    taken: set[str] = set()
+    names: set[str] = set()
     files = [own] if own else []
     for pack, data in packs.parts("expectations").items():
         try:
@@ -131,9 +131,9 @@ def combined(own: Expectations | None = None) -> Iterator[tuple[Source, KernelFa
             raise FiprofError(f"the pack {pack}: {in_words(str(error))}", EXAMPLE) from error
     for each in files:
         for family in each.family:
-            if left := tuple(name for name in family.workloads if name not in taken):
+            if left := tuple(name for name in family.workloads if name not in names):
                 yield each.source, msgspec.structs.replace(family, workloads=left)
-        taken |= {name for family in each.family for name in family.workloads}
+        names |= {name for family in each.family for name in family.workloads}
 
 
 def check_workloads(expectations: Expectations, workloads: Collection[str]) -> None:
@@ -267,10 +267,10 @@ def _not_compared(source: Source, family: KernelFamily, figure: Figure, why: Map
         sizes, of = tuple(shares), tuple(shares.values())
         stated = finding(kind, "{shares:.3g} {unit}" + at, shares=of, sizes=sizes, name=family.size, unit=figure.unit)
     else:
-        kind, said = ("at_least", "≥ {low:.3g} {unit}")
+        kind, bound_words = ("at_least", "≥ {low:.3g} {unit}")
         if figure.high is not None:
-            kind, said = "range", "{low:.3g}–{high:.3g} {unit}"
-        stated = finding(kind, said, low=figure.low, high=figure.high, unit=figure.unit)
+            kind, bound_words = "range", "{low:.3g}–{high:.3g} {unit}"
+        stated = finding(kind, bound_words, low=figure.low, high=figure.high, unit=figure.unit)
     params = tuple(finding("parameter", "{name} {value}", name=of, value=value) for of, value in family.params.items())
     words = {"gpu": "another GPU", "shape": "another shape than {cases}", "size": "other sizes than {cases}"}
     reasons = tuple(finding(each, words[each], cases=tuple(labels)) for each, labels in why.items())

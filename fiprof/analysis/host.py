@@ -73,10 +73,10 @@ class HostTimes(NamedTuple):
         sums = np.bincount(labels, stops - starts, minlength=1)
         done = [(self.work[label], int(sums[label])) for label in np.flatnonzero(sums).tolist()]
         lines = sums_by_key((work._replace(called=""), ns) for work, ns in done)
-        longest, found = dict[HostWork, HostWork](), Counter[HostWork]()
+        longest, spent = dict[HostWork, HostWork](), Counter[HostWork]()
         for work, ns in sorted(done, key=lambda each: (-lines[each[0]._replace(called="")], -each[1])):
-            found[longest.setdefault(work.whole, work)] += ns
-        return found
+            spent[longest.setdefault(work.whole, work)] += ns
+        return spent
 
     def near(self, thread: int, moments: Ints) -> tuple[Ints, Ints, Sequence[HostWork]]:
         """The look at a thread that is nearest to each moment, how far it is in ns, and what the looks saw, nothing
@@ -150,26 +150,26 @@ def host_times(run: Run) -> HostTimes:
     }
 
     nothing, width = Stretches(*[np.empty(0, np.int64)] * 3), len(functions) + 1
-    work, found = dict[HostWork, int](), {}
+    work, by_thread = dict[HostWork, int](), {}
     for thread in seen.keys() | waited.keys():
         function, wait = seen.get(thread, nothing), waited.get(thread, nothing)
         edges = np.unique(np.concatenate([function.starts, function.ends, wait.starts, wait.ends]))
         # By function, from 1; by holder, from 2: 1 where none is known, 0 outside waits.
         keys = (wait.at(edges[:-1]) + 1) * width + function.at(edges[:-1]) + 1
-        there = keys > 0
-        distinct, which = np.unique(keys[there], return_inverse=True)
+        sampled = keys > 0
+        distinct, which = np.unique(keys[sampled], return_inverse=True)
         numbers_ = []
         for holder, place in (divmod(key, width) for key in distinct.tolist()):
             each = functions[place - 1] if place else HostWork("", "", None, "")
             by = holding[holder - 2] if holder > 1 else ""
             numbers_.append(work.setdefault(each._replace(waits_for_gil=holder > 0, holder=by), len(work)))
-        found[thread] = Stretches(edges[:-1][there], edges[1:][there], np.array(numbers_)[which])
+        by_thread[thread] = Stretches(edges[:-1][sampled], edges[1:][sampled], np.array(numbers_)[which])
     repeating = frozenset[int]()
     if "recomputes" in run.columns("host_samples"):  # of runs from before they lack it
         flags, flag = coded(run.table("host_samples", ["recomputes"])["recomputes"])
         often = Counter(threads[np.array([bool(each) for each in flags])[flag]].tolist())
         repeating = frozenset(thread for thread, count in often.items() if count >= FEWEST_LOOKS)
-    return HostTimes(tuple(work), found, looks, repeating)
+    return HostTimes(tuple(work), by_thread, looks, repeating)
 
 
 def _seen(threads: Mapping[int, T], thread: int) -> T | None:
@@ -184,8 +184,8 @@ def _functions(columns: Sequence[tuple[list[str], Ints]], lines: Ints) -> tuple[
     function, source and called the distinct values, None behind them, and each row's."""
     (names, name), (sources, source), (calls, call) = columns
     distinct, label = np.unique(np.stack([name, source, lines, call]), axis=1, return_inverse=True)
-    found = [
+    functions = [
         HostWork(names[function] or "", sources[file] or "", None if line < 0 else line, calls[called] or "")
         for function, file, line, called in distinct.T.tolist()
     ]
-    return found, label.ravel()  # NumPy 2.0 gives it two dimensions
+    return functions, label.ravel()  # NumPy 2.0 gives it two dimensions

@@ -54,12 +54,12 @@ class LaunchHotspots(OfLaunch):
         words += "samples."
         share = sum(line["sample_share"] for line in hot)
         own = {"count": len(hot), "instructions": self.instructions, "samples": self.samples, "sample_share": share}
-        found = [finding("hottest", words, **own)]
+        sentences = [finding("hottest", words, **own)]
         if self.samples < FEW_SAMPLES:
             words = "Only {samples:,} samples: shares are uncertain by up to {points:.0f} points."
             points = 100 * 2 * math.sqrt(0.25 / self.samples)
-            found.append(finding("few_samples", words, samples=self.samples, points=points))
-        return tuple(found)
+            sentences.append(finding("few_samples", words, samples=self.samples, points=points))
+        return tuple(sentences)
 
     @property
     def meanings(self) -> tuple[Finding, ...]:
@@ -69,15 +69,15 @@ class LaunchHotspots(OfLaunch):
             if line["top_reason"] and state(line["top_reason"]).kind == ReasonKind.STALL:
                 stalls[line["top_reason"]] += line["samples"]
         ordered = sorted(stalls, key=lambda name: (-stalls[name], name))
-        said = [finding("stall", "{reason}: warps {reason.meaning}.", reason=state(name)) for name in ordered]
+        sentences = [finding("stall", "{reason}: warps {reason.meaning}.", reason=state(name)) for name in ordered]
         causes = {parse(line["waits_for_sass"]).opcode for line in self.hotspots if line["waits_for_sass"]}
         if "SYNCS" in causes:
             words = "{opcode} tests an mbarrier: warps wait for what completes it, e.g. an asynchronous copy (TMA) or "
-            said.append(finding("mbarrier", words + "other warps.", opcode="SYNCS"))
+            sentences.append(finding("mbarrier", words + "other warps.", opcode="SYNCS"))
         if "DEPBAR" in causes:
             words = "{opcode}: warps wait for asynchronous copies (LDGSTS) that were started before."
-            said.append(finding("async_copies", words, opcode="DEPBAR"))
-        return tuple(said)
+            sentences.append(finding("async_copies", words, opcode="DEPBAR"))
+        return tuple(sentences)
 
 
 def hotspots(
@@ -93,7 +93,7 @@ def hotspots(
     there = set(table["launch"].unique().to_pylist())
     rows = {each.launch: each for each in run.selected(wanted, weights(run), among=there)}
     caveats = checks.by_launch(check for check in checks.failed(run) if check.check in checks.SAMPLING)
-    found = {
+    by_launch = {
         launch: LaunchHotspots(
             rows[launch],
             len(listing.code.lines),
@@ -103,7 +103,7 @@ def hotspots(
         )
         for launch, listing in listings(table, rows)
     }
-    ordered = tuple(found[launch] for launch in rows if launch in found)
+    ordered = tuple(by_launch[launch] for launch in rows if launch in by_launch)
     return OfRun(ordered, run.status_warning(), weights(run))
 
 
@@ -136,12 +136,12 @@ def _blocks(listing: Listing, top: int, context: int) -> tuple[tuple[Line, ...],
     for i, place in enumerate(shown):
         if not i or shown[i - 1] != place - 1:
             blocks.append([])
-        known = {name: listing.rows[name][place].as_py() for name in _OF_TABLE}
-        cause = code.waits_for(place, known["top_reason"]) if place in ranks else None
+        values = {name: listing.rows[name][place].as_py() for name in _OF_TABLE}
+        cause = code.waits_for(place, values["top_reason"]) if place in ranks else None
         blocks[-1].append({
             "rank": ranks.get(place), "offset": code.offsets[place], "sass": code.lines[place][:LONGEST_SASS],
             "shown": code.shown(place)[:LONGEST_SASS], "samples": samples[place],
-            "sample_share": samples[place] / listing.total if listing.total else 0.0, **known,
+            "sample_share": samples[place] / listing.total if listing.total else 0.0, **values,
             "waits_for_offset": None if cause is None else code.offsets[cause],
             "waits_for_sass": None if cause is None else code.lines[cause][:LONGEST_SASS],
         })  # fmt: skip

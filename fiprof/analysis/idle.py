@@ -137,15 +137,15 @@ def outside(run: Run) -> dict[int, Activity]:
 def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
     """What each GPU did in its steady part and outside it. Kernels come in pieces, by start."""
     started_by, called_by, kinds = calls(run).of("kernels"), calls(run).of("copies"), Kinds()
-    found: list[list[Ints]] = []
+    stretches: list[list[Ints]] = []
     for piece in run.pieces("copies", ("start_ns", "end_ns", "device", "kind", "memory")):
-        before = sum(len(columns[0]) for columns in found)
+        before = sum(len(columns[0]) for columns in stretches)
         labels = calls(run).phases_of(called_by[before : before + piece.num_rows])
-        found.append([*map(numbers, piece.columns[:3]), kinds.of(piece.select(["kind", "memory"]), range=labels)])
-    copies = [*map(np.concatenate, zip(*found, strict=True))] if found else [np.empty(0, np.int64)] * 4
+        stretches.append([*map(numbers, piece.columns[:3]), kinds.of(piece.select(["kind", "memory"]), range=labels)])
+    copies = [*map(np.concatenate, zip(*stretches, strict=True))] if stretches else [np.empty(0, np.int64)] * 4
     order = np.argsort(copies[0], kind="stable")
     copies = [column[order] for column in (*copies, called_by)]
-    known = [Copying(kind or "", memory, phases(run).path(label)) for kind, memory, label in kinds.numbers]
+    copyings = [Copying(kind or "", memory, phases(run).path(label)) for kind, memory, label in kinds.numbers]
     host, ranks, gpus, at = _Host(run), ranks_of(run), dict[int, _GpuWork](), 0
     for piece in run.pieces("kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
@@ -157,7 +157,7 @@ def _activities(run: Run) -> dict[int, tuple[Activity, Activity]]:
                 activity = Activity(ranks.on(device), device)
                 gpus[device] = _GpuWork(host, activity, steady(run)[device], int(starts[rows][0]), *own)
             gpus[device].take(*(column[rows] for column in columns))
-    return {device: gpu.activities(known) for device, gpu in sorted(gpus.items())}
+    return {device: gpu.activities(copyings) for device, gpu in sorted(gpus.items())}
 
 
 class _GpuWork:
@@ -201,8 +201,8 @@ class _GpuWork:
             return
         of, begins, stops, labels = self.tiles.overlaps(begins, stops)
         for label, part in enumerate(self.parts):
-            if (here := labels == label).any():
-                yield part, of[here], begins[here], stops[here]
+            if (of_label := labels == label).any():
+                yield part, of[of_label], begins[of_label], stops[of_label]
 
     def take(self, starts: Ints, ends: Ints, calls: Ints, streams: Ints) -> None:
         begins, stops = union(starts, ends, since=self.kernels_reached)
@@ -290,19 +290,26 @@ class _Host:
     def explain(self, begins: Ints, stops: Ints, before: Ints, rows: Ints, last: Ints, part: Activity) -> None:
         """Add up why nothing ran between these moments. before: begin and end of the gap before each. rows: of the
         calls that launched the work that then began. last: of those that launched the work before."""
-        known = rows != NOTHING
-        if not known.all():
-            part.causes[Why(IdleCause.UNKNOWN)] += int((stops - begins)[~known].sum())
-            begins, stops, before, rows, last = (each[known] for each in (begins, stops, before, rows, last))
+        has_call = rows != NOTHING
+        if not has_call.all():
+            part.causes[Why(IdleCause.UNKNOWN)] += int((stops - begins)[~has_call].sum())
+            begins, stops, before, rows, last = (each[has_call] for each in (begins, stops, before, rows, last))
         process, last_process = (self.processes[self.calls.thread[of]] for of in (rows, last))
         turned = (process != last_process) & (last != NOTHING) & (self.calls.ends[rows] + ON_ITS_WAY_NS <= begins)
         # While another process has the GPU a thread that waits for it is kept by that, and one that goes on is not.
         called, returned = (np.where(turned, stops, each[rows]) for each in (self.calls.starts, self.calls.ends))
         same_call = last == rows
-        for thread, here in split(self.calls.thread[rows]):
-            gaps = begins[here], stops[here], called[here], returned[here], before[here], turned[here]
+        for thread, of_thread in split(self.calls.thread[rows]):
+            gaps = (
+                begins[of_thread],
+                stops[of_thread],
+                called[of_thread],
+                returned[of_thread],
+                before[of_thread],
+                turned[of_thread],
+            )
             # Where the call had long returned the thread does not matter.
-            further = same_call[here]
+            further = same_call[of_thread]
             gone = further | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
             if gone.any():
                 from_, ns = gaps[2][gone], (gaps[1] - gaps[0])[gone]
@@ -319,8 +326,8 @@ class _Host:
         """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each.
         turned: whether the work then waited while the GPU changed to its process."""
         host, width = len(self.calls.names), len(self.phases) + 1
-        meanwhile = int(begins[0]), int(stops[-1])
-        in_calls, ranges = self.calls.nested[thread].during(*meanwhile), self.ranges[thread]
+        window = int(begins[0]), int(stops[-1])
+        in_calls, ranges = self.calls.nested[thread].during(*window), self.ranges[thread]
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         at_begin = in_calls.at(begins)
         # A copy that found the GPU idle waited for nothing but itself.
@@ -331,21 +338,21 @@ class _Host:
         drained = np.where(waiting & ~turned, at_begin + 1, 0).astype(np.int64)
         # In the launching call and in those before it: each call by itself.
         of, starts, ends, names = in_calls.overlaps(begins, returned)
-        kept = turned[of] & (self.drains[names] | self.copies[names])
-        found = [(of, np.where(kept, host + 4, names), ranges.at(starts), ends - starts)]
+        held_back = turned[of] & (self.drains[names] | self.copies[names])
+        pieces = [(of, np.where(held_back, host + 4, names), ranges.at(starts), ends - starts)]
         # Before the launching call, in no call.
         of, starts, ends, _ = between(in_calls, only=True).overlaps(begins, called)
         long = ends - starts >= OWN_WORK_NS
-        within, starts, ends, places = between(ranges.during(*meanwhile)).overlaps(starts, ends)
-        found.append((of[within], host + long[within], places, ends - starts))
-        if (kept := long[within]).any():
-            part.host.append((self.threads[thread], starts[kept], ends[kept], places[kept]))
+        within, starts, ends, places = between(ranges.during(*window)).overlaps(starts, ends)
+        pieces.append((of[within], host + long[within], places, ends - starts))
+        if (held_back := long[within]).any():
+            part.host.append((self.threads[thread], starts[held_back], ends[held_back], places[held_back]))
         # After the launching call: on the way to the GPU, and then waiting there.
         arrived = np.clip(to + ON_ITS_WAY_NS, begins, stops)
         every, places = np.arange(len(begins)), ranges.at(from_)
-        found += [(every, np.full(len(every), host + 2), places, arrived - returned)]
-        found += [(every, np.full(len(every), host + 3), places, stops - arrived)]
-        of, kinds, places, ns = map(np.concatenate, zip(*found, strict=True))
+        pieces += [(every, np.full(len(every), host + 2), places, arrived - returned)]
+        pieces += [(every, np.full(len(every), host + 3), places, stops - arrived)]
+        of, kinds, places, ns = map(np.concatenate, zip(*pieces, strict=True))
         for key, total in _sums((drained[of] * len(self.why) + kinds) * width + places + 1, ns).items():
             rest, label = divmod(key, width)
             wait, kind = divmod(rest, len(self.why))
@@ -372,10 +379,10 @@ def _sums(keys: Ints, values: Ints | Floats) -> dict[int, int]:
     """The sum of the values of each key: numbers from 0."""
     if not len(keys):
         return {}
-    known = None
+    present = None
     if int(keys.max()) > 1 << 20:
-        known, keys = np.unique(keys, return_inverse=True)
+        present, keys = np.unique(keys, return_inverse=True)
     sums = np.bincount(keys, values)  # exact below 2^53 ns, 104 days
-    there = np.flatnonzero(sums)
-    found = there if known is None else known[there]
-    return dict(zip(found.tolist(), sums[there].astype(np.int64).tolist(), strict=True))
+    nonzero = np.flatnonzero(sums)
+    found = nonzero if present is None else present[nonzero]
+    return dict(zip(found.tolist(), sums[nonzero].astype(np.int64).tolist(), strict=True))

@@ -67,13 +67,13 @@ _FAMILIES = {opcode: family for family in Family for opcode in family.also}
 @functools.lru_cache(1 << 15)
 def family(line: str) -> Family:
     opcode, modifiers = opcode_of(line)
-    known = _FAMILIES.get(opcode, Family.OTHER)
-    if known is Family.PACKED:
+    of_opcode = _FAMILIES.get(opcode, Family.OTHER)
+    if of_opcode is Family.PACKED:
         # HADD2.F32 makes a float of a half; HFMA2 of constants is how compilers write a constant.
         if "F32" in modifiers:
             return Family.CONVERSION
-        return known if parse(line).reads else Family.INTEGER
-    return known
+        return of_opcode if parse(line).reads else Family.INTEGER
+    return of_opcode
 
 
 ACCESS_BYTES = 4  # bytes of a thread that SASS loads or stores unless the instruction says (.U8, .64, .128, …)
@@ -145,12 +145,12 @@ class Listing:
     @functools.cached_property
     def _executed(self) -> Counter[str]:
         """Opcodes and families of what was executed, and how often."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for line, executed in zip(self.code.lines, self._counts("executed"), strict=True):
             if executed:
-                found[opcode_of(line)[0]] += executed
-                found[family(line)] += executed
-        return found
+                counts[opcode_of(line)[0]] += executed
+                counts[family(line)] += executed
+        return counts
 
     def count(self, *families: Family) -> int:
         """Instructions of these families in the code."""
@@ -248,14 +248,16 @@ def by_launch(run: Run) -> Mapping[int, Listing]:
 def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator[tuple[int, Listing]]:
     """Each launch of a table ``hotspots`` with its instructions, by address. wanted: only these launches."""
     # No pa.array and no to_numpy: they import pandas.
-    kept = table.filter(pc.is_valid(table["address"]))
-    kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()
+    located = table.filter(pc.is_valid(table["address"]))
+    located = located.take(
+        pc.sort_indices(located, [("launch", "ascending"), ("address", "ascending")])
+    ).combine_chunks()
     end = 0
-    for counted in pc.value_counts(kept["launch"]).to_pylist():
+    for counted in pc.value_counts(located["launch"]).to_pylist():
         launch, start = counted["values"], end
         end = start + counted["counts"]
         if wanted is None or launch in wanted:
-            rows = kept.slice(start, end - start)
+            rows = located.slice(start, end - start)
             lines = tuple(line or "" for line in rows["sass"].to_pylist())
             yield launch, Listing(_code(tuple(rows["address"].to_pylist()), lines), rows)
 

@@ -68,14 +68,14 @@ def layers(run: Run, of: str, steps: Sequence[Launched]) -> tuple[Finding, list[
     kernels = tuple(order[each] for each in of_layer[int(np.argmin(np.abs(sizes - period)))])
     values = {"what": of, "count": len(names), "period": period, "kernels": kernels, "others": which, "load": load}
     values |= {"spread": (high - low) / usual if usual else 0.0, "share": float(median.sum()) / whole}
-    said = finding("layers", words, **values, **longer)
+    sentence = finding("layers", words, **values, **longer)
     if not others:
-        return said, rows, []
+        return sentence, rows, []
     most = int(max(sizes[others]))
     words = "{what}: {which} takes {longest_us:,.1f} µs of kernels in every step where the others take {usual_us:,.1f}"
     words += ", with {kernels:kernel|kernels} instead of {usual_kernels}." if most > period else "."
     values = {"what": of, "of": of, "which": which, "kernels": most, "usual_kernels": period}
-    return said, rows, [finding("slow_layer", words, **values, **longer)]
+    return sentence, rows, [finding("slow_layer", words, **values, **longer)]
 
 
 def _load(word: str, rows: Sequence[Row]) -> Finding | None:

@@ -79,12 +79,14 @@ class Moments:
         """pid: of the process whose moments they are; None for the one that launches most of the GPU's kernels."""
         self.run, self.device = run, device
         self.thread, self.key, first, last = self._launching_thread(pid)
-        found = marks(run)
-        mine = found.own & (found.threads == self.key) & ~found.repeats_parent
-        repeats = mine & (np.bincount(found.alike[mine], minlength=len(found.folded))[found.alike] >= FEWEST_STEPS)
+        ranges = marks(run)
+        on_thread = ranges.own & (ranges.threads == self.key) & ~ranges.repeats_parent
+        repeats = on_thread & (
+            np.bincount(ranges.alike[on_thread], minlength=len(ranges.folded))[ranges.alike] >= FEWEST_STEPS
+        )
         if (at := steady(run)[device]).by is By.RANGES and len(at.steps) < FEWEST_STEPS:
-            repeats = mine & np.array([text == at.name for text in found.folded], bool)[found.alike]
-        if not self._of_ranges(mine, repeats, first, last):
+            repeats = on_thread & np.array([text == at.name for text in ranges.folded], bool)[ranges.alike]
+        if not self._of_ranges(on_thread, repeats, first, last):
             self._of_pattern(first, last)
         self.copied = np.zeros(self.count)
         for rows, starts, sizes in of_device(run, "copies", device, "start_ns", "bytes"):
@@ -146,11 +148,11 @@ class Moments:
             counts[[key >> 32 != pid for key in traced.threads]] = 0
         if not counts.any():
             return NOTHING, NOTHING, min(first), max(last)
-        found, at = marks(self.run), steady(self.run)[self.device]
+        ranges, at = marks(self.run), steady(self.run)[self.device]
         keys = list(host_times(self.run).looks)
         if at.by is By.RANGES:
-            named = np.array([at.name == text for text in found.folded], bool)[found.alike] & found.own
-            keys = np.unique(found.threads[named]).tolist()
+            named = np.array([at.name == text for text in ranges.folded], bool)[ranges.alike] & ranges.own
+            keys = np.unique(ranges.threads[named]).tolist()
         stepping = [traced.threads[key] for key in keys if key in traced.threads]
         if counts[stepping].any():
             counts[np.setdiff1d(np.arange(len(counts)), stepping)] = 0
@@ -158,26 +160,26 @@ class Moments:
         self.traced_from = int(nested.starts[0]) if min(unknown) < nested.starts[0] else LONG_AGO
         return thread, [*traced.threads][thread], min(*first, int(nested.starts[0])), max(*last, int(nested.ends[-1]))
 
-    def _of_ranges(self, mine: Any, repeats: Any, first: int, last: int) -> bool:
+    def _of_ranges(self, on_thread: Any, repeats: Any, first: int, last: int) -> bool:
         """Ranges down to those that repeat; whether these are steps or their phases, not marks or parts."""
         if not repeats.any():
             return False
-        found = marks(self.run)
-        inside = _inside(found, mine, repeats)
-        repeats |= _beside_steps(found, mine, repeats & ~inside)
-        tiling = mine & ~inside & ~found.inside(repeats)
-        nodes, depths = np.flatnonzero(tiling), found.around(tiling)
-        ends = np.where(found.ends[nodes] == NOTHING, last, found.ends[nodes])
-        order = np.lexsort((-ends, found.starts[nodes]))
+        ranges = marks(self.run)
+        inside = _inside(ranges, on_thread, repeats)
+        repeats |= _beside_steps(ranges, on_thread, repeats & ~inside)
+        tiling = on_thread & ~inside & ~ranges.inside(repeats)
+        nodes, depths = np.flatnonzero(tiling), ranges.around(tiling)
+        ends = np.where(ranges.ends[nodes] == NOTHING, last, ranges.ends[nodes])
+        order = np.lexsort((-ends, ranges.starts[nodes]))
         nodes, ends = nodes[order], ends[order]
-        stretches = innermost(found.starts[nodes], ends, np.arange(len(nodes)))
+        stretches = innermost(ranges.starts[nodes], ends, np.arange(len(nodes)))
         first, last = min(first, int(stretches.starts[0])), max(last, int(stretches.ends[-1]))
         tiles = between(stretches)
         starts, stops = np.clip(tiles.starts, first, last), np.clip(tiles.ends, first, last)
-        kept = stops > starts
-        starts, stops, labels = starts[kept], stops[kept], tiles.labels[kept]
+        nonempty = stops > starts
+        starts, stops, labels = starts[nonempty], stops[nonempty], tiles.labels[nonempty]
         node = np.where(labels == NOTHING, 0, nodes[labels])
-        keys = np.where(labels == NOTHING, NOTHING, found.alike[node].astype(np.int64) << 16 | depths[node])
+        keys = np.where(labels == NOTHING, NOTHING, ranges.alike[node].astype(np.int64) << 16 | depths[node])
         keys[: np.flatnonzero(labels != NOTHING)[0]] = NOTHING - 1
         names: dict[Name, int] = {}
         self.group = np.empty(len(keys), np.int64)
@@ -185,15 +187,15 @@ class Moments:
             if key < 0:
                 name = Name(0, BEFORE if key == NOTHING - 1 else "outside every range", False)
             else:
-                one, text = node[rows][0], found.folded[key >> 16] or "a range without a name"
+                one, text = node[rows][0], ranges.folded[key >> 16] or "a range without a name"
                 # What lies between the ranges in it comes in several pieces.
                 if len(np.unique(labels[rows])) < len(labels[rows]):
                     text += ", between its ranges"
                 name = Name(int(depths[one]), text, bool(repeats[one]))
             self.group[rows] = names.setdefault(name, len(names))
         self.edges, self.names, self.on_gpu = np.append(starts, stops[-1]), list(names), False
-        texts = [*found.texts, ""]
-        self.texts = [texts[name] or "" for name in np.where(labels == NOTHING, NOTHING, found.name[node]).tolist()]
+        texts = [*ranges.texts, ""]
+        self.texts = [texts[name] or "" for name in np.where(labels == NOTHING, NOTHING, ranges.name[node]).tolist()]
         self._add_kernels()
         at, parts = steady(self.run)[self.device], self.repeating
         phases_ns = np.bincount(self.group, self.busy)
@@ -278,49 +280,55 @@ class Moments:
         return np.stack([times, sizes, np.cumsum(sign * sizes), addresses, sign > 0])
 
     def launched(self, wanted: set[int]) -> dict[int, Launched]:
-        chosen, found, known = np.isin(np.arange(self.count), [*wanted]), list[tuple[Ints, ...]](), dict[str, int]()
+        chosen, parts, name_places = (
+            np.isin(np.arange(self.count), [*wanted]),
+            list[tuple[Ints, ...]](),
+            dict[str, int](),
+        )
         pieces = self._kernels("pid", "captured_tid", "captured_ns", "grid") if wanted else ()
         for names, name, starts, ends, of, rows, further in pieces:
-            here = np.flatnonzero(chosen[of])
+            of_chosen = np.flatnonzero(chosen[of])
             *threads_, (grids, grid) = further
-            pids, tids, captured = (each[here] for each in threads_)
-            blocks = np.array(list(map(grid_size, grids)))[grid[here]]
-            labels, threads = calls(self.run).phases_of(rows[here]), thread_keys(pids, tids)
+            pids, tids, captured = (each[of_chosen] for each in threads_)
+            blocks = np.array(list(map(grid_size, grids)))[grid[of_chosen]]
+            labels, threads = calls(self.run).phases_of(rows[of_chosen]), thread_keys(pids, tids)
             for thread, stretches in phases(self.run).threads.items():
                 graph = np.flatnonzero((threads == thread) & (captured > 0))
                 labels[graph] = stretches.at(captured[graph])
-            place = np.array([known.setdefault(each, len(known)) for each in names])[name[here]]
-            found.append((of[here], place, (ends - starts)[here], labels, starts[here], blocks))
-        of, place, *columns = map(np.concatenate, zip(*found, strict=True)) if found else [np.empty(0, int)] * 6
-        names, made = list(known), dict.fromkeys(wanted, Launched([], *[np.empty(0, int)] * 4))
+            place = np.array([name_places.setdefault(each, len(name_places)) for each in names])[name[of_chosen]]
+            parts.append((of[of_chosen], place, (ends - starts)[of_chosen], labels, starts[of_chosen], blocks))
+        of, place, *columns = map(np.concatenate, zip(*parts, strict=True)) if parts else [np.empty(0, int)] * 6
+        names, by_step = list(name_places), dict.fromkeys(wanted, Launched([], *[np.empty(0, int)] * 4))
         for moment, rows in split(of):
-            made[moment] = Launched([names[each] for each in place[rows].tolist()], *(each[rows] for each in columns))
-        return made
+            by_step[moment] = Launched(
+                [names[each] for each in place[rows].tolist()], *(each[rows] for each in columns)
+            )
+        return by_step
 
 
-def _inside(found: Marks, mine: Any, repeats: Any) -> Any:
+def _inside(ranges: Marks, on_thread: Any, repeats: Any) -> Any:
     """Whether each range of a thread lies in a longer one that repeats, of any domain."""
-    inside = found.inside(repeats)
+    inside = ranges.inside(repeats)
     rows = np.flatnonzero(repeats & ~inside)
-    rows = rows[np.lexsort((-found.ends[rows], found.starts[rows]))]
-    reached = np.maximum.accumulate(found.ends[rows])
+    rows = rows[np.lexsort((-ranges.ends[rows], ranges.starts[rows]))]
+    reached = np.maximum.accumulate(ranges.ends[rows])
     # The last one that begins before it, and those around that one, reach as far as any.
-    own = np.flatnonzero(mine & ~inside)
-    place = np.searchsorted(found.starts[rows], found.starts[own], side="right") - 1
+    own = np.flatnonzero(on_thread & ~inside)
+    place = np.searchsorted(ranges.starts[rows], ranges.starts[own], side="right") - 1
     longer = rows[np.searchsorted(reached, reached[place])]
-    around = (place >= 0) & (found.ends[longer] >= found.ends[own]) & (found.ends[own] != NOTHING)
-    inside[own] |= around & (found.ends[longer] - found.starts[longer] > found.ends[own] - found.starts[own])
+    around = (place >= 0) & (ranges.ends[longer] >= ranges.ends[own]) & (ranges.ends[own] != NOTHING)
+    inside[own] |= around & (ranges.ends[longer] - ranges.starts[longer] > ranges.ends[own] - ranges.starts[own])
     return inside
 
 
-def _beside_steps(found: Marks, mine: Any, outermost: Any) -> Any:
+def _beside_steps(ranges: Marks, on_thread: Any, outermost: Any) -> Any:
     """Which ranges come once or twice beside repeating ones that are more than those that repeat inside them: a prefill
     beside its decode steps, a warm-up before the steps; and others of their name."""
-    beside, inside = np.zeros((2, len(mine) + 1), np.int32)
-    owners = found.parents[outermost]
-    np.add.at(beside, owners, 1)
+    outside, inside = np.zeros((2, len(on_thread) + 1), np.int32)
+    owners = ranges.parents[outermost]
+    np.add.at(outside, owners, 1)
     while len(owners := owners[owners != NOTHING]):
         np.add.at(inside, owners, 1)
-        owners = found.parents[owners]
-    chosen = mine & ~outermost & (inside[:-1] > 0)
-    return chosen & np.isin(found.alike, found.alike[chosen & (beside[found.parents] > inside[:-1])])
+        owners = ranges.parents[owners]
+    chosen = on_thread & ~outermost & (inside[:-1] > 0)
+    return chosen & np.isin(ranges.alike, ranges.alike[chosen & (outside[ranges.parents] > inside[:-1])])

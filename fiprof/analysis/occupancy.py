@@ -95,9 +95,9 @@ def occupancy(row: Row) -> Occupancy:
     warps = math.ceil(threads / WARP_THREADS) if threads else None
     limits = _limits(row, warps, most_warps)
     blocks = min((limit.blocks for limit in limits.values()), default=None)
-    found = Occupancy(warps, blocks, number(row, "theoretical_occupancy_pct"), limits, _waves(row, blocks))
+    result = Occupancy(warps, blocks, number(row, "theoretical_occupancy_pct"), limits, _waves(row, blocks))
     if blocks is None or not warps or not most_warps or (blocks + 1) * warps > most_warps:
-        return found
+        return result
     # The binding resources lifted together. Shared memory that only its configuration holds down is not a resource to
     # save: the driver sets up more of it where more blocks would fit.
     held = [limit for limit in limits.values() if limit.binds and limit.most_blocks < blocks + 1]
@@ -114,26 +114,26 @@ def occupancy(row: Row) -> Occupancy:
         then=tuple(limit.resource for limit in rest if limit.most_blocks == then) if then * warps < most_warps else (),
     )
     steps = tuple(step for name in lift.resources if (step := _step(row, name, int(blocks) + 1, warps)))
-    return found._replace(lift=lift, steps=steps)
+    return result._replace(lift=lift, steps=steps)
 
 
 def _limits(row: Row, warps: int | None, most_warps: float | None) -> dict[Resource, Limit]:
-    found: dict[Resource, float] = {}
+    blocks_by: dict[Resource, float] = {}
     for each in Resource:
         limit = number(row, f"limit_{each.replace(' ', '_')}_blocks") if each != Resource.CLUSTERS else None
         if limit is not None:
-            found[each] = limit
+            blocks_by[each] = limit
     clusters, multiprocessors = Formula("clusters_max_active * cluster_size").value(row), number(row, "multiprocessors")
-    least, hardware = min(found.values(), default=math.inf), found.get(Resource.BLOCKS, math.inf)
+    least, hardware = min(blocks_by.values(), default=math.inf), blocks_by.get(Resource.BLOCKS, math.inf)
     if clusters and multiprocessors:
-        found[Resource.CLUSTERS] = clusters / multiprocessors
+        blocks_by[Resource.CLUSTERS] = clusters / multiprocessors
     allocated, most_bytes = number(row, "shared_allocated_bytes"), number(row, "max_shared_bytes_per_sm")
     limits = {}
-    for name, blocks in found.items():
+    for name, blocks in blocks_by.items():
         # Clusters follow the blocks that fit: they limit only where fewer fit than of blocks without clusters. ncu
         # caps shared memory and barriers at the blocks that the hardware holds.
         capped = name in (Resource.SHARED_MEMORY, Resource.BARRIERS) and blocks >= hardware
-        binds = blocks < least if name == Resource.CLUSTERS else blocks == min(found.values()) and not capped
+        binds = blocks < least if name == Resource.CLUSTERS else blocks == min(blocks_by.values()) and not capped
         most = blocks
         if name == Resource.SHARED_MEMORY and allocated and most_bytes:
             # ncu's limit is that of the size the driver chose; a larger one may be had. The hardware's own limit of
@@ -161,13 +161,13 @@ def _step(row: Row, resource: Resource, blocks: int, warps: int) -> Finding | No
             words = "clusters of fewer than {now:block|blocks}"
             return change("smaller_clusters", words, "blocks/cluster", size - 1, size)
         case Resource.REGISTERS:
-            used, given = number(row, "registers_per_thread"), number(row, "registers_allocated_per_thread")
+            used, granted = number(row, "registers_per_thread"), number(row, "registers_allocated_per_thread")
             total = number(row, "max_registers_per_sm")
             words = "at most {needed:.0f} registers a thread instead of {now:.0f}"
-            if used is None or given is None or total is None:
+            if used is None or granted is None or total is None:
                 return None
             step = REGISTER_STEP * WARP_THREADS
-            for registers in range(int(given) - REGISTER_STEP, 0, -REGISTER_STEP):
+            for registers in range(int(granted) - REGISTER_STEP, 0, -REGISTER_STEP):
                 # A warp's lie in one partition: each holds a whole number of warps.
                 per_warp = math.ceil(registers * WARP_THREADS / step) * step
                 allowed = int(total / PARTITIONS // per_warp) * PARTITIONS // warps
@@ -204,34 +204,34 @@ def _waves(row: Row, blocks_per_sm: float | None) -> Waves | None:
     return Waves(waves, size, full, last, idle, takes, costs, max(0, int(multiprocessors - blocks)))
 
 
-def findings(found: Occupancy) -> tuple[Finding, ...]:
+def findings(of_launch: Occupancy) -> tuple[Finding, ...]:
     """What holds the occupancy, and what would come next."""
-    if found.blocks is None or found.theoretical_pct is None:
+    if of_launch.blocks is None or of_launch.theoretical_pct is None:
         return ()
-    now = {"blocks": found.blocks, "occupancy_pct": found.theoretical_pct}
-    lift, fit = found.lift, "{blocks:block|blocks} on a multiprocessor, {occupancy_pct:.4g}%"
+    now = {"blocks": of_launch.blocks, "occupancy_pct": of_launch.theoretical_pct}
+    lift, fit = of_launch.lift, "{blocks:block|blocks} on a multiprocessor, {occupancy_pct:.4g}%"
     if lift is None:
-        return (finding("full", fit + ": its warps are full.", **now, warps_per_block=found.warps_per_block),)
-    shared = found.limits.get(Resource.SHARED_MEMORY)
+        return (finding("full", fit + ": its warps are full.", **now, warps_per_block=of_launch.warps_per_block),)
+    shared = of_launch.limits.get(Resource.SHARED_MEMORY)
     larger = shared is not None and shared.binds and shared.most_blocks > shared.blocks
     limiters: Sequence[Finding | Resource] = [
         finding("as_set_up", "{resource} as set up", resource=each)
         if larger and each == Resource.SHARED_MEMORY
         else each
-        for each in found.limiters
+        for each in of_launch.limiters
     ]
-    said = [finding("limited", fit + ", limited by {resources}.", **now, resources=tuple(limiters))]
+    sentences = [finding("limited", fit + ", limited by {resources}.", **now, resources=tuple(limiters))]
     kind, words = "lifted", "Without the limit of {resources}"
     if larger and lift.resources == (Resource.SHARED_MEMORY,):
         kind, words = "set_up_larger", "With more of L1 set up as shared memory"
     words += " {blocks:block|blocks} would fit, {occupancy_pct:.4g}%."
     then = {"resources": lift.resources, "blocks": lift.blocks, "occupancy_pct": lift.occupancy_pct}
-    said.append(finding(kind, words, **then))
+    sentences.append(finding(kind, words, **then))
     if lift.then:
-        said.append(finding("then", "Then {resources} would limit.", resources=lift.then))
-    if (blocks := found.steps_blocks) is not None:
+        sentences.append(finding("then", "Then {resources} would limit.", resources=lift.then))
+    if (blocks := of_launch.steps_blocks) is not None:
         kind, words = "for_blocks", "For {blocks:block|blocks}: {steps}."
         if Resource.BLOCKS in lift.resources:
             kind, words = "for_warps", "For more warps: {steps}."
-        said.append(finding(kind, words, blocks=blocks, steps=found.steps))
-    return tuple(said)
+        sentences.append(finding(kind, words, blocks=blocks, steps=of_launch.steps))
+    return tuple(sentences)

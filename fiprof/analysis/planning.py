@@ -28,17 +28,17 @@ def plans(run: Run) -> list[Row]:
     """Rows of PLANS; none where nothing says that it plans."""
     timed = any("host_us" in plain.plan for plain in run.baseline.values())
     traced = run.has("ranges") and (timed or run.of_program or run.imported)
-    found = {row["planned"]: row for row in _traced(run)} if traced else {}
+    by_name = {row["planned"]: row for row in _traced(run)} if traced else {}
     for case in () if run.of_program else run.cases:
-        plain, row = run.baseline.get(case.id), found.pop(case.id, {})
+        plain, row = run.baseline.get(case.id), by_name.pop(case.id, {})
         if host_us := (plain.plan.get("host_us") if plain else None) or row.get("host_us"):
             layer_us = KERNEL_TIME.of(run, case.id) or PLAIN.of(run, case.id)
             more = {"planned": run.labels(case.id), "host_us": host_us, "step_us": host_us, "layer_us": layer_us}
-            found[case.id] = row | more
-    for row in found.values():
+            by_name[case.id] = row | more
+    for row in by_name.values():
         step_us, layer_us = row.pop("step_us"), row["layer_us"]
         row["layers"] = math.ceil(step_us * (1 / SMALL - 1) / layer_us) if layer_us else None
-    return [dict.fromkeys(column.key for column in PLANS) | row for row in found.values()]
+    return [dict.fromkeys(column.key for column in PLANS) | row for row in by_name.values()]
 
 
 def _traced(run: Run) -> Iterator[Row]:
@@ -47,26 +47,28 @@ def _traced(run: Run) -> Iterator[Row]:
     planning = np.array([bool(NAME.search(name)) for name in ranges.folded], bool)
     if not planning.any():
         return
-    mine = np.flatnonzero(ranges.own & planning[ranges.alike] & (ranges.ends != NOTHING))
-    parents, names = ranges.parents[mine], dict[str, list[int]]()
+    planned = np.flatnonzero(ranges.own & planning[ranges.alike] & (ranges.ends != NOTHING))
+    parents, names = ranges.parents[planned], dict[str, list[int]]()
     for place, parent in enumerate(parents.tolist()):
         text = "" if parent == NOTHING else ranges.texts[ranges.name[parent]] or ""
         name = text if any(text == case.id for case in run.cases) else folded(text) or "outside every range"
         names.setdefault(name, []).append(place)
     # Count, bytes and ns of the copies that were called in each.
-    copied, at = np.zeros((len(mine), 3), np.int64), 0
-    order, by = np.argsort(ranges.starts[mine], kind="stable"), calls(run).of("copies")
-    within = by_thread(ranges.threads[mine][order], ranges.starts[mine][order], ranges.ends[mine][order], order)
+    copied, at = np.zeros((len(planned), 3), np.int64), 0
+    order, by = np.argsort(ranges.starts[planned], kind="stable"), calls(run).of("copies")
+    within = by_thread(
+        ranges.threads[planned][order], ranges.starts[planned][order], ranges.ends[planned][order], order
+    )
     for piece in run.pieces("copies", ("start_ns", "end_ns", "bytes")):
         begun, ended, sizes = map(numbers, piece.columns)
         of = calls(run).within(by[at : (at := at + piece.num_rows)], within)
         values = np.stack([np.ones_like(sizes), np.maximum(sizes, 0), ended - begun], axis=1)
         np.add.at(copied, of[of != NOTHING], values[of != NOTHING])
-    beside = np.flatnonzero(np.isin(ranges.parents, parents[parents != NOTHING]) & ~planning[ranges.alike] & ranges.own)
+    others = np.flatnonzero(np.isin(ranges.parents, parents[parents != NOTHING]) & ~planning[ranges.alike] & ranges.own)
     for name, places in names.items():
-        rows, around = mine[places], np.unique(parents[places])
+        rows, around = planned[places], np.unique(parents[places])
         lengths = (ranges.ends - ranges.starts)[rows] / 1e3
-        siblings = beside[np.isin(ranges.parents[beside], around)]
+        siblings = others[np.isin(ranges.parents[others], around)]
         values, counts = np.unique(ranges.alike[siblings], return_counts=True)
         layer_us = None
         if len(counts) and len(places) >= FEWEST and counts.max() >= FEWEST * len(around):

@@ -174,20 +174,20 @@ def says(text: str) -> Said:
     ``execute_context_1(120)_generation_3(3)`` (vLLM): context, context_tokens, generation, generation_tokens;
     ``_forward_step 7: 1 ctx reqs, 120 ctx tokens`` (TensorRT-LLM): ctx_reqs, ctx_tokens; ``[bs=3 toks=120]``: bs, toks.
     """
-    found: Said = {}
+    counts: Said = {}
     for word, count, tokens in re.findall(r"([A-Za-z]+)_(\d{1,18})\((?:sq)?(\d{1,18})", text):
-        found |= {word: int(count), f"{word}_tokens": int(tokens)}
-    found |= {word: int(value) for word, value in re.findall(r"(\w+)=(\d{1,18})\b", text)}
+        counts |= {word: int(count), f"{word}_tokens": int(tokens)}
+    counts |= {word: int(value) for word, value in re.findall(r"(\w+)=(\d{1,18})\b", text)}
     for piece in text.partition(": ")[2].split(", "):
         if ids := re.fullmatch(r"([A-Za-z_]+)((?: \w*\d+)+)", piece) if _ID.search(piece) else None:
-            found[ids[1]] = tuple(ids[2].split())
+            counts[ids[1]] = tuple(ids[2].split())
         elif one := re.match(r"([A-Za-z_]+) (\d{1,18})(?:/(\d{1,18}))?\b(?!\.)", piece):
-            found[one[1]] = int(one[2])
+            counts[one[1]] = int(one[2])
             if one[3]:
-                found[f"of_{one[1]}"] = int(one[3])
+                counts[f"of_{one[1]}"] = int(one[3])
         elif counted := re.fullmatch(r"(\d{1,18}) ([A-Za-z][A-Za-z_ ]*)", piece):
-            found["_".join(counted[2].split())] = int(counted[1])
-    return found
+            counts["_".join(counted[2].split())] = int(counted[1])
+    return counts
 
 
 def short_name(name: str) -> str:
@@ -195,87 +195,89 @@ def short_name(name: str) -> str:
     return name.partition(": ")[0] if says(name) else name
 
 
-def _of_ranges(found: Marks) -> Iterator[Request]:
+def _of_ranges(ranges: Marks) -> Iterator[Request]:
     """Each range that is a request, with the ranges right inside it as its steps."""
-    named = np.array([bool(_REQUEST.match(text or "")) for text in found.texts], bool)[found.name]
-    asked = named & found.own & (found.ends >= 0) & (found.ends > found.starts)
-    inside = np.flatnonzero(np.append(asked, False)[found.parents] & found.own)
-    steps = {row: inside[rows].tolist() for row, rows in split(found.parents[inside])}
-    for number, row in enumerate(np.flatnonzero(asked).tolist()):
-        text, begin = found.texts[found.name[row]] or "", int(found.starts[row])
+    named = np.array([bool(_REQUEST.match(text or "")) for text in ranges.texts], bool)[ranges.name]
+    chosen = named & ranges.own & (ranges.ends >= 0) & (ranges.ends > ranges.starts)
+    inside = np.flatnonzero(np.append(chosen, False)[ranges.parents] & ranges.own)
+    steps = {row: inside[rows].tolist() for row, rows in split(ranges.parents[inside])}
+    for number, row in enumerate(np.flatnonzero(chosen).tolist()):
+        text, begin = ranges.texts[ranges.name[row]] or "", int(ranges.starts[row])
         inner = [
-            ServerStep(found.texts[found.name[each]] or "", int(found.starts[each]), int(found.ends[each]))
+            ServerStep(ranges.texts[ranges.name[each]] or "", int(ranges.starts[each]), int(ranges.ends[each]))
             for each in steps.get(row, ())
         ]
         prefills, decodes = ([each for each in inner if each.kind is kind] for kind in _KINDS)
-        made = Request(mark[1] if (mark := _ID.search(text)) else str(number), begin, begin, ended=int(found.ends[row]))
-        made.tokens = [(each.end, each.name) for each in (*prefills[-1:], *decodes)]
-        made.prompt = _number(says(text), ("prompt",)) or None
-        yield made
+        request = Request(
+            mark[1] if (mark := _ID.search(text)) else str(number), begin, begin, ended=int(ranges.ends[row])
+        )
+        request.tokens = [(each.end, each.name) for each in (*prefills[-1:], *decodes)]
+        request.prompt = _number(says(text), ("prompt",)) or None
+        yield request
 
 
-def requests(found: Marks, steps: Sequence[ServerStep]) -> list[Request]:
+def requests(ranges: Marks, steps: Sequence[ServerStep]) -> list[Request]:
     """The requests in the order of their arrival: those that marks, or steps, name, and from step to step who decodes
     and whose prompt is computed, first come, first served; else ranges that are requests.
 
     steps: those of the thread that launches, by begin.
     """
-    known: dict[str, Request] = {}
-    said = np.flatnonzero(found.mark)
-    for row in said[np.argsort(found.starts[said], kind="stable")].tolist():
-        text = found.texts[found.name[row]] or ""
+    by_id: dict[str, Request] = {}
+    said = np.flatnonzero(ranges.mark)
+    for row in said[np.argsort(ranges.starts[said], kind="stable")].tolist():
+        text = ranges.texts[ranges.name[row]] or ""
         head = text.partition(": ")[0]
         verb, mark = next((verb for verb, words in _VERBS.items() if words.search(head)), None), _ID.search(head)
         if verb and mark:
-            made = known.setdefault(mark[1], Request(mark[1]))
-            if verb != "preempted" and getattr(made, verb) is None:
-                setattr(made, verb, int(found.starts[row]))
+            request = by_id.setdefault(mark[1], Request(mark[1]))
+            if verb != "preempted" and getattr(request, verb) is None:
+                setattr(request, verb, int(ranges.starts[row]))
             for word in says(text).keys() & {"prompt", "output"}:
-                setattr(made, word, says(text)[word])
+                setattr(request, word, says(text)[word])
     missing: dict[str, int] = {}
     """Of those whose prompt is being computed the tokens that are left, in the order of their admission."""
     # Those that came before the trace: they end in it without having come; and some may not even end in it.
     listed = {name for step in steps for name in _ids(step.said, "admitted")}
     decoding = {
         each.id: each
-        for each in known.values()
+        for each in by_id.values()
         if each.ended is not None and each.arrived is each.first is each.admitted is None and each.id not in listed
     }
     first_told = next((step for step in steps if step.said.keys() & set(_DECODE)), None)
     unseen = max(first_told.decode - len(decoding), 0) if first_told and first_told is steps[0] else 0
-    agree = told = 0
+    agree = compared = 0
     begins = [*(step.begin for step in steps[1:]), np.iinfo(np.int64).max]
     for step, until in zip(steps, begins, strict=False):
         for name in _ids(step.said, "preempted"):
-            made = known.setdefault(name, Request(name))
-            made.preempted.append(len(made.tokens))
+            request = by_id.setdefault(name, Request(name))
+            request.preempted.append(len(request.tokens))
             decoding.pop(name, None)
             missing.pop(name, None)
-        for made in decoding.values():
-            made.tokens.append((step.end, step.name))
+        for request in decoding.values():
+            request.tokens.append((step.end, step.name))
         if step.said.keys() & set(_DECODE):
-            told, agree = told + 1, agree + (len(decoding) + unseen == step.decode)
+            compared, agree = compared + 1, agree + (len(decoding) + unseen == step.decode)
         for name in _ids(step.said, "admitted"):
-            made = known.setdefault(name, Request(name))
-            if made.admitted is None:
-                made.admitted, made.admitted_in = step.begin, step.head
-            missing[name] = (made.prompt or 0) + len(made.tokens)
-        left = step.prefill
+            request = by_id.setdefault(name, Request(name))
+            if request.admitted is None:
+                request.admitted, request.admitted_in = step.begin, step.head
+            missing[name] = (request.prompt or 0) + len(request.tokens)
+        unassigned = step.prefill
         for name, needed in list(missing.items()):
-            made, taken = known[name], min(left, needed)
-            left, missing[name] = left - taken, needed - taken
-            has_first = made.first is not None and made.first < until
-            if (missing[name] == 0) if made.prompt is not None else has_first:
-                made.tokens.append((step.end, step.name))
-                decoding[name] = made
+            request, taken = by_id[name], min(unassigned, needed)
+            unassigned, missing[name] = unassigned - taken, needed - taken
+            has_first = request.first is not None and request.first < until
+            if (missing[name] == 0) if request.prompt is not None else has_first:
+                request.tokens.append((step.end, step.name))
+                decoding[name] = request
                 del missing[name]
         for each in list(decoding.values()):
             if (each.ended is not None and each.ended < until) or len(each.tokens) == each.output:
                 del decoding[each.id]
-    if agree < FOLLOWED * told or not told:
-        for made in known.values():
-            made.tokens.clear()
-    return sorted(known.values(), key=lambda of: (of.arrived or of.admitted or 0, of.id)) or [*_of_ranges(found)]
+    if agree < FOLLOWED * compared or not compared:
+        for request in by_id.values():
+            request.tokens.clear()
+    return sorted(by_id.values(), key=lambda of: (of.arrived or of.admitted or 0, of.id)) or [*_of_ranges(ranges)]
 
 
 def _ids(said: Said, verb: str) -> list[str]:
@@ -284,11 +286,11 @@ def _ids(said: Said, verb: str) -> list[str]:
     return [mark[1] for value in listed for each in value if (mark := _ID.search(each))]
 
 
-def kv_lengths(made: Sequence[Request], steps: Sequence[ServerStep]) -> dict[str, int]:
+def kv_lengths(served_requests: Sequence[Request], steps: Sequence[ServerStep]) -> dict[str, int]:
     """Step -> tokens in the KV cache of the requests that get a token in it; without steps in which some decode whose
     tokens are not all known, as of those that came before the trace."""
     lengths, decoding = Counter[str](), Counter[str]()
-    for one in made:
+    for one in served_requests:
         for number, (_, step) in enumerate(one.tokens):
             lengths[step] += (one.prompt or 0) + number
             decoding[step] += number > 0 and one.admitted is not None
@@ -297,33 +299,37 @@ def kv_lengths(made: Sequence[Request], steps: Sequence[ServerStep]) -> dict[str
 
 
 def served(
-    made: Sequence[Request], steps: Sequence[ServerStep], lengths: Mapping[str, int], kv_bytes: int, rate: Rate | None
+    served_requests: Sequence[Request],
+    steps: Sequence[ServerStep],
+    lengths: Mapping[str, int],
+    kv_bytes: int,
+    rate: Rate | None,
 ) -> list[Finding]:
     """What the requests came to, what made the longest waits for a token, how a prefill disturbs who decodes, and what
     a token in the KV cache costs. lengths: step -> tokens in the KV cache of the requests that get a token in it.
     kv_bytes: of a token there, 0 where it is not known. rate: of DRAM."""
-    found = list[Finding]()
-    rows = [each.row for each in made]
+    findings = list[Finding]()
+    rows = [each.row for each in served_requests]
     firsts, queued, arrived, ended = (
         [row[key] for row in rows if row[key] is not None] for key in ("ttft_ms", "queued_ms", "arrived_ms", "ended_ms")
     )
     # Between two tokens: ms, whose, and the number of the later one.
-    pairs = ((each, n, pair) for each in made for n, pair in enumerate(pairwise(each.tokens), 1))
+    pairs = ((each, n, pair) for each in served_requests for n, pair in enumerate(pairwise(each.tokens), 1))
     gaps = [((after - before) / 1e6, each, n) for each, n, ((before, _), (after, _)) in pairs]
     gaps.sort(key=lambda gap: -gap[0])
     if firsts:
         words = "{count:request|requests}: TTFT {ttft_ms:,.1f} ms (median; p90 {ttft_p90_ms:,.1f}), "
         words += "queued {queued_ms:,.1f} ms (median; at most {queued_most_ms:,.1f})"
-        values: Row = {"count": len(made)} | percentiles(firsts, ttft_ms=50, ttft_p90_ms=90)
+        values: Row = {"count": len(served_requests)} | percentiles(firsts, ttft_ms=50, ttft_p90_ms=90)
         values |= percentiles(queued or [0.0], queued_ms=50, queued_most_ms=100)
         if gaps:
             words += "; ITL {itl_ms:,.2f} ms (median; p90 {itl_p90_ms:,.2f}, p99 {itl_p99_ms:,.2f})"
             values |= percentiles([ms for ms, _, _ in gaps], itl_ms=50, itl_p90_ms=90, itl_p99_ms=99)
-            tokens, took = sum(len(each.tokens) for each in made), max(ended) - min(arrived)
-            if len(arrived) == len(made):  # of those from before the trace not all tokens are known
+            tokens, took = sum(len(each.tokens) for each in served_requests), max(ended) - min(arrived)
+            if len(arrived) == len(served_requests):  # of those from before the trace not all tokens are known
                 words += "; {tokens_per_s:,.0f} tokens/s"
                 values["tokens_per_s"] = 1e3 * tokens / took if took else 0.0
-        found.append(finding("served", words + ".", **values))
+        findings.append(finding("served", words + ".", **values))
     by_name = {step.name: step for step in steps}
     late: dict[str, Finding] = {}
     for ms, who, number in gaps[: max(len(gaps) // 100, 1)] if len(gaps) >= FEW_STEPS else ():
@@ -336,7 +342,7 @@ def served(
         values = {"ms": ms, "step": name.partition(": ")[0], "request": who.id, "why": why}
         late.setdefault(name, finding("late_token", words, **values))
     if late:
-        found.append(finding("slowest_tokens", "The longest waits for a token: {late}.", late=tuple(late.values())))
+        findings.append(finding("slowest_tokens", "The longest waits for a token: {late}.", late=tuple(late.values())))
     alone, mixed = (
         [(each.end - each.begin) / 1e6 for each in steps if each.kind is kind and not each.slow]
         for kind in (StepKind.DECODE, StepKind.MIXED)
@@ -346,8 +352,8 @@ def served(
         words = "Without slow steps, a decode step takes {alone_ms:,.2f} ms ({alone}; median), one with a prefill "
         words += "{mixed_ms:,.2f} ms ({mixed}), {more:+.0%}" + (CHUNKS if mixed_ms >= TWICE * alone_ms else ".")
         values = {"mixed_ms": mixed_ms, "mixed": len(mixed), "alone_ms": alone_ms, "alone": len(alone)}
-        found.append(finding("disturbed", words, **values, more=mixed_ms / alone_ms - 1))
-    laws = _law(steps, lengths, any(each.prompt is not None for each in made))
+        findings.append(finding("disturbed", words, **values, more=mixed_ms / alone_ms - 1))
+    laws = _law(steps, lengths, any(each.prompt is not None for each in served_requests))
     if laws and kv_bytes and rate:
         (gb_per_s, basis), law = rate, laws[0].values
         words = "The {kv_bytes:,d} bytes of a token in the KV cache take {least_ns:,.2f} ns at {gb_per_s:,.0f} GB/s "
@@ -355,14 +361,14 @@ def served(
         values = {"kv_bytes": kv_bytes, "gb_per_s": gb_per_s, "basis": basis, "least_ns": kv_bytes / gb_per_s}
         times, error = (law[key] * gb_per_s / kv_bytes for key in ("kv_ns", "kv_error_ns"))
         laws.append(finding("kv_cost", words, **values, times=times, error=error))
-    return found + laws
+    return findings + laws
 
 
-def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], known: bool) -> list[Finding]:
+def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], all_known: bool) -> list[Finding]:
     """How the GPU's time of a step that only decodes grows with the tokens in the KV cache and with the requests.
 
     Least squares without the slowest tenth; a slope is told where its interval (two standard errors) leaves out 0.
-    known: whether prompts are.
+    all_known: whether prompts are.
     """
     chosen = [each for each in steps if each.kind is StepKind.DECODE and each.name in lengths and each.busy > 0]
     if len(chosen) < 4 * FEW_STEPS:
@@ -376,24 +382,24 @@ def _law(steps: Sequence[ServerStep], lengths: Mapping[str, int], known: bool) -
     if abs(each) <= 2 * error:
         return []
     words = "GPU time of a step that only decodes = {base_us:,.0f} µs {kv_ns:+,.2f} ns (95%: ± {kv_error_ns:,.2f}) a "
-    words += "token in the KV cache" if known else "token since its first"
-    said: Row = {"base_us": float(base), "kv_ns": 1e3 * each, "kv_error_ns": 2e3 * error}
+    words += "token in the KV cache" if all_known else "token since its first"
+    figures: Row = {"base_us": float(base), "kv_ns": 1e3 * each, "kv_error_ns": 2e3 * error}
     for us, error_us in zip(batch_us, batch_error, strict=True):
         if abs(us) > 2 * error_us:
             words += " {batch_us:+,.1f} µs (± {batch_error_us:,.1f}) a request"
-            said |= {"batch_us": float(us), "batch_error_us": float(2 * error_us)}
-    said |= {"from_kv": int(kv.min()), "to_kv": int(kv.max()), "count": len(kv), "rest_us": rest}
+            figures |= {"batch_us": float(us), "batch_error_us": float(2 * error_us)}
+    figures |= {"from_kv": int(kv.min()), "to_kv": int(kv.max()), "count": len(kv), "rest_us": rest}
     words += ", from {from_kv:,d} to {to_kv:,d} tokens in {count} steps; the rest is within {rest_us:,.0f} µs."
-    return [finding("kv_law", words, **said)]
+    return [finding("kv_law", words, **figures)]
 
 
 def line(of: Sequence[Any], values: Floats) -> tuple[Floats, Floats, float] | None:
     """Values as a constant and a slope over each of some series, by least squares: these, their standard errors, and
     that of a value; None where the series do not tell them apart."""
     terms = np.column_stack([np.ones(len(values)), *of])
-    found, _, rank, _ = np.linalg.lstsq(terms, values, rcond=None)
+    fitted, _, rank, _ = np.linalg.lstsq(terms, values, rcond=None)
     if rank < terms.shape[1]:
         return None
-    rest = values - terms @ found
+    rest = values - terms @ fitted
     variance = float(rest @ rest) / (len(values) - terms.shape[1])
-    return found, np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance), float(np.sqrt(variance))
+    return fitted, np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance), float(np.sqrt(variance))

@@ -97,15 +97,15 @@ def read(run: Run) -> dict[int, Samples]:
     table = run.table("gpu_metrics", ["time_ns", "device", "value", "metric"])
     times, devices, values = numbers(table["time_ns"]), numbers(table["device"]), floats(table["value"])
     texts, metric = coded(table["metric"])
-    kept = np.flatnonzero(np.isfinite(values) & (times != MISSING))
-    found: dict[int, dict[str, tuple[Floats, Floats]]] = {}
-    for number, rows in split(metric[kept]):
+    finite = np.flatnonzero(np.isfinite(values) & (times != MISSING))
+    by_device: dict[int, dict[str, tuple[Floats, Floats]]] = {}
+    for number, rows in split(metric[finite]):
         name = (texts[number] or "").lower()
         keys = [key for key, (begins, _) in METRICS.items() if name.startswith(begins.lower())]
         if not keys or not name.endswith(PERCENT):
             continue
-        of_metric = kept[rows]
+        of_metric = finite[rows]
         for device, mine in split(np.maximum(devices[of_metric], 0)):
             moments, first = np.unique(times[of_metric[mine]].astype(np.float64), return_index=True)
-            found.setdefault(device, {}).setdefault(keys[0], (moments, values[of_metric[mine]][first]))
-    return {device: Samples(series) for device, series in sorted(found.items())}
+            by_device.setdefault(device, {}).setdefault(keys[0], (moments, values[of_metric[mine]][first]))
+    return {device: Samples(series) for device, series in sorted(by_device.items())}

@@ -64,19 +64,19 @@ _NOTHING = Sass("", (), False, frozenset(), frozenset(), None)
 
 def opcode_of(line: str) -> tuple[str, tuple[str, ...]]:
     """Opcode and modifiers, in a tenth of the time that all takes; empty for text that is no instruction."""
-    found = None if len(line) > LONGEST_LINE else _LINE.match(line)
-    return (found[3], tuple(found[4].split(".")[1:])) if found else ("", ())
+    match = None if len(line) > LONGEST_LINE else _LINE.match(line)
+    return (match[3], tuple(match[4].split(".")[1:])) if match else ("", ())
 
 
 @functools.lru_cache(1 << 15)
 def parse(line: str) -> Sass:
     """Read a line of SASS. Raises nothing, whatever the text."""
-    found = None if len(line) > LONGEST_LINE else _LINE.match(line)
-    if not found:
+    match = None if len(line) > LONGEST_LINE else _LINE.match(line)
+    if not match:
         return _NOTHING
-    guard, opcode = found[2] or "", found[3]
-    modifiers = tuple(found[4].split(".")[1:])
-    rest = line[found.end() :]
+    guard, opcode = match[2] or "", match[3]
+    modifiers = tuple(match[4].split(".")[1:])
+    rest = line[match.end() :]
     operands = _operands(rest)
     written = 0 if opcode in _CONTROL else _count_written(opcode, operands)
     widths = _widths(opcode, modifiers, len(operands), written)
@@ -90,11 +90,11 @@ def parse(line: str) -> Sass:
 
 def brief(line: str) -> str:
     """An instruction in short: ``LDG.E.128 R12``, without its guard and with its first result or operand."""
-    found = None if len(line) > LONGEST_LINE else _LINE.match(line)
-    if not found:
+    match = None if len(line) > LONGEST_LINE else _LINE.match(line)
+    if not match:
         return line[:LONGEST_LINE]
-    operands = [operand for operand in _operands(line[found.end() :]) if operand not in ("PT", "UPT")]
-    return " ".join([f"{found[3]}{found[4].replace('.DEFER_BLOCKING', '')}", *operands[:1]])
+    operands = [operand for operand in _operands(line[match.end() :]) if operand not in ("PT", "UPT")]
+    return " ".join([f"{match[3]}{match[4].replace('.DEFER_BLOCKING', '')}", *operands[:1]])
 
 
 def _operands(text: str) -> list[str]:
@@ -162,7 +162,7 @@ def _widths(opcode: str, modifiers: Sequence[str], count: int, written: int) -> 
 
 
 def _registers(operand: str, width: int) -> list[str]:
-    found = []
+    numbered = []
     for uniform, kind, number, wide in _REGISTER.findall(operand):
         # A bracket holds addresses, whose width they say themselves; a descriptor is a pair.
         registers = 2 if wide else 1 if "[" in operand else width
@@ -170,8 +170,8 @@ def _registers(operand: str, width: int) -> list[str]:
             registers = 2
         if kind == "P":
             registers = 1
-        found += [f"{uniform}{kind}{int(number) + i}" for i in range(registers)]
-    return found
+        numbered += [f"{uniform}{kind}{int(number) + i}" for i in range(registers)]
+    return numbered
 
 
 @dataclass(frozen=True)
@@ -256,27 +256,35 @@ class Code:
     def leads_to_load(self, place: int) -> bool:
         """Whether what an instruction makes is an address of a load soon after it, or it is one itself. Where it waits
         for a load, that is a chain: no load of it can be issued before the one ahead of it is there."""
-        made: frozenset[str] = frozenset()
+        derived: frozenset[str] = frozenset()
         for line in self.lines[place : place + LOOK_AHEAD]:
-            found = parse(line)
-            if found.opcode in _LOADS and (not made or found.reads & made):
+            instruction = parse(line)
+            if instruction.opcode in _LOADS and (not derived or instruction.reads & derived):
                 return True
-            if made and (found.opcode in _ENDS_REGION or found.opcode in _JUMPS):
+            if derived and (instruction.opcode in _ENDS_REGION or instruction.opcode in _JUMPS):
                 return False
-            made = made | found.writes if not made or found.reads & made else made - found.writes
-            if not made:
+            derived = (
+                derived | instruction.writes
+                if not derived or instruction.reads & derived
+                else derived - instruction.writes
+            )
+            if not derived:
                 return False
         return False
 
     def _writer(self, place: int, opcodes: frozenset[str]) -> int | None:
-        wanted = parse(self.lines[place]).reads
+        read_registers = parse(self.lines[place]).reads
         touched: set[str] = set()
         for before in self._before(place):
-            found = parse(self.lines[before])
-            if found.opcode in opcodes and found.writes & wanted and not found.writes & touched:
+            instruction = parse(self.lines[before])
+            if (
+                instruction.opcode in opcodes
+                and instruction.writes & read_registers
+                and not instruction.writes & touched
+            ):
                 return before
-            touched |= found.reads | found.writes
-            if wanted <= touched:
+            touched |= instruction.reads | instruction.writes
+            if read_registers <= touched:
                 return None
         return None
 
@@ -285,9 +293,9 @@ class Code:
         if self.entries is None:
             return
         for before in range(place - 1, max(place - 1 - LOOK_BACK, -1), -1):
-            found = parse(self.lines[before])
-            leaves = found.opcode in _ENDS_REGION or (found.opcode in _JUMPS and not found.guarded)
-            if self.offsets[before + 1] in self.entries or not found.opcode or leaves:
+            instruction = parse(self.lines[before])
+            leaves = instruction.opcode in _ENDS_REGION or (instruction.opcode in _JUMPS and not instruction.guarded)
+            if self.offsets[before + 1] in self.entries or not instruction.opcode or leaves:
                 return
             yield before
 

@@ -101,8 +101,8 @@ def time_us(item: LaunchFigures) -> float | None:
 def show(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchFigures, CaseEntry]:
     """The figures of a run, as far as it has them; warnings: its status, what it lacks, and the checks that failed.
     wanted: only these launches, and their cases. Raises FiprofError where there is none of these."""
-    kept = wanted.of(list(_figures(run, wanted)), run.manifest.name, time_us, weights(run))
-    ids, numbers = {item.case for item in kept}, {item.launch for item in kept}
+    chosen = wanted.of(list(_figures(run, wanted)), run.manifest.name, time_us, weights(run))
+    ids, numbers = {item.case for item in chosen}, {item.launch for item in chosen}
     failed = [
         check
         for check in checks.failed(run)
@@ -110,7 +110,7 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchFigures, Ca
     ]
     cases = tuple(case for case in run.manifest.cases if not wanted or case.id in ids)
     warnings = (*run.status_warning(), *missing(run), *checks.summarized(failed, run))
-    return OfRun(tuple(kept), warnings, weights(run), cases)
+    return OfRun(tuple(chosen), warnings, weights(run), cases)
 
 
 def missing(run: Run) -> Iterator[Finding]:

@@ -70,11 +70,11 @@ def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> OfRun[LaunchStalls, N
     reasons, or no launch is left."""
     run.require_launches("warp stalls", there=bool(run.stall_reasons), section="WarpStateStats")
     failed = checks.failed(run)
-    caveats, found = checks.by_launch(failed), []
+    caveats, mixes = checks.by_launch(failed), []
     for launch in run.selected(wanted, weights(run), among=run.stall_reasons):
         mix = sorted(run.stall_reasons[launch.launch], key=lambda stall: (-stall.weight, stall.reason))
-        found.append(LaunchStalls(launch, tuple(mix), caveats.get(launch.launch, ())))
-    return OfRun(tuple(found), (*run.status_warning(), *checks.of_run(failed)), weights(run))
+        mixes.append(LaunchStalls(launch, tuple(mix), caveats.get(launch.launch, ())))
+    return OfRun(tuple(mixes), (*run.status_warning(), *checks.of_run(failed)), weights(run))
 
 
 def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
@@ -83,32 +83,32 @@ def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
     def share(kind: str, words: str, stall: StallReason) -> Finding:
         return finding(kind, words, reason=state(stall.reason), share=launch.traced(stall) or stall.weight)
 
-    found, dominant = [], DOMINANT_STALL / 100
+    sentences, dominant = [], DOMINANT_STALL / 100
     issued = quantity("issue_active_pct").of(launch.row)
     if issued is not None:
         kind, words = "issued", "The schedulers issue in {issue_active_pct:.0f}% of their active cycles"
         ending = "."
         if issued >= BUSY_ISSUE:
             kind, ending = "busy", ": fewer stalls would gain little."
-        found.append(finding(kind, words + ending, issue_active_pct=issued))
+        sentences.append(finding(kind, words + ending, issue_active_pct=issued))
     ready = next((each for each in launch.stalls if state(each.reason).kind == ReasonKind.READY), None)
     if ready and ready.weight >= dominant:
-        found.append(share("ready", "{reason} is {share:.0%}: the warps are ready and another one issues.", ready))
+        sentences.append(share("ready", "{reason} is {share:.0%}: the warps are ready and another one issues.", ready))
     waiting = [each for each in launch.stalls if state(each.reason).kind == ReasonKind.STALL and each.weight > 0]
     if not waiting:
-        return (*found, finding("no_stall", "The warps did not stall."))
+        return (*sentences, finding("no_stall", "The warps did not stall."))
     top, *rest = waiting
     if top.weight < NEGLIGIBLE_STALL / 100:
-        return (*found, share("negligible", "Stalls are negligible: the largest is {reason}, {share:.0%}.", top))
+        return (*sentences, share("negligible", "Stalls are negligible: the largest is {reason}, {share:.0%}.", top))
     if top.weight >= dominant:
-        found.append(share("dominates", "Main stall: {reason} ({share:.0%}): warps {reason.meaning}.", top))
+        sentences.append(share("dominates", "Main stall: {reason} ({share:.0%}): warps {reason.meaning}.", top))
     else:
         words = "No stall dominates. The largest is {reason} ({share:.0%}): warps {reason.meaning}."
-        found.append(share("largest", words, top))
+        sentences.append(share("largest", words, top))
         if rest:
             others = tuple(share("share", "{reason} {share:.0%}", stall) for stall in rest[:2])
-            found.append(finding("then", "Then {reasons}.", reasons=others))
-    return (*found, finding("helps", "Helps against {reason}: {reason.helps}.", reason=state(top.reason)))
+            sentences.append(finding("then", "Then {reasons}.", reasons=others))
+    return (*sentences, finding("helps", "Helps against {reason}: {reason.helps}.", reason=state(top.reason)))
 
 
 def disagreements(launch: LaunchStalls) -> tuple[Finding, ...]:
@@ -125,11 +125,11 @@ def disagreements(launch: LaunchStalls) -> tuple[Finding, ...]:
         if abs(share - sampled) > max(DISAGREEMENT, 3 * math.sqrt(share * max(1 - share, 0) / total)):
             words = "{reason} {stall_share:.1%} against {sample_share:.1%} sampled"
             apart.append(finding("difference", words, reason=stall.reason, stall_share=share, sample_share=sampled))
-    found = []
+    sentences = []
     if apart:
         words = "Counters and samples differ: {reasons}. ncu takes them in different replays."
-        found.append(finding("measures_differ", words, reasons=tuple(apart)))
+        sentences.append(finding("measures_differ", words, reasons=tuple(apart)))
     if (error := 2 * math.sqrt(0.5 * (1 - 0.5) / total)) >= FEW_SAMPLES_ERROR:
         words = "Only {samples:,} samples: sampled shares are uncertain by up to {error_points:.0f} points."
-        found.append(finding("few_samples", words, samples=total, error_points=100 * error))
-    return tuple(found)
+        sentences.append(finding("few_samples", words, samples=total, error_points=100 * error))
+    return tuple(sentences)

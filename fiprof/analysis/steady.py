@@ -78,7 +78,7 @@ def steady(run: Run) -> dict[int, Steady]:
     seen = {value for piece in run.pieces("kernels", ("device",)) for value, _ in split(numbers(piece["device"]))}
     limits = _profiled(run)
     for device in sorted(seen):
-        found, chosen = None, False
+        best, chosen = None, False
         for by, name, edges in _marked(run, pids.get(device), limits):
             # Where what lies between ranges is most of the work, those that say that they are steps are.
             if chosen and not STEP.search(name or ""):
@@ -86,25 +86,25 @@ def steady(run: Run) -> dict[int, Steady]:
             one, regular = _of_ranges(run, device, by, name, edges)
             holds = regular and one is not None and (by is By.MEASURE or one.inside >= COVERED)
             if holds or not chosen:
-                found, chosen = one if regular else found or one, regular
+                best, chosen = one if regular else best or one, regular
             if holds:
                 break
-        found = _of_layers(run, device, found or _of_pattern(run, device, limits))
-        found = _of_one_step(run, device, pids.get(device), found) or found
-        if found is None and limits != (LONG_AGO, FOREVER):
-            found, _ = _of_ranges(run, device, By.MEASURE, None, [limits])
-        of_device[device] = found or WHOLE
+        best = _of_layers(run, device, best or _of_pattern(run, device, limits))
+        best = _of_one_step(run, device, pids.get(device), best) or best
+        if best is None and limits != (LONG_AGO, FOREVER):
+            best, _ = _of_ranges(run, device, By.MEASURE, None, [limits])
+        of_device[device] = best or WHOLE
     return of_device
 
 
 def _profiled(run: Run) -> tuple[int, int]:
     """When the program asked to be profiled, by cudaProfilerStart and cudaProfilerStop."""
-    traced, found = calls(run), [LONG_AGO, FOREVER]
+    traced, windows = calls(run), [LONG_AGO, FOREVER]
     for place, (word, times) in enumerate((("Start", "ends"), ("Stop", "starts"))):
         names = [number for number, name in enumerate(traced.names) if re.fullmatch(f"cu(da)?Profiler{word}", name)]
         if names and len(at := np.flatnonzero(np.isin(traced.name, names))):
-            found[place] = int(getattr(traced, times)[at[-place]])
-    return (found[0], found[1]) if found[0] < found[1] else (LONG_AGO, FOREVER)
+            windows[place] = int(getattr(traced, times)[at[-place]])
+    return (windows[0], windows[1]) if windows[0] < windows[1] else (LONG_AGO, FOREVER)
 
 
 def _marked(
@@ -114,23 +114,23 @@ def _marked(
     first, PyTorch's operators left out: begins and ends on the host. pids: processes of the GPU; None for all."""
     if not run.row_count("ranges"):
         return
-    found = marks(run)
-    starts, ends = found.starts, found.ends
-    alike, name, texts = found.alike, found.name, found.texts
-    pid = found.threads >> 32
-    own = found.own & (ends != NOTHING) & (np.isin(pid, pids) if pids else True)
+    ranges = marks(run)
+    starts, ends = ranges.starts, ranges.ends
+    alike, name, texts = ranges.alike, ranges.name, ranges.texts
+    pid = ranges.threads >> 32
+    own = ranges.own & (ends != NOTHING) & (np.isin(pid, pids) if pids else True)
     measure = own & np.array([each == "measure" for each in texts])[name]
-    measure &= np.array([each == "fiprof" for each in found.domains])[found.domain]
+    measure &= np.array([each == "fiprof" for each in ranges.domains])[ranges.domain]
     if measure.any():
         yield By.MEASURE, None, sorted(zip(starts[measure].tolist(), ends[measure].tolist(), strict=True))
         return
-    own &= (starts >= limits[0]) & (ends <= limits[1]) & ~found.repeats_parent
-    outermost = found.repeating(own)
-    series = [np.flatnonzero(outermost & (found.series == each)) for each in np.unique(found.series[outermost])]
+    own &= (starts >= limits[0]) & (ends <= limits[1]) & ~ranges.repeats_parent
+    outermost = ranges.repeating(own)
+    series = [np.flatnonzero(outermost & (ranges.series == each)) for each in np.unique(ranges.series[outermost])]
     for rows in sorted(series, key=lambda rows: -int((ends[rows] - starts[rows]).sum())):
-        if len(rows) >= FEWEST_STEPS and not found.folded[alike[rows[0]]].startswith(OPERATORS):
+        if len(rows) >= FEWEST_STEPS and not ranges.folded[alike[rows[0]]].startswith(OPERATORS):
             once_only = len({texts[number] for number in np.unique(name[rows])}) == 1
-            title = texts[name[rows[0]]] if once_only else found.folded[alike[rows[0]]]
+            title = texts[name[rows[0]]] if once_only else ranges.folded[alike[rows[0]]]
             yield By.RANGES, title, sorted(zip(starts[rows].tolist(), ends[rows].tolist(), strict=True))
 
 
@@ -180,12 +180,14 @@ def _of_ranges(
     if own_ns < COVERED * all_ns and ends[-1] < usual:  # The last step, too, goes on where its range ends.
         ends[-1] = usual
         return _of_ranges(run, device, by, name, list(zip(begins.tolist(), ends.tolist(), strict=True)))
-    found = _of_steps(by, name, first[places], int(last[places].max()))
-    if found and found.early:  # The first step also prepares its first kernel: nothing before it did.
-        found = replace(found, early=(min(int(begins[places[0] - 1]), found.early[0]), *found.early[1:]))
+    candidate = _of_steps(by, name, first[places], int(last[places].max()))
+    if candidate and candidate.early:  # The first step also prepares its first kernel: nothing before it did.
+        candidate = replace(
+            candidate, early=(min(int(begins[places[0] - 1]), candidate.early[0]), *candidate.early[1:])
+        )
     low, median, high = np.percentile(count[places], (10, 50, 90))
-    regular = found is not None and bool(high - low <= REGULAR * median)
-    return found and replace(found, inside=own_ns / max(all_ns, 1)), regular
+    regular = candidate is not None and bool(high - low <= REGULAR * median)
+    return candidate and replace(candidate, inside=own_ns / max(all_ns, 1)), regular
 
 
 def _in_order(
@@ -209,41 +211,41 @@ def _in_order(
     return starts, code, list(numbered)
 
 
-def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, found: Steady | None) -> Steady | None:
+def _of_one_step(run: Run, device: int, pids: Sequence[int] | None, repeating: Steady | None) -> Steady | None:
     """The step, where a range that says that it is one holds what was found to repeat, and that are its layers: nothing
     repeats inside them. None where there is no such range, or as many as are steps by their number."""
-    if found and (found.by is By.MEASURE or (found.by is By.RANGES and STEP.search(found.name or ""))):
+    if repeating and (repeating.by is By.MEASURE or (repeating.by is By.RANGES and STEP.search(repeating.name or ""))):
         return None
     ranges = marks(run)
     says = np.array([bool(STEP.search(text)) for text in ranges.folded], bool)[ranges.alike]
-    mine = ranges.own & says & ~ranges.repeats_parent & (ranges.ends != NOTHING)
-    mine &= np.isin(ranges.threads >> 32, pids) if pids else True
-    rows = np.flatnonzero(mine & ~ranges.inside(mine) if mine.any() else mine)
+    of_steps = ranges.own & says & ~ranges.repeats_parent & (ranges.ends != NOTHING)
+    of_steps &= np.isin(ranges.threads >> 32, pids) if pids else True
+    rows = np.flatnonzero(of_steps & ~ranges.inside(of_steps) if of_steps.any() else of_steps)
     if not 0 < len(rows) < FEWEST_STEPS:
         return None
-    if found and len(found.steps):
+    if repeating and len(repeating.steps):
         starts, code, _ = _in_order(run, device)
-        first, last = np.append(found.steps, found.ends[-1])[len(found.steps) // 2 :][:2]
+        first, last = np.append(repeating.steps, repeating.ends[-1])[len(repeating.steps) // 2 :][:2]
         if repeated(code[slice(*np.searchsorted(starts, (first, last)))]):
             return None
     edges = sorted(zip(ranges.starts[rows].tolist(), ranges.ends[rows].tolist(), strict=True))
     return _of_ranges(run, device, By.RANGES, ranges.folded[ranges.alike[rows[0]]], edges, fewest=1)[0]
 
 
-def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
+def _of_layers(run: Run, device: int, repeating: Steady | None) -> Steady | None:
     """The steps, where what was found are their layers, and no ranges around steps: some differ from the others, again
     and again at the same distance, and nothing repeats inside them."""
-    if found is None or found.inside >= COVERED or not FEWEST_STEPS < len(found.steps) <= MOST_LAYERS:
-        return found
+    if repeating is None or repeating.inside >= COVERED or not FEWEST_STEPS < len(repeating.steps) <= MOST_LAYERS:
+        return repeating
     starts, code, _ = _in_order(run, device)
-    first = np.searchsorted(starts, [*found.early, *found.steps.tolist(), found.ends[-1]])
+    first = np.searchsorted(starts, [*repeating.early, *repeating.steps.tolist(), repeating.ends[-1]])
     sizes = np.diff(first)
     layer = int(np.median(sizes))
     usual = np.flatnonzero(sizes == layer)
     middle = int(usual[len(usual) // 2]) if len(usual) else 0
     # The others may run more or less from some step on; at which places they come does not change.
     if not layer or repeated(code[first[middle] : first[middle + 1]]) or not (longer := repeated(sizes != layer)):
-        return found
+        return repeating
     begin, period, count = longer
     if begin + period * (count + 1) <= len(sizes):  # Only its end, that of the trace, may differ.
         count += 1
@@ -252,8 +254,11 @@ def _of_layers(run: Run, device: int, found: Steady | None) -> Steady | None:
     other = np.flatnonzero(step[layer:] != step[:-layer])
     between = len(step) - layer - 1 - int(other[-1]) if len(other) else 0
     edges = first[begin : begin + period * count + 1 : period] - between
-    end = found.ends[-1] if begin + period * count == len(sizes) else starts[edges[-1]]
-    return _of_steps(found.by, f"{period} x {found.name}", starts[np.maximum(edges[:-1], 0)], int(end)) or found
+    end = repeating.ends[-1] if begin + period * count == len(sizes) else starts[edges[-1]]
+    return (
+        _of_steps(repeating.by, f"{period} x {repeating.name}", starts[np.maximum(edges[:-1], 0)], int(end))
+        or repeating
+    )
 
 
 def _of_steps(by: By, name: str | None, steps: Ints, end: int) -> Steady | None:
@@ -298,18 +303,18 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
                 anchors.append((held[number] / len(grams), repeated, size, int(distinct[number])))
     if not anchors:
         return None
-    most, here, size, gram = max(anchors)[0], np.empty(0, np.int64), 0, 0
+    most, anchor_rows, size, gram = max(anchors)[0], np.empty(0, np.int64), 0, 0
     # Of each count the first, the most seldom first.
     seldom = sorted((each for each in anchors if each[0] >= 0.9 * most), key=lambda each: each[1:], reverse=True)
     for often, one in sorted({often: one for _, often, *one in seldom}.items()):
-        if often < LONGER * len(here):
+        if often < LONGER * len(anchor_rows):
             continue
         first = codes == one[1] if one[0] == 1 else (codes[:-1] == one[1] // count) & (codes[1:] == one[1] % count)
         places = np.flatnonzero(first)
-        if not len(here) or _varies(codes, here, places):
-            here, (size, gram) = places, one
+        if not len(anchor_rows) or _varies(codes, anchor_rows, places):
+            anchor_rows, (size, gram) = places, one
     # A pair begins a step with its second kernel.
-    times = starts[here + size - 1]
+    times = starts[anchor_rows + size - 1]
     title = full = names[int(gram % count if size == 2 else gram)]
     for _, (shorts, short), (texts, text) in of_device(run, "kernels", device, "kernel", "kernel_full"):
         if len(places := np.flatnonzero(np.array([each == full for each in texts])[text])):

@@ -90,10 +90,10 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     device = program.rows[0]["device"] if program.rows else devices[0]
     pid = None
     if rank is not None:
-        found = [each for each in ranks_of(run).all if each.rank == rank]
-        if not found:
+        of_rank = [each for each in ranks_of(run).all if each.rank == rank]
+        if not of_rank:
             raise FiprofError(f"{run.manifest.name} has no rank {rank}", "fiprof top shows those it has", exit_code=2)
-        device, pid = NOTHING if found[0].device is None else found[0].device, found[0].pid
+        device, pid = NOTHING if of_rank[0].device is None else of_rank[0].device, of_rank[0].pid
     moments = Moments(run, device, pid)
     of_group = {group: np.flatnonzero(moments.group == group) for group in np.unique(moments.group).tolist()}
     repeating = {group: rows for group, rows in of_group.items() if moments.names[group].repeats}
@@ -136,11 +136,11 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     surprising += sorted(leaks, key=lambda each: -each.values["more_mb"])[:1]  # what grows in one grows in the others
     # A warm-up and the steps have the same layers: those that come last are told.
     layered = {
-        (said["count"], said["period"], None if said["load"] else said["kernels"]): layer
+        (figures["count"], figures["period"], None if figures["load"] else figures["kernels"]): layer
         for group, places in typical.items()
         if group in many or moments.busy[repeating[group]].sum() >= ON_GPU * moments.length[repeating[group]].sum()
         if (layer := layers(run, moments.names[group].text, [kernels[place] for place in places]))
-        for said in [layer[0].values]
+        for figures in [layer[0].values]
     }
     surprising += [each for _, _, slow_layers in layered.values() for each in slow_layers]
     happened, every = _happened(moments, of_group, max(whole_ns, 1.0)), _steps(moments, surprising + first_steps)
@@ -150,22 +150,22 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
             surprising.append(finding("late_steps", "{what}: {late}.", what=what, late=delayed, **delayed.values))
 
     server_steps = [step for step in every if step.text and (step.kind is not StepKind.OTHER or step.said)]
-    asked = requests(marks(run), server_steps)
+    all_requests = requests(marks(run), server_steps)
     said_bytes = (says(text).get("kv_bytes_per_token") for text in marks(run).texts if text and "kv_bytes" in text)
     kv_bytes = kv_bytes or next((each for each in said_bytes if isinstance(each, int)), 0)
-    lengths, (memory, peak) = kv_lengths(asked, server_steps), _allocations(moments)
-    came_to = served(asked, server_steps, lengths, kv_bytes, dram_rate(run, device))
+    lengths, (memory, peak) = kv_lengths(all_requests, server_steps), _allocations(moments)
+    came_to = served(all_requests, server_steps, lengths, kv_bytes, dram_rate(run, device))
     steps = [every[at].row | {"number": n} for rows in repeating.values() for n, at in enumerate(rows.tolist())]
-    said = dict.fromkeys(f"{SAYS}{word}" for rows in repeating.values() for at in rows for word in every[at].said)
-    steps = [said | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
-    says_columns = (Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in said)
+    figures = dict.fromkeys(f"{SAYS}{word}" for rows in repeating.values() for at in rows for word in every[at].said)
+    steps = [figures | row | {"kv_tokens": lengths.get(row["what"])} for row in steps]
+    says_columns = (Column(key, key.removeprefix(SAYS), spec=",d", narrow=Narrow.DROP) for key in figures)
     rank_of = ranks_of(run).on(device)
     tables: dict[str, tuple[Sequence[Column], list[Row]]] = {
         "happened": (HAPPENED, happened),
         "steps": ((*STEPS, *(LATE if rank_of is not None else ()), *says_columns), steps),
-        "told": (TOLD, tell(every, asked, SHOWN * whole_ns / 1e6)),
+        "told": (TOLD, tell(every, all_requests, SHOWN * whole_ns / 1e6)),
         "memory": (MEMORY, memory),
-        "requests": (REQUESTS, [each.row for each in asked]),
+        "requests": (REQUESTS, [each.row for each in all_requests]),
         "layers": (LAYERS, [row for _, rows, _ in layered.values() for row in rows]),
     }
     # The phases in a sentence, what takes time only.
@@ -178,15 +178,15 @@ def story(run: Run, program: Program, *, rank: int | None = None, kv_bytes: int 
     if len(shared) > 1 and (of := shared.get(moments.key >> 32)) is not None:
         words += " The steps are rank {of}'s, and the GPU's work that of {ranks:rank|ranks}: --rank tells of another."
         values |= {"of": of, "ranks": len(shared)}
-    told = finding("told", words, **values)
+    sentence = finding("told", words, **values)
     findings = {
         # Of another rank the answer says nothing.
-        "summary": (told, program.answer) if rank in (None, program.answer.values.get("rank")) else (told,),
+        "summary": (sentence, program.answer) if rank in (None, program.answer.values.get("rank")) else (sentence,),
         "served": came_to,
         "surprises": surprising,
         "causes": surprises.by_cause(surprising),
         "first_steps": surprises.by_cause(first_steps),
-        "layers": (said for said, _, _ in layered.values()),
+        "layers": (figures for figures, _, _ in layered.values()),
         "peak": (*peak, *moments.torch.peak()),
         "again": _again(name or run.given, happened, surprising, came_to),
         "laws": laws,
@@ -202,8 +202,8 @@ def _happened(moments: Moments, of_group: Mapping[int, Ints], total: float) -> l
     sampled = {column: of_device.means(key, edges) if of_device else unknown for column, key in SAMPLED.items()}
 
     def mean(values: Floats, lengths: Ints) -> float | None:
-        there = np.isfinite(values) & (lengths > 0)
-        return float(np.average(values[there], weights=lengths[there])) if there.any() else None
+        finite = np.isfinite(values) & (lengths > 0)
+        return float(np.average(values[finite], weights=lengths[finite])) if finite.any() else None
 
     for group, places in of_group.items():
         level, name, _ = moments.names[group]
@@ -228,14 +228,14 @@ def _happened(moments: Moments, of_group: Mapping[int, Ints], total: float) -> l
 
 def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     """Rows of MEMORY; and the peak with the ranges whose allocations it is made of."""
-    run, (times, sizes, totals, addresses, given) = moments.run, moments.allocations
-    if not given.any():
+    run, (times, sizes, totals, addresses, allocated_bytes) = moments.run, moments.allocations
+    if not allocated_bytes.any():
         return [], ()
     paths, calls_ = phases(run), calls(run)
     ranges, called = paths.threads.get(moments.key), calls_.nested.get(moments.thread)
     label, call = (of.at(times) if of else np.full(len(times), NOTHING) for of in (ranges, called))
-    names, largest = (*calls_.names, None), np.flatnonzero(given)
-    made: list[Row] = [
+    names, largest = (*calls_.names, None), np.flatnonzero(allocated_bytes)
+    rows: list[Row] = [
         {
             "at_ms": int(times[row]) / 1e6, "bytes": int(sizes[row]), "range": paths.path(int(label[row])),
             "call": names[call[row]], "total_bytes": int(totals[row]),
@@ -245,17 +245,17 @@ def _allocations(moments: Moments) -> tuple[list[Row], tuple[Finding, ...]]:
     peak, sums = int(np.argmax(totals)), Counter[str]()
     # Of each address the last event until then: memory that was not given back.
     held = np.sort(peak - np.unique(addresses[peak::-1], return_index=True)[1])
-    for row in held[given[held] > 0].tolist():
+    for row in held[allocated_bytes[held] > 0].tolist():
         path = paths.path(int(label[row])) or OUTSIDE
         sums[short_name(path.partition(SEPARATOR)[0])] += int(sizes[row])
     most = [each for each in sums.most_common(4) if each[1] >= 0.01 * int(totals[peak])]
     where = {name: "{gb:,.3f} GB " + ("" if name == OUTSIDE else "in ") + "{range}" for name, _ in most}
     owners = tuple(finding("owner", where[name], gb=size / 1e9, range=name) for name, size in most)
     if moments.memory is None:
-        return made, ()
+        return rows, ()
     words = "Device memory is at most {peak_gb:,.3f} GB, at {at_ms:,.1f} ms" + (": {owners}." if paths.threads else ".")
     values: Row = {"peak_gb": int(totals[peak]) / 1e9, "at_ms": int(times[peak]) / 1e6, "owners": owners}
-    return made, (finding("peak", words, **values),)
+    return rows, (finding("peak", words, **values),)
 
 
 def _again(
@@ -282,7 +282,7 @@ def _again(
 def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[ServerStep]:
     slow = {each.values["place"]: each for each in surprising if each.kind == "slow_step"}
     paces, paced = Counter[int](), {each.values["place"] for each in surprising if each.kind == "pace"}
-    counts, made, host = np.bincount(moments.group), list[ServerStep](), host_times(moments.run)
+    counts, server_steps, host = np.bincount(moments.group), list[ServerStep](), host_times(moments.run)
     columns = {
         "at_ms": moments.from_ / 1e6, "length_ms": moments.length / 1e6, "busy_ms": moments.busy / 1e6,
         "kernels": moments.kernels, "copied_bytes": moments.copied.astype(np.int64),
@@ -313,5 +313,5 @@ def _steps(moments: Moments, surprising: Sequence[Finding]) -> list[ServerStep]:
             "late_rank": step.late and step.late.rank, "late_ms": step.late and step.late.ns / 1e6,
             "meanwhile": step.late and step.late.doing,
         }  # fmt: skip
-        made.append(step)
-    return made
+        server_steps.append(step)
+    return server_steps

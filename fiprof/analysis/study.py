@@ -67,13 +67,13 @@ def parameter_words(params: Params, everything: Params) -> str:
     parameters, to name a ratio by."""
     words = []
     for name, value in params.items():
-        known = packs.of_parameter(name)
-        if kind := known.ratio(value, everything):
-            words.append(f"{kind} {everything[known.of]}/{value}")
+        about = packs.of_parameter(name)
+        if kind := about.ratio(value, everything):
+            words.append(f"{kind} {everything[about.of]}/{value}")
         elif value is False:
-            words.append(known.off)
+            words.append(about.off)
         else:
-            words.append(known.of_value(value) or (name if value is True else f"{name}={value}"))
+            words.append(about.of_value(value) or (name if value is True else f"{name}={value}"))
     return ", ".join(filter(None, words))
 
 
@@ -186,15 +186,15 @@ class Study:
 
     @cached_property
     def _varied(self) -> dict[str, dict[str, tuple[Value, ...]]]:
-        found: dict[str, dict[str, tuple[Value, ...]]] = {}
+        by_workload: dict[str, dict[str, tuple[Value, ...]]] = {}
         for workload, cases in self.by_workload.items():
-            found[workload] = {}
+            by_workload[workload] = {}
             for name in dict.fromkeys(name for case in cases for name in case.params):
                 values = tuple(dict.fromkeys(case.params[name] for case in cases if name in case.params))
                 if len(values) > 1:
                     numbers = all(map(is_number, values))
-                    found[workload][name] = tuple(sorted(values, key=float)) if numbers else values
-        return found
+                    by_workload[workload][name] = tuple(sorted(values, key=float)) if numbers else values
+        return by_workload
 
     def axes(self, workload: str) -> tuple[str, ...]:
         """The parameters that sizes vary along: numbers with FEWEST_ON_AXIS values or more."""
@@ -230,14 +230,14 @@ class Study:
     @cached_property
     def largest(self) -> tuple[CaseResult, ...]:
         """Each model shape (neither size nor option of solving) at its largest size, solved the fastest way."""
-        found: dict[object, tuple[CaseResult, ...]] = {}
+        largest: dict[object, tuple[CaseResult, ...]] = {}
         for solving in alternatives.by_problem(self.measured):
             workload, defining = alternatives.problem(solving[0].workload, solving[0].params)
             axes = self.axes(solving[0].workload)
             key = workload, frozenset((name, value) for name, _, value in defining if name not in axes)
-            if key not in found or size(solving[0]) > size(found[key][0]):
-                found[key] = solving
-        return self._fastest_of(found.values())
+            if key not in largest or size(solving[0]) > size(largest[key][0]):
+                largest[key] = solving
+        return self._fastest_of(largest.values())
 
     def apart(self, one: CaseResult, other: CaseResult) -> float:
         """By what part two cases' times may differ for their boards alone; 0 on one board."""
@@ -253,12 +253,12 @@ class Study:
     def _fastest_of(self, problems: Iterable[tuple[CaseResult, ...]]) -> tuple[CaseResult, ...]:
         """The study's first case of each problem among those that are as fast as each other and that nothing beats."""
         places = {case.id: index for index, case in enumerate(self.measured)}
-        found = []
+        fastest = []
         for solving in problems:
             kept = [case for case in solving if case.id not in self.alternatives] or list(solving[:1])
             most_us = _us(kept[0]) * (1 + WORTH_CHANGING / 100)
-            found.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
-        return tuple(sorted(found, key=lambda case: places[case.id]))
+            fastest.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
+        return tuple(sorted(fastest, key=lambda case: places[case.id]))
 
     def ratio(self, one: CaseResult, other: CaseResult) -> Ratio | None:
         """The plain times of two cases, wherever they were measured; None where one has none."""
@@ -279,10 +279,10 @@ class Study:
             return f"{value // 1024}k" if isinstance(value, int) and value >= 1024 and value % 1024 == 0 else str(value)
 
         def option(name: str, value: Value) -> str:
-            known = packs.of_parameter(name)
+            about = packs.of_parameter(name)
             if isinstance(value, bool):
-                return (known.short_on or name) if value else known.short_off
-            return known.ratio(value, case.params) or (str(value) if known.value == "{}" else f"{name}={number(value)}")
+                return (about.short_on or name) if value else about.short_off
+            return about.ratio(value, case.params) or (str(value) if about.value == "{}" else f"{name}={number(value)}")
 
         params = {name: value for name, value in case.params.items() if name not in without}
         axes = "x".join(number(params[name]) for name in self.axes(case.workload) if name in params)
@@ -332,12 +332,12 @@ class Study:
 
     def absence(self, workload: str, params: Params | None = None) -> Finding:
         """Why there is no measured case of a workload with these parameters."""
-        wanted = params or {}
+        named = params or {}
         cases = self.by_workload.get(workload, ())
-        matching = [case for case in cases if matches(case, wanted)]
+        matching = [case for case in cases if matches(case, named)]
         if not matching:
-            others = {packs.of_parameter(name).of for name in wanted}
-            words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
+            others = {packs.of_parameter(name).of for name in named}
+            words = parameter_words({name: value for name, value in named.items() if name not in others}, named)
             what = f"{workload} case with {words}" if cases and words else f"{workload} cases"
             return finding("no_case", "the study has no {what}", what=what)
         if reasons := tuple(dict.fromkeys(case.skipped for case in matching if case.skipped)):
@@ -361,12 +361,12 @@ class Study:
         fewer than FEWEST_ON_AXIS measured cases have none."""
         others = [name for name in self.varied(workload) if name != axis]
         sized = [case for case in self.of(workload) if is_number(x := case.params.get(axis)) and float(x or 0) > 0]
-        found = []
+        fits = []
         for cases in by_key((tuple(case.params.get(name, "") for name in others), case) for case in sized).values():
             if axis in self.axes(workload) and len(cases) >= FEWEST_ON_AXIS:
                 apart = max(self.apart(cases[0], case) for case in cases)
-                found.append(fit(workload, axis, sorted(cases, key=lambda case: float(case.params[axis])), apart))
-        return found
+                fits.append(fit(workload, axis, sorted(cases, key=lambda case: float(case.params[axis])), apart))
+        return fits
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -435,10 +435,10 @@ def bound(kernel: Kernel) -> Finding | None:
 
 def limits(verdict: KernelVerdict) -> list[tuple[Kind, Part | None]]:
     """What limits a kernel; both of a pair."""
-    found = [(verdict.kind, verdict.part)]
+    pairs = [(verdict.kind, verdict.part)]
     if verdict.pair and verdict.runner_up:
-        found.append((str(verdict.runner_up["kind"]), verdict.runner_up["part"]))
-    return [(Kind(kind), Part(part) if part else None) for kind, part in found]
+        pairs.append((str(verdict.runner_up["kind"]), verdict.runner_up["part"]))
+    return [(Kind(kind), Part(part) if part else None) for kind, part in pairs]
 
 
 _FIGURES = csv_rows(Path(__file__).with_name("kernel_figures.csv"))
@@ -452,10 +452,10 @@ def case_results(run: Run) -> list[CaseResult]:
     judged = verdicts(run).launches if run.launches or run.trace.cases else ()
     by_launch = {item.launch: item for item in judged}
     times = {case.id: case for case in timed(run)}
-    found = []
+    cases = []
     for case in run.manifest.cases:
         if error := run.case_errors.get(case.id):
-            found.append(unmeasured(case, skipped=f"failed: {error}"))
+            cases.append(unmeasured(case, skipped=f"failed: {error}"))
             continue
         rows, baseline = run.launches_of(case.id), run.baseline.get(case.id)
         first = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
@@ -470,7 +470,7 @@ def case_results(run: Run) -> list[CaseResult]:
         tflops = case.flops / seconds / 1e12 if case.flops and seconds else None
         gb_per_s = moved / seconds / 1e9 if moved and seconds else None
         recovered = baseline.clock_recovered if baseline else ()
-        found.append(
+        cases.append(
             dataclasses.replace(
                 times[case.id],
                 workload=case.id.partition("[")[0],
@@ -485,7 +485,7 @@ def case_results(run: Run) -> list[CaseResult]:
                 plan=baseline.plan if baseline else {},
             )
         )
-    return found
+    return cases
 
 
 def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: LaunchVerdict | None) -> Kernel:

@@ -98,11 +98,11 @@ def _work(
 ) -> dict[Part, Floats]:
     """What some moments are made of, in the mean: ns, and how often. known: what functions are called, by the first
     that has them."""
-    found: dict[Part, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    totals: dict[Part, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
     def add(part: str, names: Iterable[str], ns: Iterable[float]) -> None:
         for name, each in zip(names, ns, strict=True):
-            total = found[part, name]
+            total = totals[part, name]
             total[:] = total[0] + each, total[1] + 1
 
     for place in places:
@@ -120,7 +120,7 @@ def _work(
         if ranges := phases(run).threads.get(moments.key):
             _, starts, stops, labels = ranges.overlaps(begin, end)
             add("range", [phases(run)[label].rpartition(SEPARATOR)[2] for label in labels], (stops - starts).tolist())
-    return {part: np.array(each) / len(places) for part, each in found.items()}
+    return {part: np.array(each) / len(places) for part, each in totals.items()}
 
 
 def _cause(
@@ -141,9 +141,9 @@ def _cause(
         sums[does(name) if part == "call" else part] += float(ns)
 
     def most(part: str, pattern: str | re.Pattern[str] = "") -> tuple[str, float, int]:
-        here = ((key[1], float(ns), int(n)) for key, (ns, n) in more.items() if key[0] == part and key[1])
-        here = (each for each in here if re.match(pattern, each[0]))
-        return max(here, key=lambda each: each[1], default=("", 0.0, 0))
+        of_part = ((key[1], float(ns), int(n)) for key, (ns, n) in more.items() if key[0] == part and key[1])
+        of_part = (each for each in of_part if re.match(pattern, each[0]))
+        return max(of_part, key=lambda each: each[1], default=("", 0.0, 0))
 
     range_, in_range, _ = most("range")
     range_ = range_ if in_range >= enough and range_ not in names else ""
@@ -248,15 +248,15 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
     A change is abrupt: of the NEIGHBOURS on both sides the slower nine tenths take longer than the faster ones, by what
     a step surprises by, and the FEW_STEPS beside it differ as much as these.
     """
-    lengths, found, parts = moments.length[rows].astype(float), dict[int, tuple[int, int]](), [(0, len(rows))]
+    lengths, moves, parts = moments.length[rows].astype(float), dict[int, tuple[int, int]](), [(0, len(rows))]
     logs = np.log(np.maximum(usual_length(lengths), 1.0))
-    while parts and len(found) < MOST_CHANGES:
+    while parts and len(moves) < MOST_CHANGES:
         first, stop = parts.pop(0)
-        left = np.arange(FEW_STEPS, stop - first - FEW_STEPS + 1)
-        if not len(left):
+        splits = np.arange(FEW_STEPS, stop - first - FEW_STEPS + 1)
+        if not len(splits):
             continue
-        apart = np.abs(np.cumsum(logs[first:stop] - logs[first:stop].mean())[left - 1])
-        at = first + int(left[np.argmax(apart / np.sqrt(left * (stop - first - left)))])
+        apart = np.abs(np.cumsum(logs[first:stop] - logs[first:stop].mean())[splits - 1])
+        at = first + int(splits[np.argmax(apart / np.sqrt(splits * (stop - first - splits)))])
         sides = np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))
         faster, slower = sorted((lengths[side] for side in sides), key=np.median)
         usual, change = float(np.median(faster)), float(np.median(slower) - np.median(faster))
@@ -271,9 +271,9 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
             at = max(near, key=lambda place: nearer[near[0] - 1 : place].sum() - nearer[place : near[-1] + 1].sum())
             sides = np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))
             before, after = (side[np.argsort(lengths[side], kind="stable")[len(side) // 2]] for side in sides)
-            found[at] = (int(rows[before]), int(rows[after]))
+            moves[at] = (int(rows[before]), int(rows[after]))
             parts += [(first, at), (at, stop)]
-    return dict(sorted(found.items()))
+    return dict(sorted(moves.items()))
 
 
 def paced(
@@ -329,21 +329,23 @@ def leak(moments: Moments, rows: Ints) -> Iterator[Finding]:
 
 def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
     """Ranges of one name inside the steps, of which those at some places take longer in all steps."""
-    found, begins, ends = marks(moments.run), moments.begins[rows], moments.edges[rows + 1]
-    mine = np.flatnonzero(found.own & (found.threads == moments.key) & (found.ends != NOTHING) & ~found.repeats_parent)
-    step = np.searchsorted(begins, found.starts[mine], side="right") - 1
-    within = (step >= 0) & (found.ends[mine] <= ends[step])
-    mine, step = mine[within], step[within]
-    for name, place in split(found.alike[mine]):
-        each = np.arange(len(mine))[place]
+    ranges, begins, ends = marks(moments.run), moments.begins[rows], moments.edges[rows + 1]
+    on_thread = np.flatnonzero(
+        ranges.own & (ranges.threads == moments.key) & (ranges.ends != NOTHING) & ~ranges.repeats_parent
+    )
+    step = np.searchsorted(begins, ranges.starts[on_thread], side="right") - 1
+    within = (step >= 0) & (ranges.ends[on_thread] <= ends[step])
+    on_thread, step = on_thread[within], step[within]
+    for name, place in split(ranges.alike[on_thread]):
+        each = np.arange(len(on_thread))[place]
         counts = np.bincount(step[each], minlength=len(rows))
         count = int(np.median(counts))
         each = each[counts[step[each]] == count]
-        numbered = "*" in found.folded[name]  # layers, which are told by the time of their kernels
+        numbered = "*" in ranges.folded[name]  # layers, which are told by the time of their kernels
         if numbered or count < FEWEST_PLACES or len(each) < MOST_OF * count * len(rows):
             continue
-        each = each[np.lexsort((found.starts[mine[each]], step[each]))]
-        lengths = (found.ends - found.starts)[mine[each]].reshape(-1, count).astype(float)
+        each = each[np.lexsort((ranges.starts[on_thread[each]], step[each]))]
+        lengths = (ranges.ends - ranges.starts)[on_thread[each]].reshape(-1, count).astype(float)
         ordered = np.sort(typical := np.median(lengths, axis=0))
         apart = int(np.argmax(ordered[1:] / np.maximum(ordered[:-1], 1.0))) + 1
         slow = typical >= ordered[apart]
@@ -361,7 +363,7 @@ def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
         words = "{what}: of {count} x {name} no. {which} (from 0) take {slow_ms:,.3f} ms each, "
         words += "the others {usual_ms:,.3f}, in {steps} of {of_steps:step|steps}."
         what = moments.names[moments.group[rows[0]]].text
-        values: dict[str, Any] = {"what": what, "of": what, "name": found.folded[name], "which": runs, "count": count}
+        values: dict[str, Any] = {"what": what, "of": what, "name": ranges.folded[name], "which": runs, "count": count}
         values |= {"steps": uneven_steps, "of_steps": len(rows)}
         yield finding("slow_ranges", words, **values, slow_ms=high / 1e6, usual_ms=low / 1e6)
 
@@ -369,20 +371,20 @@ def uneven(moments: Moments, rows: Ints) -> Iterator[Finding]:
 def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
     """How the steps grow longer from one to the next: a line through their lengths, where both halves lie on it."""
     lengths = moments.length[rows].astype(float)
-    kept = np.flatnonzero(lengths <= (1 + LEAST_SHARE) * usual_length(lengths))
-    if len(kept) < 4 * FEW_STEPS:
+    usual = np.flatnonzero(lengths <= (1 + LEAST_SHARE) * usual_length(lengths))
+    if len(usual) < 4 * FEW_STEPS:
         return
-    half = len(kept) // 2
-    fits = [line([each], lengths[each]) for each in (kept, kept[:half], kept[half:])]
+    half = len(usual) // 2
+    fits = [line([each], lengths[each]) for each in (usual, usual[:half], usual[half:])]
     ((first, slope), (_, error), _), *halves = (each for each in fits if each)
-    grown = float(slope * (kept[-1] - kept[0]) / max(first, 1.0))
+    grown = float(slope * (usual[-1] - usual[0]) / max(first, 1.0))
     one_line = all(abs(each[1] - slope) < max(abs(slope) / 2, 2 * errors[1]) for each, errors, _ in halves)
     if abs(slope) < 6 * error or abs(grown) < LEAST_GROWTH or not one_line:
         return
     words = "{what}: {first_ms:,.3f} ms {slope_us:+,.3f} µs (± {error_us:,.3f}) a step over {count} steps, "
     words += "to {last_ms:,.3f} ms: {grown:+.0%}"
-    count = min(len(kept) // 8, NEIGHBOURS)
-    ends = [rows[each].tolist() for each in (kept[-count:], kept[:count])][:: 1 if slope > 0 else -1]
+    count = min(len(usual) // 8, NEIGHBOURS)
+    ends = [rows[each].tolist() for each in (usual[-count:], usual[:count])][:: 1 if slope > 0 else -1]
     more_ns, less_ns = (float(moments.length[each].mean()) for each in ends)
     reason = _cause(moments, ends, moments.launched({*chain.from_iterable(ends)}), more_ns - less_ns)
     words += "." if reason.kind == "unknown" else "; what {more} longer: {reason}."
@@ -394,4 +396,4 @@ def growth(moments: Moments, rows: Ints) -> Iterator[Finding]:
         "error_us": float(2 * error) / 1e3,
     }
     what = moments.names[moments.group[rows[0]]].text
-    yield finding("law", words, what=what, **values, count=len(kept), grown=grown)
+    yield finding("law", words, what=what, **values, count=len(usual), grown=grown)

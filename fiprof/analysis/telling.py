@@ -35,23 +35,23 @@ def tell(steps: Sequence[ServerStep], requests: Sequence[Request], least_ms: flo
     single = {step.place for step in sorted(filter(_rank, steps), key=lambda step: -_rank(step))[:MOST_SINGLE]}
     often = {name: float(np.median(each)) for name, each in pieces.items() if len(each) > OFTEN}
     whole = sums_by_key((step.group, step.ms) for step in steps)
-    kept = [
+    shown = [
         step
         for step in steps
         if step.place in single
         or (whole[step.group] if step.repeats else step.ms) >= max(least_ms, OFTEN * often.get(step.group, 0.0))
     ]
     lines, slow_before = list[Row](), dict[Any, str]()
-    grouped = groupby(kept, key=lambda step: (step.group, step.pace, step.place if step.place in single else None))
+    grouped = groupby(shown, key=lambda step: (step.group, step.pace, step.place if step.place in single else None))
     for turns in _cycles([list(group) for _, group in grouped], single):
         run = [*chain.from_iterable(turns)]
         if len(turns) > 1:
-            said = _turns(turns, run)
+            turns_text = _turns(turns, run)
         elif run[0].place in single:
-            said = _single(run[0], usual, slow_before)
+            turns_text = _single(run[0], usual, slow_before)
         else:
-            said = _folded(run) if run[0].repeats else _once(run)
-        lines.append({"at_ms": run[0].since / 1e6, "until_ms": run[-1].end / 1e6, "said": said, "hot": ""})
+            turns_text = _folded(run) if run[0].repeats else _once(run)
+        lines.append({"at_ms": run[0].since / 1e6, "until_ms": run[-1].end / 1e6, "said": turns_text, "hot": ""})
     while len(lines) > MOST_LINES:
         lines.remove(min(lines, key=lambda row: row["until_ms"] - row["at_ms"]))
     if spans := [row for row in lines if row["said"].kind != "before"]:
@@ -184,11 +184,11 @@ def _single(step: ServerStep, usual: Mapping[str, ServerStep], slow_before: dict
     if about := ", ".join(f"{word} {{{word}}}" for word, count in both.items() if count):
         batch = finding("batch", about, **both)
     if step.slow:
-        told = {key: step.slow.values[key] for key in ("usual_ms", "cause", "more_ms", "new")}
+        values = {key: step.slow.values[key] for key in ("usual_ms", "cause", "more_ms", "new")}
         like_step = slow_before.setdefault(same_cause(step.slow), step.head)
         words = "slow (usual {usual_ms:,.3g}): " + ("{cause}" if like_step == step.head else "same cause as {like}")
-        words += ", first to run {new:kernel|kernels}" if told["new"] else ""
-        why = finding("slow", words, **told, like=like_step)
+        words += ", first to run {new:kernel|kernels}" if values["new"] else ""
+        why = finding("slow", words, **values, like=like_step)
     elif like and step.ms >= NOTABLE * like.ms:
         more, busy = step.ms - like.ms, (step.busy - like.busy) / 1e6
         words = "{more_ms:,.1f} ms more than " + ("a decode step" if like.kind is StepKind.DECODE else "usual")

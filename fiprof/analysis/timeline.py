@@ -87,10 +87,10 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     phased = any(kind["phase"] for kind in kinds)
     if run.imported and not phased:
         phase = "all"
-    found = [kind for kind in kinds if phase in ("all", kind["phase"])]
-    kept = _selected(run, found, wanted)
-    groups = by_key((kind["group"], kind) for kind in found)
-    groups = {group: each for group, each in groups.items() if any(kind["number"] in kept for kind in each)}
+    chosen_kinds = [kind for kind in kinds if phase in ("all", kind["phase"])]
+    selected = _selected(run, chosen_kinds, wanted)
+    groups = by_key((kind["group"], kind) for kind in chosen_kinds)
+    groups = {group: each for group, each in groups.items() if any(kind["number"] in selected for kind in each)}
     copies, calls = (_copies(run), _calls(run) if phased else {}) if cells else ({}, {})
     memory = samples.device_memory(run) if cells else {}
 
@@ -119,25 +119,29 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
                 reached[group] = max(reached[group], int(ends[rows].max()))
         if sampled and starts.min() < until and ends.max() > since:
             for number, rows in split(kind_here):
-                if number in kept:
+                if number in selected:
                     executions[number].append((starts[rows], ends[rows]))
 
     phases = []
     for group, of_group in groups.items():
-        first, here = of_group[0], sampled.get(of_group[0]["device"] or 0)
+        first, samples_here = of_group[0], sampled.get(of_group[0]["device"] or 0)
         edges, begins, stops, copied_from, copied_to = parts[group]
         *covers, hidden_from, hidden_to = np.split(worked[group], np.cumsum([*map(len, parts[group])])[:-1])
         length = float((stops - begins).sum())
         copying = (copied_to - copied_from).sum() - (hidden_to - hidden_from).sum()
         busy = (covers[2] - covers[1]).sum() + copying
         shares = np.diff(covers[0]) / np.diff(edges)
-        spans = [kind for kind in of_group if kind["number"] in kept]
+        spans = [kind for kind in of_group if kind["number"] in selected]
         for kind in spans:
             gpu = MISSING if kind["device"] is None else kind["device"]
             times, totals = memory.get((gpu, kind["pid"]), (nothing, nothing))
             place = int(np.searchsorted(times, kind["start_ns"], side="right"))
             kind["memory_bytes"] = int(totals[place - 1]) if place else None
-            levels = here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True))) if here else {}
+            levels = (
+                samples_here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True)))
+                if samples_here
+                else {}
+            )
             kind.update({"metric_samples": 0, **{column: None for _, column in samples.METRICS.values()}, **levels})
         start_ns, end_ns = max(turns[group], key=lambda turn: turn[1] - turn[0])
         phases.append(
@@ -149,7 +153,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
                 busy=float(busy) / length,
                 copying=float(copying) / length,
                 spans=spans,
-                tracks=[("kernels", tuple(shares.tolist()), None), *_levels(here, edges)] if cells else [],
+                tracks=[("kernels", tuple(shares.tolist()), None), *_levels(samples_here, edges)] if cells else [],
                 copies=copies.get(_place(first), (None, []))[1],
                 calls=calls.get((first["phase"], first["case"], first["rank"]), []),
                 turns=len(turns[group]),
@@ -162,7 +166,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         warnings=(
             *run.status_warning(),
             *trace_caveats(run),
-            *_missing(run, bool(kinds), phased, bool(found), phase, sampled),
+            *_missing(run, bool(kinds), phased, bool(chosen_kinds), phase, sampled),
             *_caveats(run, phases, sampled),
         ),
     )
@@ -243,28 +247,28 @@ def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
 
 def _quantiles(run: Run, column: str, kind_of: Ints) -> dict[int, tuple[int, float, float, float]]:
     """Kind -> count and quantiles of a column of times, ns, where it has any."""
-    found, at = Quantiles(len(kind_of)), 0
+    quantiles, at = Quantiles(len(kind_of)), 0
     for piece in run.pieces("kernels", (column,)):
         times = numbers(piece[column])
         kind = kind_of[at : (at := at + len(times))]
-        found.add(kind[times != MISSING], times[times != MISSING])
-    return found.spreads()
+        quantiles.add(kind[times != MISSING], times[times != MISSING])
+    return quantiles.spreads()
 
 
-def _selected(run: Run, found: Sequence[Row], wanted: Selection) -> set[int]:
+def _selected(run: Run, chosen_kinds: Sequence[Row], wanted: Selection) -> set[int]:
     """The numbers of the kinds that were asked for; phases, ranks and GPUs of a kernel go together."""
-    asked = {
+    named = {
         (each.case, each.kernel, each.grid): each.launch
         for each in (run.launches if wanted.launches else ())
         if each.launch in wanted.launches
     }
     names = ("case", "kernel", "kernel_full", "grid", "block")
     items: list[Any] = []
-    for kinds in by_key((tuple(kind[name] for name in names), kind) for kind in found).values():
-        launch = asked.get((kinds[0]["case"], kinds[0]["kernel"], kinds[0]["grid"]))
+    for kinds in by_key((tuple(kind[name] for name in names), kind) for kind in chosen_kinds).values():
+        launch = named.get((kinds[0]["case"], kinds[0]["kernel"], kinds[0]["grid"]))
         duration_us = sum(kind["ns"] for kind in kinds) / 1e3
         items.append(SimpleNamespace(**kinds[0], launch=launch, duration_us=duration_us, kinds=kinds))
-    chosen = wanted.of(items, run.manifest.name) if found else []
+    chosen = wanted.of(items, run.manifest.name) if chosen_kinds else []
     return {kind["number"] for each in chosen for kind in each.kinds}
 
 
@@ -289,17 +293,17 @@ def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
         times = np.stack([numbers(piece[name]) for name in ("start_ns", "end_ns", "bytes")])
         for number, rows in split(kinds.of(piece.select(names), rank=rank)):
             parts[number].append(times[:, rows])
-    found: dict[tuple[Any, ...], tuple[list[Any], list[Row]]] = defaultdict(lambda: ([], []))
+    by_group: dict[tuple[Any, ...], tuple[list[Any], list[Row]]] = defaultdict(lambda: ([], []))
     for number, (phase, case, device, kind, memory, of_rank) in enumerate(kinds.numbers):
         starts, ends, sizes = np.concatenate(parts[number], axis=1)
-        intervals, totals = found[phase, case, of_rank if ranks.several else None, device]
+        intervals, totals = by_group[phase, case, of_rank if ranks.several else None, device]
         intervals.append((starts, ends))
         size, ns = int(np.maximum(sizes, 0).sum()), int((ends - starts).sum())
         total = {"kind": kind, "memory": memory, "count": len(starts), "total_ms": ns / 1e6}
         totals.append(total | speed(run, kind or "", size, ns))
     return {
         place: (np.concatenate(each, axis=1), sorted(totals, key=lambda row: -row["total_ms"]))
-        for place, (each, totals) in found.items()
+        for place, (each, totals) in by_group.items()
     }
 
 
@@ -320,42 +324,42 @@ def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     places, label = np.unique([outer, inner, rank], axis=1, return_inverse=True)
     threads = by_thread(ranges.threads[rows], ranges.starts[rows], ranges.ends[rows], label.ravel())
     within = traced.within(np.arange(run.row_count("api") if len(rows) else 0), threads)
-    inside, found = np.flatnonzero(within != NOTHING), [list[Row]() for _ in places.T]
+    inside, rows_of = np.flatnonzero(within != NOTHING), [list[Row]() for _ in places.T]
     both = within[inside].astype(np.int64) * len(traced.names) + traced.name[inside]
     counts, times = np.bincount(both), np.bincount(both, (traced.ends - traced.starts)[inside])
     for each in np.flatnonzero(counts).tolist():
         place, name = divmod(each, len(traced.names))
         called = {"name": traced.names[name] or "?", "count": int(counts[each])}
-        found[place].append(called | {"total_us": float(times[each]) / 1e3})
-    made = (sorted(each, key=lambda row: -row["total_us"]) for each in found)
+        rows_of[place].append(called | {"total_us": float(times[each]) / 1e3})
+    made = (sorted(each, key=lambda row: -row["total_us"]) for each in rows_of)
     of = [(*(ranges.texts[n] for n in each), who if ranks.several else None) for *each, who in places.T.tolist()]
     return dict(zip(of, made, strict=True))
 
 
 def _missing(
-    run: Run, kernels: bool, phased: bool, found: bool, phase: str, sampled: dict[int, Samples]
+    run: Run, kernels: bool, phased: bool, any_chosen: bool, phase: str, sampled: dict[int, Samples]
 ) -> Iterable[Finding]:
-    """kernels: whether there are any; phased: whether some belong to a phase; found: some to the phase asked for."""
+    """kernels: whether there are any; phased: whether some belong to a phase; any_chosen: some to that asked for."""
     if not kernels:
         kind = "no_kernels" if run.has("kernels") else "no_trace"
         yield finding(kind, "no timeline: {why}", why=run.missing("nsys"))
         return
     # A program of the user's has no cases, and needs no ranges for them.
     if (run.cases or run.imported) and not phased:
-        said = [row["text"] or "" for row in run.rows("diagnostics", ("text",))]
+        texts = [row["text"] or "" for row in run.rows("diagnostics", ("text",))]
         kind, why = "no_ranges", "the trace has no NVTX ranges at all. Is the Python package nvtx there?"
         if run.row_count("ranges"):
             kind, why = "other_ranges", "the trace does not have the NVTX domain {domain}"
             if run.imported:
                 kind, why = "no_cases", "fiprof import --range NAME makes cases of NVTX ranges"
-        elif any(tables.NVTX_INCOMPATIBLE in text for text in said):
+        elif any(tables.NVTX_INCOMPATIBLE in text for text in texts):
             kind = "ranges_unreadable"
             why = "this nsys could not read the program's NVTX ranges. nsys from 2024.4 on can, or the Python package "
             why += "nvtx 0.2.11"
         elif run.imported:
             kind, why = "unmarked", "the trace has no NVTX ranges"
         yield finding(kind, f"no phases, cases and iterations: {why}", domain=FIPROF_DOMAIN)
-    if not found:
+    if not any_chosen:
         words = "no kernel was launched in phase {phase}; --phase all shows every kernel"
         yield finding("nothing_in_phase", words, phase=phase)
     if not sampled:
@@ -376,10 +380,10 @@ def _caveats(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples])
     actives = (((each.case, each.kernel), TENSOR_ACTIVE.of(each) or 0.0) for each in run.launches)
     counted = by_key((of, active) for of, active in actives if active >= KNOWN_PCT)
     for span in spans:
-        there, level = counted.get((span["case"], span["kernel"])), span["sampled_tensor_active_pct"]
-        if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
+        counts, level = counted.get((span["case"], span["kernel"])), span["sampled_tensor_active_pct"]
+        if counts and level is not None and not AGREEMENT[0] <= level / median(counts) <= AGREEMENT[1]:
             words = "{kernel} has Tensor Active {sampled_tensor_active_pct:.1f} here and {tensor_active_pct:.1f} by "
-            values = {"sampled_tensor_active_pct": level, "tensor_active_pct": median(there)}
+            values = {"sampled_tensor_active_pct": level, "tensor_active_pct": median(counts)}
             words = f"{NO_SHARES}: {words}ncu's counters. {NO_OTHERS}"
             yield finding("tensor_differs", words, kernel=span["kernel"], **values)
             return

@@ -85,8 +85,8 @@ def top(
         found_rows, quantiles, _ = _groups(run, range_.lower(), kernel.lower(), rank, by_range, within_steady)
         groups = [row for row in found_rows if row["count"]]
         _judge(groups, bound, run.of_program)
-    wanted = [row for row in groups if row["of"] != NOTHING]
-    if not wanted:
+    in_ranges = [row for row in groups if row["of"] != NOTHING]
+    if not in_ranges:
         asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
         what = f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}"
         raise FiprofError(what, "fiprof top shows those it has", exit_code=2)
@@ -102,10 +102,12 @@ def top(
         parts=list(_parts(active, groups)),
         idle=idle(run, within_steady=within_steady),
         copies=copies(run, within_steady=within_steady),
-        kernels=[row | _kernel(rows, by_range, *quantiles[rows[0]["of"]]) for row, rows in _by(wanted, "place", "of")],
+        kernels=[
+            row | _kernel(rows, by_range, *quantiles[rows[0]["of"]]) for row, rows in _by(in_ranges, "place", "of")
+        ],
         ranges=[
             row | {"range": rows[0]["range"], "longest": _by(rows, "kernel")[0][1][0]["kernel"] or ""}
-            for row, rows in _by(wanted, "place", "range")
+            for row, rows in _by(in_ranges, "place", "range")
         ],
         warnings=tuple(warnings),
     )
@@ -169,19 +171,23 @@ def _groups(
             row["rank"] = None if row["rank"] == NOBODY else row["rank"]
             row["place"] = row["rank"], device_of.get(row["rank"]) if ranks.several else row["device"]
             full = row["kernel_full"] or row["kernel"] or ""
-            wanted = kernel in full.lower() and rank in (None, row["rank"]) and range_ in (row["range"] or "").lower()
+            asked_for = (
+                kernel in full.lower() and rank in (None, row["rank"]) and range_ in (row["range"] or "").lower()
+            )
             key = row["place"], full, label if by_range else NOTHING
             row["hash"] = zlib.crc32(f"{full} {row['grid']} {row['block']}".encode()) & 0xFFFFF
-            groups.append(row | {"of": shown.setdefault(key, len(shown)) if wanted else NOTHING, "count": 0, "ns": 0})
+            groups.append(
+                row | {"of": shown.setdefault(key, len(shown)) if asked_for else NOTHING, "count": 0, "ns": 0}
+            )
         for device, found in parts_of.items():
-            mine = devices == device
-            if len(found.steps) and mine.any():
-                hashed = np.array([row["hash"] for row in groups])[kind[mine]]
-                places = np.searchsorted(found.steps, starts[mine], side="right")
+            on_device = devices == device
+            if len(found.steps) and on_device.any():
+                hashed = np.array([row["hash"] for row in groups])[kind[on_device]]
+                places = np.searchsorted(found.steps, starts[on_device], side="right")
                 signatures[device] += np.bincount(places, hashed, len(found.steps) + 1)
             inside = found.holds(starts)
-            if not (kept := ~mine | inside).all():
-                kind, ns, starts, devices = kind[kept], ns[kept], starts[kept], devices[kept]
+            if not (unprofiled := ~on_device | inside).all():
+                kind, ns, starts, devices = kind[unprofiled], ns[unprofiled], starts[unprofiled], devices[unprofiled]
         counts, times = np.bincount(kind), np.bincount(kind, ns)  # exact below 2^53 ns
         for number in np.flatnonzero(counts).tolist():
             groups[number]["count"] += int(counts[number])
@@ -194,13 +200,13 @@ def _groups(
 
 def _by(rows: Sequence[Row], *keys: str) -> list[tuple[Row, list[Row]]]:
     """The rows by what is the same in them, those with most time first, and what each have in common."""
-    of_place, made = sums_by_key((row["place"], row["ns"]) for row in rows), []
+    of_place, rows_by = sums_by_key((row["place"], row["ns"]) for row in rows), []
     for group in by_key((tuple(row[key] for key in keys), row) for row in rows).values():
         (rank, device), total = group[0]["place"], sum(row["ns"] for row in group)
         share = total / max(of_place[rank, device], 1)
         common = {"rank": rank, "device": device, "count": sum(row["count"] for row in group), "share": share}
-        made.append((common | {"total_ns": total, "total_ms": total / 1e6}, group))
-    return sorted(made, key=lambda each: -each[0]["total_ns"])
+        rows_by.append((common | {"total_ns": total, "total_ms": total / 1e6}, group))
+    return sorted(rows_by, key=lambda each: -each[0]["total_ns"])
 
 
 def _kernel(rows: Sequence[Row], by_range: bool, _: int, p10: float, median: float, p90: float) -> Row:
@@ -223,10 +229,10 @@ def _kernel(rows: Sequence[Row], by_range: bool, _: int, p10: float, median: flo
 def _parts(active: Sequence[Activity], groups: Sequence[Row]) -> Iterator[Row]:
     """What each GPU's time went into. Where kernels run side by side, each has its part of their common time."""
     for each in active:
-        mine = [row for row in groups if row["device"] == (None if each.device < 0 else each.device)]
-        together = sum(row["ns"] for row in mine) or 1
+        of_device = [row for row in groups if row["device"] == (None if each.device < 0 else each.device)]
+        together = sum(row["ns"] for row in of_device) or 1
         spent: dict[Any, float] = defaultdict(float)
-        for row in mine:
+        for row in of_device:
             other = Spent.COLLECTIVES if COLLECTIVE.search(row["kernel"] or "") else Spent.NOT_PROFILED
             spent[row["bound"] or other] += row["ns"] / together * each.kernels_ns
         spent[Spent.COPIES], spent[Spent.IDLE] = each.only_copies_ns, each.idle_ns

@@ -22,12 +22,14 @@ class TorchMemory:
         times, devices, pids, sizes, addresses = map(numbers, table.columns[:5]) if table else [np.empty(0, int)] * 5
         actions, action = coded(table["action"]) if table else ([], np.empty(0, int))
         self._stacks, stack = coded(table["stack"]) if table else ([], np.empty(0, int))
-        mine = np.flatnonzero((devices == max(device, 0)) & (times >= 0))
-        if len(mine):
-            of = np.unique(pids[mine], return_inverse=True)[1]
-            mine = mine[of == np.argmax(np.bincount(of, sizes[mine]))]
-        self.times, self._sizes, self._addresses, self._stack = (of[mine] for of in (times, sizes, addresses, stack))
-        self._action = np.array(actions, object)[action[mine]]
+        on_device = np.flatnonzero((devices == max(device, 0)) & (times >= 0))
+        if len(on_device):
+            of = np.unique(pids[on_device], return_inverse=True)[1]
+            on_device = on_device[of == np.argmax(np.bincount(of, sizes[on_device]))]
+        self.times, self._sizes, self._addresses, self._stack = (
+            of[on_device] for of in (times, sizes, addresses, stack)
+        )
+        self._action = np.array(actions, object)[action[on_device]]
 
     def _sum(self, more: str, less: str) -> Ints:
         signs = (self._action == more).astype(np.int64) - (self._action == less)

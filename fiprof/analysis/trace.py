@@ -59,10 +59,10 @@ class Phases(Sequence[str]):
         return len(self.outer)
 
     def __getitem__(self, label: Any) -> Any:
-        found = [int(label)]
-        while (around := int(self.outer[found[-1]])) != NOTHING:
-            found.append(around)
-        return SEPARATOR.join(self.texts[self.name[each]] or "" for each in reversed(found))
+        chain = [int(label)]
+        while (around := int(self.outer[chain[-1]])) != NOTHING:
+            chain.append(around)
+        return SEPARATOR.join(self.texts[self.name[each]] or "" for each in reversed(chain))
 
     def path(self, label: int) -> str | None:
         """The names; None outside all ranges."""
@@ -72,24 +72,26 @@ class Phases(Sequence[str]):
 @once
 def phases(run: Run) -> Phases:
     """The program's ranges; none without nsys."""
-    found = marks(run)
-    label = np.full(len(found.starts), NOTHING, np.int32)
+    ranges = marks(run)
+    label = np.full(len(ranges.starts), NOTHING, np.int32)
     outer, name = ([np.empty(0, np.int64)] for _ in range(2))
-    texts, named = _told_apart(found)
+    texts, named = _told_apart(ranges)
     count, width = 0, len(texts) + 1
-    for level in range(int(found.depths.max(initial=0)) + 1):
-        here = np.flatnonzero(found.program & (found.depths == level))
-        here, again = here[~found.repeats_parent[here]], here[found.repeats_parent[here]]
-        label[again] = label[found.parents[again]]
-        around = np.where(found.parents[here] == NOTHING, NOTHING, label[found.parents[here]])
-        values, of = coded(arrow((around + 1) * width + named[here]))
+    for level in range(int(ranges.depths.max(initial=0)) + 1):
+        of_level = np.flatnonzero(ranges.program & (ranges.depths == level))
+        of_level, again = of_level[~ranges.repeats_parent[of_level]], of_level[ranges.repeats_parent[of_level]]
+        label[again] = label[ranges.parents[again]]
+        around = np.where(ranges.parents[of_level] == NOTHING, NOTHING, label[ranges.parents[of_level]])
+        values, of = coded(arrow((around + 1) * width + named[of_level]))
         distinct = np.array(values[:-1], np.int64)
-        label[here] = count + of
+        label[of_level] = count + of
         count += len(distinct)
         outer, name = [*outer, distinct // width - 1], [*name, distinct % width]
-    mine = slice(None) if found.program.all() else np.flatnonzero(found.program)
-    ends = np.where(found.ends[mine] == NOTHING, np.iinfo(np.int64).max, found.ends[mine])
-    threads = by_thread(found.threads[mine], found.starts[mine], ends, label[mine]) if len(label) else {}
+    of_program = slice(None) if ranges.program.all() else np.flatnonzero(ranges.program)
+    ends = np.where(ranges.ends[of_program] == NOTHING, np.iinfo(np.int64).max, ranges.ends[of_program])
+    threads = (
+        by_thread(ranges.threads[of_program], ranges.starts[of_program], ends, label[of_program]) if len(label) else {}
+    )
     return Phases(np.concatenate(outer), np.concatenate(name), texts, threads)
 
 
@@ -131,31 +133,33 @@ class Marks:
 
     def around(self, chosen: Any, kind: Any = np.int32) -> Ints:
         """How many of the chosen ranges each lies in; with ``bool`` whether in one. chosen: a flag of each range."""
-        found = np.zeros(len(self.starts), kind)
+        values = np.zeros(len(self.starts), kind)
         for _ in range(int(self.depths.max(initial=0))):  # one level more each time; nothing lies around the outermost
-            more = np.append(found + chosen, False)[self.parents]
-            if np.array_equal(more, found):
+            more = np.append(values + chosen, False)[self.parents]
+            if np.array_equal(more, values):
                 break
-            found = more
-        return found
+            values = more
+        return values
 
     def inside(self, chosen: Any) -> Any:
         """Whether each lies in one of the chosen ranges."""
         return self.around(chosen, bool)
 
 
-def _told_apart(found: Marks) -> tuple[Sequence[str | None], Ints]:
+def _told_apart(ranges: Marks) -> tuple[Sequence[str | None], Ints]:
     """Names of ranges, and each one's place in them. Of more than FEWER_RANGES, names that count on far are one each:
     every step with all that is in it would be a path of its own."""
-    if len(found.name) <= FEWER_RANGES:
-        return found.texts, found.name
-    alike = np.zeros(len(found.texts), np.int64)
-    alike[found.name] = found.alike
+    if len(ranges.name) <= FEWER_RANGES:
+        return ranges.texts, ranges.name
+    alike = np.zeros(len(ranges.texts), np.int64)
+    alike[ranges.name] = ranges.alike
     far = np.bincount(alike) > COUNTS_FAR
     numbered: dict[str | None, int] = {}
-    names = [found.folded[like] if far[like] else text for text, like in zip(found.texts, alike.tolist(), strict=True)]
+    names = [
+        ranges.folded[like] if far[like] else text for text, like in zip(ranges.texts, alike.tolist(), strict=True)
+    ]
     place = np.array([numbered.setdefault(name, len(numbered)) for name in names])
-    return tuple(numbered), place[found.name]
+    return tuple(numbered), place[ranges.name]
 
 
 _XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<said>\w+=.*)#"), re.compile(r",?\b\w*_id=\d+")
@@ -164,10 +168,10 @@ _XLA, _IDS = re.compile(r"(?P<head>[\w ]+):?#(?P<said>\w+=.*)#"), re.compile(r",
 def readable(name: str) -> str:
     """A range's name; of XLA's (JAX's, TensorFlow's) what it is of, without ids: ``XlaModule jit_step`` of
     ``XlaModule:#hlo_module=jit_step,program_id=159#``."""
-    if (found := _XLA.fullmatch(name)) is None:
+    if (match := _XLA.fullmatch(name)) is None:
         return name
-    said = _IDS.sub("", found["said"]).partition("=")[2]
-    return f"{found['head']} {said}" if said else found["head"]
+    said = _IDS.sub("", match["said"]).partition("=")[2]
+    return f"{match['head']} {said}" if said else match["head"]
 
 
 def counting(name: str) -> str:
@@ -188,15 +192,15 @@ def marks(run: Run) -> Marks:
     count, at = run.row_count("ranges"), 0
     starts, ends, threads = (np.empty(count, np.int64) for _ in range(3))
     depths, parents, domain, name, kind = (np.empty(count, np.int32) for _ in range(5))
-    known = {"domain": Kinds(), "name": Kinds(), "kind": Kinds()}
-    for piece in run.pieces("ranges", ("start_ns", "end_ns", "depth", "parent", "pid", "tid", *known)):
+    kinds_of = {"domain": Kinds(), "name": Kinds(), "kind": Kinds()}
+    for piece in run.pieces("ranges", ("start_ns", "end_ns", "depth", "parent", "pid", "tid", *kinds_of)):
         rows = slice(at, at := at + piece.num_rows)
         of_piece = map(numbers, piece.columns[:6])
         starts[rows], ends[rows], depths[rows], parents[rows] = itertools.islice(of_piece, 4)
         threads[rows] = thread_keys(*of_piece)
-        for filled, (column, found) in zip((domain, name, kind), known.items(), strict=True):
-            filled[rows] = found.of(piece.select([column]))
-    domains, texts, kinds = ([value for (value,) in found.numbers] for found in known.values())
+        for filled, (column, of_column) in zip((domain, name, kind), kinds_of.items(), strict=True):
+            filled[rows] = of_column.of(piece.select([column]))
+    domains, texts, kinds = ([value for (value,) in of_column.numbers] for of_column in kinds_of.values())
     texts = [text and readable(text) for text in texts]
     push_pop, mark = (np.array([each == wanted for each in kinds], bool)[kind] for wanted in ("push_pop", "mark"))
     program = push_pop & np.array([each not in LIBRARIES for each in domains], bool)[domain]
@@ -229,7 +233,7 @@ class Calls:
         thread, starts, ends, name = self.thread, self.starts, self.ends, self.name
         if not begin.any():
             return by_thread(thread, starts, ends, name)
-        kept, ends = np.ones(len(starts), bool), ends.copy()
+        outermost, ends = np.ones(len(starts), bool), ends.copy()
         for _, rows in split(thread):
             rows = np.arange(len(thread))[rows]
             rows = rows[np.argsort(starts[rows], kind="stable")]
@@ -238,8 +242,8 @@ class Calls:
             first, after = first[after < len(last)], after[after < len(last)]
             ends[rows[first]] = ends[rows[last[after]]]
             for captured, until in zip(first.tolist(), last[after].tolist(), strict=True):
-                kept[rows[captured + 1 : until + 1]] = False
-        return by_thread(thread[kept], starts[kept], ends[kept], name[kept])
+                outermost[rows[captured + 1 : until + 1]] = False
+        return by_thread(thread[outermost], starts[outermost], ends[outermost], name[outermost])
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
@@ -251,14 +255,14 @@ class Calls:
 
     def within(self, calls: Ints, threads: Mapping[int, Stretches]) -> Ints:
         """The label of what each call's thread was in when it was made, NOTHING in nothing. threads: as in Phases."""
-        found = np.full(len(calls), NOTHING, np.int32)
-        known = np.flatnonzero(calls != NOTHING)
-        if threads and len(known):
-            of, moments = self.thread[calls[known]], self.starts[calls[known]]
+        rows = np.full(len(calls), NOTHING, np.int32)
+        with_call = np.flatnonzero(calls != NOTHING)
+        if threads and len(with_call):
+            of, moments = self.thread[calls[with_call]], self.starts[calls[with_call]]
             for thread, stretches in threads.items():
                 here = of == self.threads.get(thread, NOTHING)
-                found[known[here]] = stretches.at(moments[here])
-        return found
+                rows[with_call[here]] = stretches.at(moments[here])
+        return rows
 
 
 @once
@@ -301,9 +305,9 @@ def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tupl
     the distinct ones, None behind them, and the place of each row's."""
     by, at = calls(run).of(table), 0
     for piece in run.pieces(table, (*columns, "device")):
-        rows, mine = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
-        if mine.any():
-            here: Any = slice(None) if mine.all() else np.flatnonzero(mine)
+        rows, on_device = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
+        if on_device.any():
+            here: Any = slice(None) if on_device.all() else np.flatnonzero(on_device)
             found = [rows[here]]
             for column in map(piece.column, columns):
                 values, of = (None, numbers(column)) if pa.types.is_integer(column.type) else coded(column)
@@ -333,15 +337,15 @@ def stand_ins(
 ) -> dict[CaseShape, CaseShape]:
     """Which profiled shape stands for each of a trace: itself, or of its kernel that with the nearest mean time. times:
     count and ns of each shape of the trace. Beyond NEAR nothing stands for it."""
-    known = by_key(((each[0], each[1][0]), each) for each in profiled if each in times)
+    timed = by_key(((each[0], each[1][0]), each) for each in profiled if each in times)
 
     def apart(one: CaseShape, other: CaseShape) -> float:
         return abs(math.log(max(times[one][1], 1) / times[one][0] * times[other][0] / max(times[other][1], 1)))
 
     nearest = {
-        each: min(of, key=functools.partial(apart, each)) for each in times if (of := known.get((each[0], each[1][0])))
+        each: min(of, key=functools.partial(apart, each)) for each in times if (of := timed.get((each[0], each[1][0])))
     }
-    nearest |= {each: each for of in known.values() for each in of}
+    nearest |= {each: each for of in timed.values() for each in of}
     return {each: by for each, by in nearest.items() if apart(each, by) <= math.log(NEAR)}
 
 
@@ -355,15 +359,15 @@ def standing(run: Run) -> dict[int, StandsFor]:
         for row in sums(piece, keys).to_pylist():
             count, ns = traced.get((row["case"], shape(row)), (0, 0))
             traced[row["case"], shape(row)] = count + row["count"], ns + row["ns"]
-    whole, found = sum(ns for _, ns in traced.values()), dict[int, StandsFor]()
+    whole, by_launch = sum(ns for _, ns in traced.values()), dict[int, StandsFor]()
     alike = by_key(((launch.case, shape(launch)), launch.launch) for launch in run.launches)
     # Of files that others made nobody chose the launches to stand for more than themselves.
     chosen = ((each, by) for each, by in stand_ins(traced, alike).items() if each == by or run.of_program)
     for key, of in by_key((by, traced[each]) for each, by in chosen).items():
         count, ns = (sum(column) / len(alike[key]) for column in zip(*of, strict=True))
         stands = StandsFor(count, ns / 1000, ns / whole if whole else 0.0, len(of))
-        found |= dict.fromkeys(alike[key], stands)
-    return found
+        by_launch |= dict.fromkeys(alike[key], stands)
+    return by_launch
 
 
 def weights(run: Run) -> Weights:

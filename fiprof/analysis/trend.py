@@ -145,8 +145,8 @@ def _p_value(logs: np.ndarray) -> float:
     """
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(len(logs)), (ORDERS, 1)), axis=1)
     orders = np.vstack([np.arange(len(logs)), orders])
-    found = []
+    sides = []
     for values in (logs - logs.mean(), logs.argsort().argsort() - (len(logs) - 1) / 2):
         largest = _steps(values[orders]).max(axis=1)
-        found.append(float((largest >= largest[0] * (1 - 1e-9)).mean()))
-    return min(1.0, 2 * min(found))
+        sides.append(float((largest >= largest[0] * (1 - 1e-9)).mean()))
+    return min(1.0, 2 * min(sides))

@@ -33,8 +33,8 @@ def kernels() -> dict[str, dict[str, Any]]:
 def guide_pages() -> dict[tuple[str, str], str]:
     """Workload and title -> Markdown, of ``guide.md``."""
     text = Path(__file__).with_name("guide.md").read_text(encoding="utf-8")
-    _, *found = re.split(r"^## (\w+): (.+)$", text, flags=re.MULTILINE)
-    triples = zip(found[::3], found[1::3], found[2::3], strict=True)
+    _, *parts = re.split(r"^## (\w+): (.+)$", text, flags=re.MULTILINE)
+    triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     return {(workload, title): body.strip() for workload, title, body in triples}
 
 

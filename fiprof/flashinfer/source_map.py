@@ -68,17 +68,17 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
     """
     places: list[SourcePlace] = []
     missing: list[SourcePlace] = []
-    asked: dict[str, bool] = {}  # Kernel -> whether it is CUDA's; CuTe DSL's have the class's name in theirs.
+    is_cuda: dict[str, bool] = {}  # Kernel -> whether it is CUDA's; CuTe DSL's have the class's name in theirs.
     for short in dict.fromkeys(map(short_name, names)):
         dsl = short.startswith("kernel_cutlass")
         kernel = max((each for each in KERNELS if each in short), key=len, default=short) if dsl else short
-        asked[kernel] = asked.get(kernel, False) or not dsl
+        is_cuda[kernel] = is_cuda.get(kernel, False) or not dsl
         if kernel not in KERNELS:
             missing.append(SourcePlace("", "kernel", short))
     for topic, workload in TOPICS.items():
-        if not asked.keys() & OWN[topic]:
+        if not is_cuda.keys() & OWN[topic]:
             continue
-        looked = [(*entry, "") for entry in entries(topic) if entry[0] != "kernel" or asked.get(entry[2])]
+        looked = [(*entry, "") for entry in entries(topic) if entry[0] != "kernel" or is_cuda.get(entry[2])]
         # A workload's choices stand with its first topic.
         if topic == next(each for each, owner in TOPICS.items() if owner == workload):
             for _, _, at, says, *optional in data("guide")["choices"].get(workload, ()):
@@ -133,14 +133,14 @@ def find_sources(python: str, names: Sequence[str] = ()) -> SourceResults:
     Raises FiprofError where the interpreter does not run or has no FlashInfer.
     """
     remedy = "--python PATH names the interpreter that has flashinfer"
-    asked = f"{python} cannot tell where FlashInfer's sources are"
+    problem = f"{python} cannot tell where FlashInfer's sources are"
     try:
         done = subprocess.run((python, "-c", ASK), capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise FiprofError(f"{asked}: {error}", remedy) from error
+        raise FiprofError(f"{problem}: {error}", remedy) from error
     root, version = ["", "", *done.stdout.splitlines()][-2:]
     if done.returncode != 0 or not root:
-        raise FiprofError(f"{asked}: {(done.stderr.strip().splitlines() or ['it printed nothing'])[-1]}", remedy)
+        raise FiprofError(f"{problem}: {(done.stderr.strip().splitlines() or ['it printed nothing'])[-1]}", remedy)
     return dataclasses.replace(source_map(Path(root), names or KERNELS), version=version)
 
 

@@ -367,37 +367,37 @@ def _at(place: SourcePlace | None) -> Markdown | str:
     return code_span(f"{place.path.rpartition('/')[2]}:{place.line}") if place else "–"
 
 
-def _code(study: Study, workload: str, found: SourceResults | None) -> Markdown:
+def _code(study: Study, workload: str, sources: SourceResults | None) -> Markdown:
     """The definitions that the kernels of a workload come from, by file, from the Python call down."""
-    if found is None:
+    if sources is None:
         return caution(
             "Where this code lives in the installed library was not recorded (results/sources.json is missing): "
             "fiprof study maps it where the library is installed."
         )
     cautions = []
     measured = str(fact(study.info.environment, "packages", "flashinfer-python") or "")
-    if found.version and measured and found.version != measured:
-        cautions.append(f"These lines are those of {found.package} {found.version}; measured was {measured}.")
+    if sources.version and measured and sources.version != measured:
+        cautions.append(f"These lines are those of {sources.package} {sources.version}; measured was {measured}.")
     names = dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels)
-    located = [place for place in found.places if place.part == "kernel"]
+    located = [place for place in sources.places if place.part == "kernel"]
     topics: set[str] = set()
     for name in names:
         its = {place.topic for place in located if place.name == name}
         topics |= {topic for topic in its if TOPICS.get(topic) == workload} or its
     by_file: dict[str, dict[tuple[int, str], str]] = {}
-    for place in found.places:
+    for place in sources.places:
         if place.topic in topics and place.part != "choice":
             by_file.setdefault(place.path, {})[place.line, place.name] = place.part
     if unknown := [name for name in names if name not in {place.name for place in located}]:
-        package = found.package or "library"
+        package = sources.package or "library"
         cautions.append(f"Not found in the installed {package}: {join_words(unknown)}; torch's, or generated.")
-    if gone := [f"{item.topic}: {item.part} {item.name}" for item in found.missing if item.topic in topics]:
+    if gone := [f"{item.topic}: {item.part} {item.name}" for item in sources.missing if item.topic in topics]:
         cautions.append(f"Looked for and not there in this version: {'; '.join(gone)}.")
     rows = [
         (code_span(path), Markdown(", ".join(f"{line} {code_span(name)}" for line, name in sorted(parts))))
         for path, parts in by_file.items()
     ]
-    library = f"{found.package} {found.version}".strip()
+    library = f"{sources.package} {sources.version}".strip()
     head = f"In {library}, from the Python call down; the line, and what is there:"
     return paragraphs(head, grid("file;lines", rows), *map(caution, cautions))
 

@@ -69,12 +69,14 @@ def arrow(values: Ints) -> pa.Array:
 
 def _plain(array: pa.Array, missing: float = MISSING, kind: str = "i") -> Any:
     valid, values = array.buffers()
-    there = slice(array.offset, array.offset + len(array))
-    found = np.frombuffer(values or b"", f"{kind}{array.type.bit_width // 8}")[there]
+    rows = slice(array.offset, array.offset + len(array))
+    plain_values = np.frombuffer(values or b"", f"{kind}{array.type.bit_width // 8}")[rows]
     if array.null_count:
         # Not fill_null: its scalar imports pandas too.
-        found = np.where(np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[there], found, missing)
-    return found
+        plain_values = np.where(
+            np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little")[rows], plain_values, missing
+        )
+    return plain_values
 
 
 class Kinds:
@@ -199,11 +201,11 @@ def finite(column: pa.ChunkedArray) -> list[Any]:
     """A column's values likewise; a text that occurs often is one object."""
     if pa.types.is_dictionary(column.type):
         # to_pylist makes a text anew for each row.
-        found = []
+        result = []
         for chunk in column.chunks:
             values = chunk.dictionary.to_pylist()
-            found += [None if index is None else values[index] for index in chunk.indices.to_pylist()]
-        return found
+            result += [None if index is None else values[index] for index in chunk.indices.to_pylist()]
+        return result
     if not pa.types.is_floating(column.type):
         return list(column.to_pylist())
     # pyarrow.compute, which could do this, takes longer to import than most tables to read.

@@ -59,12 +59,12 @@ def names(root: Path) -> list[str]:
 
 def names_by_run(root: Path) -> dict[str, tuple[str, ...]]:
     """Run -> the baselines that it is. One that cannot be read is left out."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_run: dict[str, tuple[str, ...]] = {}
     for name in names(root):
         with contextlib.suppress(FiprofError):
             run = read_baseline(root, name).run
-            found[run] = (*found.get(run, ()), name)
-    return found
+            by_run[run] = (*by_run.get(run, ()), name)
+    return by_run
 
 
 def read_baseline(root: Path, name: str) -> NamedBaseline:
@@ -73,10 +73,10 @@ def read_baseline(root: Path, name: str) -> NamedBaseline:
         raise _missing(root, name)
     path = root / FOLDER / f"{name}{SUFFIX}"
     remedy = f"fiprof baseline remove {name}, then set it again"
-    found = json_file.read(path, NamedBaseline, remedy, makes="fiprof baseline set makes one")
-    if found.name != name:
-        raise FiprofError(f"{path} is of the baseline {found.name}", "rename it, or remove it")
-    return found
+    baseline = json_file.read(path, NamedBaseline, remedy, makes="fiprof baseline set makes one")
+    if baseline.name != name:
+        raise FiprofError(f"{path} is of the baseline {baseline.name}", "rename it, or remove it")
+    return baseline
 
 
 def write_baseline(root: Path, baseline: NamedBaseline) -> Path:

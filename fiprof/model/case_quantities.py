@@ -206,10 +206,10 @@ WAITING = _ratio("case_waiting_pct", NOT_IN, BUSY.traced, WALL.traced)
 
 def kernels(run: Run, case: str) -> int | None:
     """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
-    found = run.per_iteration(case, lambda _: 1.0)
-    if found is None and (traced := run.trace.cases.get(case)):
-        found = traced.executions
-    return None if found is None else round(found)
+    per_iteration = run.per_iteration(case, lambda _: 1.0)
+    if per_iteration is None and (traced := run.trace.cases.get(case)):
+        per_iteration = traced.executions
+    return None if per_iteration is None else round(per_iteration)
 
 
 # What a case needs at the least, by its workload's cost model

@@ -170,11 +170,13 @@ class Label(str):
 def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
     """The template with these parts or values in it; the traced numbers in them are kept."""
     facts: list[TracedNumber] = []
-    pieces, left = [], iter(parts)
+    pieces, parts_left = [], iter(parts)
     for before, name, spec in template_fields(template):
         pieces.append(before)
         if name is not None:
-            value = next(left) if not name else values[name] if name in values else _AT.get_field(name, (), values)[0]
+            value = (
+                next(parts_left) if not name else values[name] if name in values else _AT.get_field(name, (), values)[0]
+            )
             pieces.append(_value_words(value, spec or "", facts))
     text = TracedText("".join(pieces))
     text.facts = tuple(facts)

@@ -54,12 +54,12 @@ def change(
     Raises FiprofError for a tag that the run does not have.
     """
     with locked(folder):
-        found = read_annotations(folder)
-        if absent := [name for name in remove if name not in found.tags]:
-            there = ", ".join(found.tags) or "none"
+        annotations = read_annotations(folder)
+        if absent := [name for name in remove if name not in annotations.tags]:
+            there = ", ".join(annotations.tags) or "none"
             raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {there}", exit_code=2)
-        tags, notes = sorted({*found.tags, *add} - {*remove}), [*found.notes, *([note] if note else [])]
-        written = json_file.encode(dataclasses.replace(found, tags=tags, notes=notes))
+        tags, notes = sorted({*annotations.tags, *add} - {*remove}), [*annotations.notes, *([note] if note else [])]
+        written = json_file.encode(dataclasses.replace(annotations, tags=tags, notes=notes))
         remedy = "ask who owns the run, or copy it into an archive of your own"
         write_whole(folder / layout.ANNOTATIONS, written, remedy)
     return json_file.decode(written, Annotations)

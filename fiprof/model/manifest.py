@@ -229,13 +229,13 @@ def read_manifest(folder: Path) -> Manifest:
         why = f"it has no {layout.FILE_NAME}" if not os.path.exists(path) else "it is an export of one"
         raise FiprofError(f"{folder} is not a run folder: {why}", "fiprof runs lists the runs there are", exit_code=2)
     remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"
-    found = json_file.read(path, Manifest, remedy)
-    if "cover_pct" in found.settings:
+    manifest = json_file.read(path, Manifest, remedy)
+    if "cover_pct" in manifest.settings:
         try:
-            convert(found.settings, ProfileSettings, "settings")
+            convert(manifest.settings, ProfileSettings, "settings")
         except MisfitError as error:
             raise FiprofError(f"{path} is damaged or not fiprof's: {error}", remedy) from error
-    return found
+    return manifest
 
 
 RUN_WARNINGS = {
@@ -293,7 +293,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 def baselines(path: Path) -> dict[str, Baseline]:
     """Case id -> how the runner timed it."""
-    return {found.case: found for _, found in _read(path) if isinstance(found, Baseline)}
+    return {baseline.case: baseline for _, baseline in _read(path) if isinstance(baseline, Baseline)}
 
 
 def case_errors(path: Path) -> dict[str, str]:
@@ -310,7 +310,7 @@ def _read(path: Path) -> list[tuple[dict[str, Any], object]]:
 
     if not path.exists():
         return []
-    found: list[tuple[dict[str, Any], object]] = []
+    records: list[tuple[dict[str, Any], object]] = []
     number = 0
     try:
         lines = files.read_bytes(path.parent, path.name).split(b"\n")
@@ -323,7 +323,7 @@ def _read(path: Path) -> list[tuple[dict[str, Any], object]]:
                 raise MisfitError("no JSON object") from error
             if isinstance(record, dict):
                 schema = KINDS.get(str(record.get("kind")))
-                found.append((record, convert(record, schema) if schema else None))
+                records.append((record, convert(record, schema) if schema else None))
             elif record is not None:
                 raise MisfitError("no JSON object")
     except OSError as error:
@@ -331,4 +331,4 @@ def _read(path: Path) -> list[tuple[dict[str, Any], object]]:
     except MisfitError as error:
         remedy = "it was changed by hand or damaged: restore it from a copy"
         raise FiprofError(f"{path}: line {number}: {error}", remedy) from error
-    return found
+    return records

@@ -74,9 +74,9 @@ def _linked(file: ImportedFile) -> Path:
 @contextlib.contextmanager
 def unpacked(folder: Path, name: str) -> Iterator[Path]:
     """A raw file of a run folder as a plain one for the length of a block; itself where it is not packed."""
-    there = stored(folder, name)
-    if there in (None, name):
-        link = None if there else _link(folder, name)
+    packed = stored(folder, name)
+    if packed in (None, name):
+        link = None if packed else _link(folder, name)
         yield _linked(link) if link else folder / name
         return
     with contextlib.ExitStack() as held:
@@ -96,7 +96,7 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
             yield temporary / name
         except FiprofError as error:
             # What is wrong with the copy is wrong with the file, which is still there to look at.
-            error.message = error.message.replace(str(temporary / name), str(folder / str(there)))
+            error.message = error.message.replace(str(temporary / name), str(folder / str(packed)))
             raise
 
 
@@ -182,10 +182,10 @@ def _touch(folder: Path, changed: Sequence[Path]) -> None:
 
 def _blocks(folder: Path, name: str) -> Iterator[bytes]:
     """The plain content of a raw file, packed or not, block by block."""
-    there = stored(folder, name) or name
-    path = folder / there
-    with files.open_file(folder, there) as source:
-        if there == name:
+    stored_name = stored(folder, name) or name
+    path = folder / stored_name
+    with files.open_file(folder, stored_name) as source:
+        if stored_name == name:
             while block := source.read(COPY_BYTES):
                 yield block
             return
@@ -195,11 +195,11 @@ def _blocks(folder: Path, name: str) -> Iterator[bytes]:
             actions = read_manifest(folder).actions
             made = (entry.bytes for action in actions for entry in action.files if entry.path == name)
             recorded = max(made, default=UNRECORDED_BYTES)
-        left = min(recorded, max(SMALLEST_LIMIT, os.fstat(source.fileno()).st_size * LARGEST_RATIO))
+        bytes_left = min(recorded, max(SMALLEST_LIMIT, os.fstat(source.fileno()).st_size * LARGEST_RATIO))
         try:
-            for block in _decompressed_zstd(source) if there.endswith(ZSTD) else _decompressed_xz(source):
-                left -= len(block)
-                if left < 0:
+            for block in _decompressed_zstd(source) if stored_name.endswith(ZSTD) else _decompressed_xz(source):
+                bytes_left -= len(block)
+                if bytes_left < 0:
                     what = f"{path} holds more than its run made of {name}"
                     raise FiprofError(what, "it is damaged or made to fill the disk")
                 yield block

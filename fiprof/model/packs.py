@@ -26,14 +26,14 @@ def packs() -> dict[str, ModuleType]:
     # Commands that need no pack do not pay for looking through what is installed.
     from importlib.metadata import entry_points
 
-    found = {}
+    by_name = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            found[point.name] = point.load()
+            by_name[point.name] = point.load()
         except Exception as error:
             what = f"the pack {point.name} ({point.value}) cannot be imported: {error}"
             raise FiprofError(what, "fix or uninstall the package that brings it") from error
-    return found
+    return by_name
 
 
 def parts(kind: str, *arguments: Any) -> dict[str, Any]:

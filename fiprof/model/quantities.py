@@ -132,15 +132,15 @@ def _compiled(node: ast.expr) -> Evaluate:
 
 def _of_parts(function: str, parts: Sequence[Part | None]) -> Part | None:
     """A function of several values, of which all have to be known, or some."""
-    there = [part for part in parts if part]
-    values, texts = [value for value, *_ in there], [text for _, text, _ in there]
+    known = [part for part in parts if part]
+    values, texts = [value for value, *_ in known], [text for _, text, _ in known]
     if function == "largest":
-        return max(there, key=operator.itemgetter(0), default=None)
+        return max(known, key=operator.itemgetter(0), default=None)
     if function == "total":
-        return (sum(values), " + ".join(texts), SUM) if len(there) > 1 else next(iter(there), None)
+        return (sum(values), " + ".join(texts), SUM) if len(known) > 1 else next(iter(known), None)
     if function == "at_most" and parts[0] and not (parts[1] and parts[1][0]):
         return parts[0]
-    if len(there) < len(parts):
+    if len(known) < len(parts):
         return None
     if function == "bounded":
         value, low, high = values

@@ -59,14 +59,14 @@ class Ranks:
         """The same of rows with a column pid, and device where they have it."""
         pid = numbers(rows["pid"])
         device = numbers(rows["device"]) if "device" in rows.column_names else None
-        found = np.full(rows.num_rows, NOBODY, np.int64)
+        of_row = np.full(rows.num_rows, NOBODY, np.int64)
         processes = [rank.pid for rank in self.all]
         for rank in self.all:
             if device is not None:
-                found[(pid == rank.pid) & (device == (NOBODY if rank.device is None else rank.device))] = rank.rank
+                of_row[(pid == rank.pid) & (device == (NOBODY if rank.device is None else rank.device))] = rank.rank
             elif processes.count(rank.pid) == 1:
-                found[pid == rank.pid] = rank.rank
-        return found
+                of_row[pid == rank.pid] = rank.rank
+        return of_row
 
 
 @once
@@ -74,17 +74,17 @@ def ranks_of(run: Run) -> Ranks:
     """The ranks of a run; none where it has no trace."""
     rows = run.rows("processes", _WHO)
     rows.sort(key=lambda row: (row["file"] or 0, row["device"] or 0, row["pid"]))
-    found = [Rank(**row) for row in rows]
+    ranks = [Rank(**row) for row in rows]
     # Each process's rank in the largest communicator that it is in.
     by_nccl: dict[int, tuple[int, int]] = {}
-    for pid, said in nccl_setups(run) if len(found) > 1 else ():
-        if {RANKS, RANK} <= said.keys():
-            by_nccl[pid] = max(by_nccl.get(pid, (0, 0)), (said[RANKS], -said[RANK]))
-    said_by_nccl = [-by_nccl[rank.pid][1] if rank.pid in by_nccl else None for rank in found]
-    for claims in (said_by_nccl, [row["rank"] for row in rows], list(range(len(found)))):
+    for pid, setup in nccl_setups(run) if len(ranks) > 1 else ():
+        if {RANKS, RANK} <= setup.keys():
+            by_nccl[pid] = max(by_nccl.get(pid, (0, 0)), (setup[RANKS], -setup[RANK]))
+    said_by_nccl = [-by_nccl[rank.pid][1] if rank.pid in by_nccl else None for rank in ranks]
+    for claims in (said_by_nccl, [row["rank"] for row in rows], list(range(len(ranks)))):
         if None not in claims and len(set(claims)) == len(claims):
             break
-    numbered = [replace(rank, rank=number) for rank, number in zip(found, claims, strict=True) if number is not None]
+    numbered = [replace(rank, rank=number) for rank, number in zip(ranks, claims, strict=True) if number is not None]
     return Ranks(run, sorted(numbered, key=lambda rank: rank.rank))
 
 
@@ -94,8 +94,8 @@ def nccl_setups(run: Run) -> list[tuple[int, dict[str, int]]]:
         return []
     import pyarrow.compute as pc
 
-    found = run.table("ranges", ["domain", "name", "payload", "pid"])
-    ours = found.filter(pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"])))
+    ranges = run.table("ranges", ["domain", "name", "payload", "pid"])
+    ours = ranges.filter(pc.and_(pc.equal(ranges["domain"], NCCL_DOMAIN), pc.is_valid(ranges["payload"])))
     rows = ours.filter(pc.starts_with(ours["name"].cast("string"), "ncclCommInit")).to_pylist()
     return [(row["pid"], payload(row["payload"])) for row in rows]
 

@@ -86,39 +86,39 @@ def secrets() -> tuple[str, ...]:
 @functools.lru_cache(8)
 def given(environment: Sequence[tuple[str, str]], argv: Sequence[str]) -> tuple[str, ...]:
     """The secrets of an environment and a command line, longest first, as they stand in text, JSON and URLs."""
-    found: Found = []
-    mask_words([f"{name}={value}" for name, value in environment], (), found)
-    found += [(name, value) for name, value in environment if LINK_NAME.search(name) and name not in PUBLIC_NAMES]
-    found += [(name, value) for name, value in environment if MIXED.fullmatch(value)]
+    matches: Found = []
+    mask_words([f"{name}={value}" for name, value in environment], (), matches)
+    matches += [(name, value) for name, value in environment if LINK_NAME.search(name) and name not in PUBLIC_NAMES]
+    matches += [(name, value) for name, value in environment if MIXED.fullmatch(value)]
     typed: Found = []
     mask_words(argv, (), typed)
     # A word of small letters may be anything's name.
-    found += [(name, value) for name, value in typed if re.search("[^a-z_-]", value)]
-    lines = {line for _, value in found for line in (value, *value.splitlines())}
+    matches += [(name, value) for name, value in typed if re.search("[^a-z_-]", value)]
+    lines = {line for _, value in matches for line in (value, *value.splitlines())}
     quoted = {urllib.parse.quote(line, safe="", errors="surrogateescape") for line in lines}
     forms = lines | quoted | {json.dumps(line)[1:-1] for line in lines}
     return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
-def mask(text: str, values: Sequence[str] | None = None, found: Found | None = None) -> str:
-    """A text without secrets. values: ``secrets()``. found: takes what was masked."""
+def mask(text: str, values: Sequence[str] | None = None, matches: Found | None = None) -> str:
+    """A text without secrets. values: ``secrets()``. matches: takes what was masked."""
     values = secrets() if values is None else values
     text, hidden = (_kept if len(text) < LONGEST_KEPT else _hidden)(text, tuple(values))
-    if found is not None:
-        found += hidden
+    if matches is not None:
+        matches += hidden
     return text
 
 
 def _hidden(text: str, values: tuple[str, ...]) -> tuple[str, Found]:
     """A text without secrets, and what was masked."""
-    found: Found = []
+    matches: Found = []
     for value in values:
         text = text.replace(value, MASK)
     if not SUSPECT.search(text):
-        return text, found
+        return text, matches
     pieces, at = [], 0
     for named in NAMED.finditer(text):
-        if named.start() >= at and (hidden := _named(text, named, found)):
+        if named.start() >= at and (hidden := _named(text, named, matches)):
             pieces += [text[at : hidden.start("value")], MASK]
             at = hidden.end("value")
     text = "".join([*pieces, text[at:]])
@@ -126,11 +126,11 @@ def _hidden(text: str, values: tuple[str, ...]) -> tuple[str, Found]:
 
         def hide(match: re.Match[str], form: str = form) -> str:
             kept = match[match.lastindex] if match.lastindex else ""
-            found.append((form, match[0][len(kept) :]))
+            matches.append((form, match[0][len(kept) :]))
             return kept + MASK
 
         text = re.sub(pattern, hide, text)
-    return LONG.sub(lambda match: MASK if _random(match[0], found) else match[0], text), found
+    return LONG.sub(lambda match: MASK if _random(match[0], matches) else match[0], text), matches
 
 
 _kept = functools.lru_cache(1 << 14)(_hidden)  # runs of a machine have most texts of their manifests in common
@@ -146,10 +146,10 @@ def _masking(values: Sequence[str]) -> Callable[[str], str]:
     return functools.lru_cache(1 << 16)(functools.partial(mask, values=values))
 
 
-def mask_words(words: Sequence[str], values: Sequence[str] | None = None, found: Found | None = None) -> list[str]:
+def mask_words(words: Sequence[str], values: Sequence[str] | None = None, matches: Found | None = None) -> list[str]:
     """A command line without secrets: the word after an option is its value."""
     whole = "".join("\0" + word.replace("\0", " ") for word in words)
-    return mask(whole, values, found).split("\0")[1:]
+    return mask(whole, values, matches).split("\0")[1:]
 
 
 def mask_bytes(text: bytes) -> bytes:
@@ -170,23 +170,23 @@ def masked(content: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
     values, names = secrets(), set[str]()
 
     def clear(value: Any, where: str) -> Any:
-        found: Found = []
+        matches: Found = []
         if isinstance(value, str):
-            value = mask(value, values, found)
+            value = mask(value, values, matches)
         elif isinstance(value, dict):
             cleared = {}
             for key, each in value.items():
                 name = mask(key, values)
                 if isinstance(each, str) and key != "key":
                     # As a command line would set it.
-                    cleared[name] = mask_words([f"{key}={each}"], values, found)[0].removeprefix(f"{name}=")
+                    cleared[name] = mask_words([f"{key}={each}"], values, matches)[0].removeprefix(f"{name}=")
                 else:
                     cleared[name] = clear(each, key)
             value = cleared
         elif isinstance(value, list | tuple):
             words = all(isinstance(each, str) for each in value)
-            value = mask_words(value, values, found) if words else [clear(each, where) for each in value]
-        names.update(f"{where}: {name}" for name, _ in found)
+            value = mask_words(value, values, matches) if words else [clear(each, where) for each in value]
+        names.update(f"{where}: {name}" for name, _ in matches)
         return value
 
     return {key: clear(value, key) for key, value in content.items()}, names
@@ -194,15 +194,15 @@ def masked(content: dict[str, Any]) -> tuple[dict[str, Any], set[str]]:
 
 def holds_environment(path: Path) -> bool:
     """Whether a tool's own file has an environment, or a secret of this process's, in it."""
-    wanted = (*ENVIRONMENT_MARKS, *map(os.fsencode, secrets()))
+    marks = (*ENVIRONMENT_MARKS, *map(os.fsencode, secrets()))
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return any(data.find(value) >= 0 for value in wanted)
+            return any(data.find(value) >= 0 for value in marks)
 
 
-def _named(text: str, named: re.Match[str], found: Found) -> re.Match[str] | None:
+def _named(text: str, named: re.Match[str], matches: Found) -> re.Match[str] | None:
     """The value after a name; None where it is no secret, or masked already."""
     before = NAME.search(text, max(named.start() - 64, 0), named.start())
     assert before is not None
@@ -215,22 +215,24 @@ def _named(text: str, named: re.Match[str], found: Found) -> re.Match[str] | Non
     pattern = HEADER if named["header"] and ":" in between else VALUE
     value = (WORD if above == "\0" and (between == "\0" or "=" in between) else pattern).match(text, named.end())
     assert value is not None
-    said = value["value"]
-    public = REFERENCE.fullmatch(said) or (apart and said.startswith("-"))
+    text_value = value["value"]
+    public = REFERENCE.fullmatch(text_value) or (apart and text_value.startswith("-"))
     if named["weak"] and not public:
         # "key: batch" is a sentence.
-        sentence = ":" in between and name == named["weak"] and between[0] in ": " and not re.search("[0-9]", said)
-        public = HARMLESS.fullmatch(said) or sentence
-    if said.startswith(MASK) or not public:
-        found.append((name.lstrip("-."), said))
-    return None if said.startswith(MASK) or public else value
+        sentence = (
+            ":" in between and name == named["weak"] and between[0] in ": " and not re.search("[0-9]", text_value)
+        )
+        public = HARMLESS.fullmatch(text_value) or sentence
+    if text_value.startswith(MASK) or not public:
+        matches.append((name.lstrip("-."), text_value))
+    return None if text_value.startswith(MASK) or public else value
 
 
-def _random(word: str, found: Found) -> bool:
+def _random(word: str, matches: Found) -> bool:
     """Whether a long word is a token: nobody chose its letters."""
     kinds = ("[A-Z]", "[a-z]", "[0-9]", "[-_+]", "[A-Z][a-z]")
     capitals, small, digits, seams, begins = (len(re.findall(kind, word)) for kind in kinds)
     random = min(capitals, small, digits) > 1 and len(word) > 12 * seams and begins < MOST_BEGINS * capitals
     if random:
-        found.append(("token", word))
+        matches.append(("token", word))
     return random

@@ -278,15 +278,18 @@ class Run:
         ranks, kinds, durations = ranks_of(self), Kinds(), Quantiles(self.row_count("kernels"))
         keys, who = ["case", "kernel", "kernel_full", "grid", "block"], ("pid", "device") if ranks.several else ()
         for piece in self.pieces("kernels", (*keys, "phase", "duration_ns", *who)):
-            kept = measured(piece) if self.cases else slice(None)
+            in_measure = measured(piece) if self.cases else slice(None)
             rank = ranks.of_rows(piece) if ranks.several else np.zeros(piece.num_rows, np.int64)
-            durations.add(kinds.of(piece.select(keys), kept, rank=rank[kept]), numbers(piece["duration_ns"])[kept])
+            durations.add(
+                kinds.of(piece.select(keys), in_measure, rank=rank[in_measure]),
+                numbers(piece["duration_ns"])[in_measure],
+            )
         times = durations.spreads()
-        found: dict[tuple[str | None, Shape], dict[int, Times]] = defaultdict(dict)
+        by_shape: dict[tuple[str | None, Shape], dict[int, Times]] = defaultdict(dict)
         for (*values, number), each in kinds.numbers.items():
             row = dict(zip(keys, values, strict=True))
-            found[row["case"], shape(row)][number] = Times.of_ns(*times[each])
-        return found
+            by_shape[row["case"], shape(row)][number] = Times.of_ns(*times[each])
+        return by_shape
 
     # Under ncu
 
@@ -299,11 +302,11 @@ class Run:
         there = [name for name in (*IDENTITY, *COLUMNS) if name in known]
         table = self.table("launches", there)
         columns = Columns(table, {*IDENTITY, *COLUMNS} - {*there})
-        found = tuple(Launch(self, columns, place) for place in range(table.num_rows))
-        counts = Counter((launch.case, launch.kernel) for launch in found)
-        for launch in found:
+        launches = tuple(Launch(self, columns, place) for place in range(table.num_rows))
+        counts = Counter((launch.case, launch.kernel) for launch in launches)
+        for launch in launches:
             launch.repeated = counts[launch.case, launch.kernel] > 1
-        return found
+        return launches
 
     @functools.cached_property
     def _launches_of(self) -> dict[str | None, list[Launch]]:
@@ -462,11 +465,11 @@ class Run:
                 return finding("failed", "the run failed: {reason}", reason=manifest.reason)
             told = self.rows("diagnostics", ("severity", "text"))
             texts = {row["text"] or "" for row in told if row["severity"] in ("Warning", "Error")}
-            if said := tuple(sorted(text.rstrip(".") for text in texts if "CUDA" in text or "CUPTI" in text)):
+            if messages := tuple(sorted(text.rstrip(".") for text in texts if "CUDA" in text or "CUPTI" in text)):
                 words = (
                     "CUDA was not traced: nsys said {said}. Trace with --trace=cuda and an nsys as new as the driver"
                 )
-                return finding("not_traced", words, said=said)
+                return finding("not_traced", words, said=messages)
             words = "{tool} saw no kernel; fiprof export {run} --to perfetto shows what it saw"
             return finding("no_kernels", words, tool=tool, run=self.given)
         words = "{tool} ran, but its tables are not there; fiprof parse {run} makes them, or says why it cannot"

@@ -25,10 +25,10 @@ def title(label: str, kernel: str) -> str:
 
 def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     """Key -> all that come with it, in order."""
-    found: dict[K, list[T]] = defaultdict(list)
+    groups: dict[K, list[T]] = defaultdict(list)
     for key, each in pairs:
-        found[key].append(each)
-    return dict(found)
+        groups[key].append(each)
+    return dict(groups)
 
 
 def sums_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
@@ -58,11 +58,11 @@ class Labels:
 @functools.lru_cache(MOST_CASES)
 def written(case_id: str) -> dict[str, str]:
     """Parameter -> its value as the id writes it; of a name that stands twice the first."""
-    found: dict[str, str] = {}
+    words: dict[str, str] = {}
     for name, _, value in (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(",")):
         if name:
-            found.setdefault(name, value)
-    return found
+            words.setdefault(name, value)
+    return words
 
 
 WIDE = 1.25  # longest over shortest of launches that are still shown as one
@@ -122,13 +122,13 @@ def alike(
     time: an item's duration, µs. also: what must be the same too. weights: empty where each stands for itself. wide:
     ratio of durations from which they are.
     """
-    found: dict[Hashable, list[tuple[N, float, float]]] = defaultdict(list)
+    groups: dict[Hashable, list[tuple[N, float, float]]] = defaultdict(list)
     for item in items:
         key = item.case, item.kernel, item.kernel_full, item.grid, item.block, also(item)
         us = time(item) or 0.0
-        found[key].append((item, us, weights.get(item.launch, 0.0) if weights and item.launch is not None else us))
+        groups[key].append((item, us, weights.get(item.launch, 0.0) if weights and item.launch is not None else us))
     parts: list[Alike[N]] = []
-    for group in found.values():
+    for group in groups.values():
         part, low = 0, 0.0
         part_of: dict[float, int] = {}
         for us in sorted({us for _, us, _ in group}):
@@ -176,36 +176,36 @@ class Selection:
         """
         named = [(item.kernel, item.kernel_full or "", item.case or "", item.label) for item in items]
         wanted = matching(self.kernel, named)
-        found = [item for item, names in zip(items, named, strict=True) if names in wanted]
+        chosen = [item for item, names in zip(items, named, strict=True) if names in wanted]
         if self.launches:
-            found = [item for item in found if item.launch in self.launches]
-        if not found and (items or self):
+            chosen = [item for item in chosen if item.launch in self.launches]
+        if not chosen and (items or self):
             words = [f"with number {', '.join(map(str, self.launches))}"] if self.launches else []
             words += [f"with kernel {self.kernel!r}"] if self.kernel else []
             wanted_words = " and ".join(words) or "with what this shows"
             numbers = [item.launch for item in items if item.launch is not None]
-            there = [f"launches {min(numbers)} to {max(numbers)}"] if numbers else []
+            available = [f"launches {min(numbers)} to {max(numbers)}"] if numbers else []
             kernels, cases = {short_kernel(item.kernel) for item in items}, {item.label for item in items if item.case}
             for kind, names in (("kernels", sorted(kernels)), ("cases", sorted(cases))):
                 rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-                there += [f"the {kind} {', '.join(names[:MOST_NAMES])}{rest}"] if names else []
-            remedy = f"it has {join_words(there) or 'none at all'}"
+                available += [f"the {kind} {', '.join(names[:MOST_NAMES])}{rest}"] if names else []
+            remedy = f"it has {join_words(available) or 'none at all'}"
             raise FiprofError(f"{run} has no launch {wanted_words}", remedy, exit_code=2)
         if self.top is not None:
-            most = longest_first(alike(found, time, weights=weights))[: self.top]
+            most = longest_first(alike(chosen, time, weights=weights))[: self.top]
             kept = {id(item) for group in most for item in group.items}
-            found = [item for item in found if id(item) in kept]
-        return found
+            chosen = [item for item in chosen if id(item) in kept]
+        return chosen
 
 
 EVERYTHING = Selection()
 
 
-def matching(words: str, known: Iterable[Names]) -> set[Names]:
+def matching(words: str, available: Iterable[Names]) -> set[Names]:
     """Those that the words mean: the first of the readings of ``Selection.kernel`` by which there are some."""
-    known, tokens = set(known), _tokens(words)
+    available, tokens = set(available), _tokens(words)
     if not words:
-        return known
+        return available
     # ``batch=1`` is no part of ``batch=128``.
     whole = re.compile(rf"(?<![\w.]){re.escape(words)}(?![\w.])", re.IGNORECASE)
     readings: list[Callable[[Names], object]] = [lambda names: words.lower() in "\n".join(names).lower()]
@@ -219,7 +219,7 @@ def matching(words: str, known: Iterable[Names]) -> set[Names]:
         if _PATTERN.search(words):
             pattern = re.compile(words, re.IGNORECASE)
             readings.append(lambda names: any(map(pattern.search, names)))
-    return next((found for reading in readings if (found := set(filter(reading, known)))), set())
+    return next((matched for reading in readings if (matched := set(filter(reading, available)))), set())
 
 
 def _tokens(text: str) -> set[str]:

@@ -175,7 +175,7 @@ class Setting:
 
 def _settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
     """Every setting of a class, in the declared order. What a request adds is keyword-only, and no setting."""
-    hints, found = get_type_hints(kind), []
+    hints, settings = get_type_hints(kind), []
     for field in dataclasses.fields(kind):
         if field.kw_only:
             continue
@@ -186,12 +186,14 @@ def _settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
             (each,) = (part for part in get_args(each) if part is not NoneType)
         choices = get_args(each) if get_origin(each) is Literal else ()
         names = (*(f"{each.__name__}.{field.name}" for each in kind.__mro__), field.name)
-        said: dict[str, Any] = {**next(ROWS[name] for name in names if name in ROWS)}
-        said["option"] = {"": f"--{field.name.replace('_', '-')}", "-": ""}.get(said["option"], said["option"])
-        said |= {bound: int(said[bound]) if said[bound] else None for bound in ("low", "above", "high")}
-        said |= {"tool": said["tool"] or None, "measuring": said["measuring"] != "no"}
-        found.append(Setting(field.name, str if choices else each, several, choices, field.default, **said))
-    return tuple(found)
+        declared: dict[str, Any] = {**next(ROWS[name] for name in names if name in ROWS)}
+        declared["option"] = {"": f"--{field.name.replace('_', '-')}", "-": ""}.get(
+            declared["option"], declared["option"]
+        )
+        declared |= {bound: int(declared[bound]) if declared[bound] else None for bound in ("low", "above", "high")}
+        declared |= {"tool": declared["tool"] or None, "measuring": declared["measuring"] != "no"}
+        settings.append(Setting(field.name, str if choices else each, several, choices, field.default, **declared))
+    return tuple(settings)
 
 
 settings_of: Callable[[type[Declaring]], tuple[Setting, ...]] = functools.cache(_settings_of)  # type: ignore[assignment]

@@ -36,8 +36,8 @@ def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Int
         starts, ends = starts[order], ends[order]
     until = np.maximum.accumulate(np.append(since, ends))
     starts = np.maximum(starts, until[:-1])
-    there = ends > starts
-    return (starts, ends) if there.all() else (starts[there], ends[there])
+    nonempty = ends > starts
+    return (starts, ends) if nonempty.all() else (starts[nonempty], ends[nonempty])
 
 
 def covered(starts: Ints | Floats, ends: Ints | Floats, moments: Ints | Floats, weights: Floats | int = 1) -> Floats:
@@ -110,8 +110,8 @@ class Stretches:
 
     def during(self, begin: int, end: int) -> Stretches:
         """Those that some time meets."""
-        here = slice(np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.starts, end, side="left"))
-        return Stretches(self.starts[here], self.ends[here], self.labels[here])
+        rows = slice(np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.starts, end, side="left"))
+        return Stretches(self.starts[rows], self.ends[rows], self.labels[rows])
 
     def overlaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """The stretches that some disjoint intervals meet: which interval, begin and end inside it, and the label."""

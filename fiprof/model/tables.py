@@ -166,9 +166,9 @@ class Reader:
 
         from fiprof.model.arrays import floats, numbers
 
-        wanted = list(columns) if columns is not None else self.names
+        names = list(columns) if columns is not None else self.names
         with self._errors():
-            if new := [name for name in wanted if name not in self._read]:
+            if new := [name for name in names if name not in self._read]:
                 known = [name for name in new if name in self.columns]
                 there = self._file.read(known, use_threads=self.rows >= THREADED_ROWS)
                 # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
@@ -181,7 +181,7 @@ class Reader:
                     if rows := int(((values < 0) | (values > most[name])).sum()) - found[name].null_count * whole:
                         raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
                 self._read.update(zip(found.column_names, found.columns, strict=True))
-            return pa.table({name: self._read[name] for name in wanted})
+            return pa.table({name: self._read[name] for name in names})
 
     @property
     def rows(self) -> int:
@@ -219,13 +219,13 @@ class Reader:
         texts = [column.name for column in TABLES[self.path.stem].columns if column.kind in ("category", "string")]
         return any(self._hid for _ in self.pieces(texts, CHECKED_ROWS))
 
-    def _masked(self, found: pa.Table) -> pa.Table:
+    def _masked(self, table: pa.Table) -> pa.Table:
         """Rows of the file: without secrets where they leave."""
         import pyarrow as pa
         import pyarrow.types as pt
 
         if (hide := self._hide) is None:
-            return found
+            return table
 
         def masked(chunk: pa.Array) -> pa.Array:
             of_dictionary = isinstance(chunk, pa.DictionaryArray)
@@ -237,26 +237,26 @@ class Reader:
             new = pa.array(hidden, pa.string())
             return new.take(chunk.indices).dictionary_encode() if of_dictionary else new
 
-        for place, field in enumerate(found.schema):
+        for place, field in enumerate(table.schema):
             kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
             if pt.is_string(kind):
-                chunks = [masked(chunk) for chunk in found.column(place).chunks]
+                chunks = [masked(chunk) for chunk in table.column(place).chunks]
                 if self._hid:
-                    found = found.set_column(place, field.name, pa.chunked_array(chunks, field.type))
-        return found
+                    table = table.set_column(place, field.name, pa.chunked_array(chunks, field.type))
+        return table
 
-    def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:
+    def _with_absent(self, table: pa.Table, names: Sequence[str], rows: int) -> pa.Table:
         """With nulls for columns that the file lacks. Raises ValueError for one that may have none and has some."""
         import pyarrow as pa
 
-        asked = frozenset(wanted)
+        name_set = frozenset(names)
         for column in TABLES[self.path.stem].columns:
-            if column.name in asked and column.name not in self.columns:
+            if column.name in name_set and column.name not in self.columns:
                 kind = schema(self.path.stem).field(column.name).type
-                found = found.append_column(column.name, pa.nulls(rows, kind))
-            if column.required and column.name in asked and (nulls := found[column.name].null_count):
+                table = table.append_column(column.name, pa.nulls(rows, kind))
+            if column.required and column.name in name_set and (nulls := table[column.name].null_count):
                 raise ValueError(f"its column {column.name} has no value in {nulls:,} rows")
-        return found
+        return table
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -275,11 +275,11 @@ _GOOD: dict[str, pa.Schema] = {}
 """Table -> the columns of the last file of it that was right: most have the same."""
 
 
-def _check(name: str, found: pa.Schema) -> None:
+def _check(name: str, schema_read: pa.Schema) -> None:
     """Raise ValueError where a file lacks a required column, or one is of another type than the table declares."""
     import pyarrow.types as pt
 
-    if name in _GOOD and found.equals(_GOOD[name]):
+    if name in _GOOD and schema_read.equals(_GOOD[name]):
         return
     fits: dict[str, Callable[[pa.DataType], bool]] = {
         **dict.fromkeys(("int32", "int64"), pt.is_integer), "float64": pt.is_floating, "bool": pt.is_boolean,
@@ -287,13 +287,13 @@ def _check(name: str, found: pa.Schema) -> None:
     }  # fmt: skip
     kinds = {column.name: column.kind for column in TABLES[name].columns}
     for column in TABLES[name].columns:
-        if column.required and column.name not in found.names:
+        if column.required and column.name not in schema_read.names:
             raise ValueError(f"it has no column {column.name}")
-    for field in found:
+    for field in schema_read:
         kind = kinds.get(field.name, "float64" if name == OPEN_ENDED else "")
         if kind and not fits[kind](field.type):
             raise ValueError(f"its column {field.name} is {field.type}, not {kind}")
-    _GOOD[name] = found
+    _GOOD[name] = schema_read
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -83,14 +83,14 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     totals_ns: Floats = np.zeros(0)  # exact below 2^53 ns
     for piece in pieces:
         rank = np.zeros(piece.num_rows, np.int64) if ranks is None else ranks(piece)
-        kept = measured(piece)
-        kept = kept[rank[kept] >= 0]
-        if not len(kept):
+        in_measure = measured(piece)
+        in_measure = in_measure[rank[in_measure] >= 0]
+        if not len(in_measure):
             continue
-        rank, duration_ns = rank[kept], numbers(piece["duration_ns"])[kept]
-        durations_ns.add(kernels.of(piece.select(["case", "kernel"]), kept, rank=rank), duration_ns)
-        number = numbers(piece["iteration"])[kept]
-        iteration = iterations.of(piece.select(["case"]), kept, rank=rank, iteration=number)
+        rank, duration_ns = rank[in_measure], numbers(piece["duration_ns"])[in_measure]
+        durations_ns.add(kernels.of(piece.select(["case", "kernel"]), in_measure, rank=rank), duration_ns)
+        number = numbers(piece["iteration"])[in_measure]
+        iteration = iterations.of(piece.select(["case"]), in_measure, rank=rank, iteration=number)
         added: Floats = np.bincount(iteration, duration_ns, len(iterations.numbers))  # type: ignore[assignment]
         added[: len(totals_ns)] += totals_ns
         totals_ns = added
@@ -118,9 +118,9 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
 
 def slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:
     """Of each key the value of the rank that is slowest."""
-    found: dict[K, V] = {}
+    slowest_of: dict[K, V] = {}
     for times in of_ranks:
         for key, value in times.items():
-            if key not in found or median_us(value) > median_us(found[key]):
-                found[key] = value
-    return found
+            if key not in slowest_of or median_us(value) > median_us(slowest_of[key]):
+                slowest_of[key] = value
+    return slowest_of

@@ -89,8 +89,8 @@ def pairs_against(
         before = Case(entry.workload, tuple(entry.params.items()))
         pairs[now] = a.cases([before])[0], b.cases([now])[0]
     others += [GatedCase(case.id, Decision.NEW) for case in wanted if case not in pairs]
-    kept = tuple(dict.fromkeys(pair for now, pair in pairs.items() if not wanted or now in wanted))
-    if not kept:
+    chosen = tuple(dict.fromkeys(pair for now, pair in pairs.items() if not wanted or now in wanted))
+    if not chosen:
         remedy = f"fiprof baseline show {baseline.name} lists them; a workload's file is looked for from this folder"
         raise FiprofError(f"no case of the baseline {baseline.name} can be measured here", remedy)
-    return kept, others
+    return chosen, others

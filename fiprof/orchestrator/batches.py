@@ -69,22 +69,22 @@ def groups(cases: Sequence[Case], whole: int = 0) -> Groups:
 
     whole: a problem of at most so many cases is not parted by its sizes.
     """
-    found: Groups = {}
+    by_problem: Groups = {}
     for workload, members in by_key((case.workload, case) for case in cases).items():
-        known = packs.of_workload(workload)
+        about = packs.of_workload(workload)
         names = [name for name, _ in members[0].params]
         values = set(chain.from_iterable(case.params for case in members))
         many = Counter(name for name, value in values if is_number(value))
-        axes = [name for name in sorted(many) if many[name] >= FEWEST_ON_AXIS and not (known and name in known.options)]
+        axes = [name for name in sorted(many) if many[name] >= FEWEST_ON_AXIS and not (about and name in about.options)]
         places = [names.index(name) for name in axes]
-        units = found.setdefault((known.problem if known else "") or workload, {})
+        units = by_problem.setdefault((about.problem if about else "") or workload, {})
         for case in members:
             params = case.params
             units.setdefault(tuple([params[place] for place in places]), []).append(case)
-    for problem, units in found.items():
+    for problem, units in by_problem.items():
         if len(together := list(chain.from_iterable(units.values()))) <= whole:
-            found[problem] = {(): together}
-    return found
+            by_problem[problem] = {(): together}
+    return by_problem
 
 
 def size(axes: Sizes) -> float:
@@ -134,14 +134,14 @@ def anchors(grouped: Groups) -> tuple[Case, ...]:
 
 def fillers(grouped: Groups) -> tuple[Case, ...]:
     """The smallest case of each way in which a workload is asked for, which between them need all that is compiled."""
-    found: dict[object, Case] = {}
+    of_problem: dict[object, Case] = {}
     for by_size in grouped.values():
         for axes, unit in sorted(by_size.items(), key=lambda item: size(item[0])):
             sizes = {name for name, _ in axes}
             others = [place for place, (name, _) in enumerate(unit[0].params) if name not in sizes]
             for case in unit:
-                found.setdefault((case.workload, *[case.params[place] for place in others]), case)
-    return tuple(found.values())
+                of_problem.setdefault((case.workload, *[case.params[place] for place in others]), case)
+    return tuple(of_problem.values())
 
 
 def too_large(cases: Iterable[CaseEntry], state: Mapping[str, Any]) -> dict[str, str]:
@@ -296,19 +296,19 @@ def fill_cache(job: Job, bench: Bench, architecture: str) -> None:
 
 def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
     """Case id -> why, of the cases that made a run fail: by the runner's own words, or the one at which it died."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for action in manifest.actions:
         if action.outcome == "ok" or action.step not in RESULT_FILES:
             continue
         errors = case_errors(path / RESULT_FILES[action.step])
-        found |= errors
+        reasons |= errors
         if not errors and action.log and action.exit_status != 0:
             said = (path / action.log).read_text(errors="replace") if (path / action.log).exists() else ""
             if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", said, re.MULTILINE):
                 ended = action.message if action.exit_status is None else describe_exit(action.exit_status)
-                found[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
+                reasons[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
     known = {case.id for case in manifest.cases}
-    return {case: why for case, why in found.items() if case in known}
+    return {case: why for case, why in reasons.items() if case in known}
 
 
 def set_aside(folder: Path, name: str) -> None:
@@ -356,21 +356,21 @@ def _undisturbed(collection: collect.Collection, gpu: str) -> Iterator[None]:
 
 def disturbances(states: Sequence[Mapping[str, Any]]) -> list[Finding]:
     """What happened to a GPU that makes times others than they would be, by its states before, during and after."""
-    known = [state for state in states if state]
-    found = []
-    if others := tuple(dict.fromkeys(each for state in known for each in state.get("other_processes") or ())):
-        found.append(finding("other_processes", "something else was on it: {processes}", processes=others))
-    if throttled := tuple(dict.fromkeys(each for state in known for each in state.get("slowdowns") or ())):
-        found.append(finding("slowed", "it was slowed down: {reasons}", reasons=throttled))
+    readings = [state for state in states if state]
+    sentences = []
+    if others := tuple(dict.fromkeys(each for state in readings for each in state.get("other_processes") or ())):
+        sentences.append(finding("other_processes", "something else was on it: {processes}", processes=others))
+    if throttled := tuple(dict.fromkeys(each for state in readings for each in state.get("slowdowns") or ())):
+        sentences.append(finding("slowed", "it was slowed down: {reasons}", reasons=throttled))
     for name in ("power_limit_w", "max_sm_clock_mhz", "mig", "ecc", "ecc_errors"):
-        values = tuple(dict.fromkeys(str(state[name]) for state in known if state.get(name) is not None))
+        values = tuple(dict.fromkeys(str(state[name]) for state in readings if state.get(name) is not None))
         if len(values) > 1:
-            found.append(finding("changed", "{what} changed: {values}", what=name.replace("_", " "), values=values))
-    clocks = [(state["sm_clock_mhz"], state["max_sm_clock_mhz"]) for state in known if state.get("sm_clock_mhz")]
+            sentences.append(finding("changed", "{what} changed: {values}", what=name.replace("_", " "), values=values))
+    clocks = [(state["sm_clock_mhz"], state["max_sm_clock_mhz"]) for state in readings if state.get("sm_clock_mhz")]
     if len(clocks) >= FEWEST_LOOKS and max(clock for clock, _ in clocks) < CLOCK_LOW * clocks[0][1]:
         words = "its SM clock came to {clock:,.0f} of {highest:,.0f} MHz"
-        found.append(finding("slow_clock", words, clock=max(clock for clock, _ in clocks), highest=clocks[0][1]))
-    return found
+        sentences.append(finding("slow_clock", words, clock=max(clock for clock, _ in clocks), highest=clocks[0][1]))
+    return sentences
 
 
 def main() -> None:

@@ -103,11 +103,11 @@ def capture(name: str, duration_s: float, bench: Bench, request: ProfileRequest 
         others = sorted(path.stem for path in _record(name).parent.glob("*.json") if _alive(path.stem))
         remedy = f"running: {', '.join(others)}" if others else "fiprof profile --session NAME -- COMMAND … begins one"
         raise FiprofError(f"there is no session {name}", remedy, exit_code=2)
-    asked = request or ProfileRequest(program=served["program"])
-    asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
-    tool = find_tools(asked)["nsys"]
+    options = request or ProfileRequest(program=served["program"])
+    options = dataclasses.replace(options, tools=("nsys",), duration_s=duration_s)
+    tool = find_tools(options)["nsys"]
     with _held(name):
-        folder = new_run(asked, {"nsys": tool}, bench.archive, visible_gpus()[0], served["facts"])
+        folder = new_run(options, {"nsys": tool}, bench.archive, visible_gpus()[0], served["facts"])
         session, report = RunSession(folder, bench), folder.path / layout.NSYS_REPORT
         commands = ExportCommands(folder.path, {"nsys": tool}, STOP_S)
         with session.ending_in_order():

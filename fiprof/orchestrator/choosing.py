@@ -102,29 +102,29 @@ def choose(
     def spends(group: Group) -> float:
         return max(cost_s(group) / budget_s, 1 / (wanted.launches or math.inf))
 
-    def stood_for(taken: Sequence[Group]) -> list[int]:
+    def stood_for(selected: Sequence[Group]) -> list[int]:
         """ns of each group that these stand for."""
-        return [times[each][1] for each in stand_ins(times, {(None, group.shape) for group in taken})]
+        return [times[each][1] for each in stand_ins(times, {(None, group.shape) for group in selected})]
 
-    taken, numbers = _every_grid(by_name, goal_ns, spends, wanted.count, skip), list[int]()
+    selected, numbers = _every_grid(by_name, goal_ns, spends, wanted.count, skip), list[int]()
     # One launch a name is the least: more of them where grids change.
-    more = len(taken) > len({group.name for group in taken}) or _time(taken) < goal_ns
+    more = len(selected) > len({group.name for group in selected}) or _time(selected) < goal_ns
     if wanted.count == 1 and more and (order := orders()):
         along, picked = _along(by_name, goal_ns, spends, skip, order)
         # A grid tells more of itself than another near it: what is told by others has to be more, or at half the cost.
-        told, told_along = (min(sum(stood_for(each)), goal_ns) for each in (taken, along))
-        half = told_along == told and 2 * sum(map(spends, along)) < sum(map(spends, taken))
+        told, told_along = (min(sum(stood_for(each)), goal_ns) for each in (selected, along))
+        half = told_along == told and 2 * sum(map(spends, along)) < sum(map(spends, selected))
         if told_along > 1.1 * told or half:
-            taken, numbers = along, picked
-    chosen = sorted(set(taken), key=lambda group: (-group.total_ns, group.name, group.grid))
+            selected, numbers = along, picked
+    chosen = sorted(set(selected), key=lambda group: (-group.total_ns, group.name, group.grid))
     stood = stood_for(chosen)
     return LaunchChoice(
         groups=tuple(chosen),
         grids=len(stood),
         filter=Filter(tuple(dict.fromkeys(group.name for group in chosen)), skip, tuple(numbers)),
-        launches=len(taken),
+        launches=len(selected),
         cover=sum(stood) / max(total_ns, 1),
-        estimated_s=sum(map(cost_s, taken)),
+        estimated_s=sum(map(cost_s, selected)),
         all_s=sum(group.count * cost_s(group) for group in groups),
         collectives=tuple(dict.fromkeys(group.kernel for group in collectives)),
         collectives_share=_time(collectives) / max(total_ns, 1),
@@ -176,10 +176,10 @@ def _along(by_name: Names, goal_ns: float, spends: Cost, skip: int, orders: Name
         if number >= skip
     }
     spent = {number: sum(map(spends, met)) for number, met in meets.items()}
-    left, picked = {group: group.total_ns for group in near}, list[int]()
-    enough = sum(left.values()) - goal_ns
-    while sum(left.values()) > enough:
-        gain = {group: sum(left[other] for other in near[group]) for group in near}
+    time_left, picked = {group: group.total_ns for group in near}, list[int]()
+    enough = sum(time_left.values()) - goal_ns
+    while sum(time_left.values()) > enough:
+        gain = {group: sum(time_left[other] for other in near[group]) for group in near}
         worth = {
             number: sum(gain.get(group, 0) for group in met) / spent[number]
             for number, met in meets.items()
@@ -189,7 +189,7 @@ def _along(by_name: Names, goal_ns: float, spends: Cost, skip: int, orders: Name
         if not worth.get(best):
             break
         picked.append(best)
-        left.update((other, 0) for group in meets[best] for other in near.get(group, ()))
+        time_left.update((other, 0) for group in meets[best] for other in near.get(group, ()))
     return [group for number in picked for group in meets[number]], sorted(picked)
 
 

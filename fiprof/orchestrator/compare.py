@@ -68,12 +68,12 @@ class SideSpec:
         """This side's cases, in the order of those of both sides. Raises FiprofError (exit status 2)."""
         if self.case is not None:
             return [self.case]
-        given = {name: [value] for name, value in self.params}
-        found = []
+        values_of = {name: [value] for name, value in self.params}
+        cases = []
         for case in common:
             values = {name: [format_value(value)] for name, value in case.params}
-            found += make_cases(case.workload, {**values, **given}) if given else [case]
-        return found
+            cases += make_cases(case.workload, {**values, **values_of}) if values_of else [case]
+        return cases
 
 
 def parse_side(text: str) -> SideSpec:
@@ -93,30 +93,30 @@ def parse_side(text: str) -> SideSpec:
         return name, value
 
     before, program, command = f",{text}".partition(",program:")
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for item in NEXT_ITEM.split(before.removeprefix(",")) if before or not program else ():
         if item == HERE:
             continue
         kind, colon, value = item.partition(":")
         if kind not in KINDS or not colon or not value:
             raise wrong(f"{item!r} is none of {HERE}, {', '.join(f'{kind}:…' for kind in KINDS)}")
-        if kind in found and kind != "env":
+        if kind in fields and kind != "env":
             raise wrong(f"{kind}: stands there twice")
-        found.setdefault(kind, []).append(value)
-    ref, _, folder = found.get("git", [""])[0].partition(":")
+        fields.setdefault(kind, []).append(value)
+    ref, _, folder = fields.get("git", [""])[0].partition(":")
     words = tuple(shlex.split(command)) if program else ()
-    if program and (not words or {"params", "case"} & found.keys()):
+    if program and (not words or {"params", "case"} & fields.keys()):
         raise wrong("a program has a command, and no params: or case:")
-    if "case" in found and "params" in found:
+    if "case" in fields and "params" in fields:
         raise wrong("case: has its parameters itself: case:decode[batch=8]")
     return SideSpec(
         text=text,
         ref=ref or None,
         folder=Path(folder),
-        python=found.get("python", [None])[0],
-        env=tuple(map(pair, found.get("env", ()))),
-        params=tuple(pair(item) for item in found.get("params", [""])[0].split(",") if item),
-        case=parse_case(found["case"][0]) if "case" in found else None,
+        python=fields.get("python", [None])[0],
+        env=tuple(map(pair, fields.get("env", ()))),
+        params=tuple(pair(item) for item in fields.get("params", [""])[0].split(",") if item),
+        case=parse_case(fields["case"][0]) if "case" in fields else None,
         program=words,
     )
 
@@ -132,10 +132,10 @@ def pairs_of(a: SideSpec, b: SideSpec, common: Sequence[Case]) -> tuple[tuple[Ca
         raise FiprofError(f"{what}: on one side only", f"{what}:… on both, or --kernel and params:", exit_code=2)
     if a.program:
         return ()
-    found = tuple(dict.fromkeys(zip(a.cases(common), b.cases(common), strict=True)))
-    if not found:
+    pairs = tuple(dict.fromkeys(zip(a.cases(common), b.cases(common), strict=True)))
+    if not pairs:
         raise FiprofError("which kernel?", "--kernel decode, or case:… on both sides", exit_code=2)
-    return found
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -379,7 +379,7 @@ class ComparisonSession(RunSession):
 
     def _programs(self) -> MeasuredComparison:
         """Each program from its start to its end, one after the other."""
-        found: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
+        times_of: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
         for command in self.commands.all():
             results = command.makes[0]
             with self.run(command) as (finished, log):
@@ -389,9 +389,9 @@ class ComparisonSession(RunSession):
             if command.step not in ("A0", "B0"):
                 timed = (each for each in read_jsonl(results) if each.get("kind") == "range" and each["us"] > 0)
                 times = by_key((each["name"], each["us"]) for each in timed)
-                found[command.step[0]].append({name: statistics.median(each) for name, each in times.items()})
-        names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
-        a_us, b_us = ([[each[name] for name in names] for each in found[letter]] for letter in "AB")
+                times_of[command.step[0]].append({name: statistics.median(each) for name, each in times.items()})
+        names = [name for name in times_of["A"][0] if all(name in each for side in times_of.values() for each in side)]
+        a_us, b_us = ([[each[name] for name in names] for each in times_of[letter]] for letter in "AB")
         cases, (a, b) = compared([(name, name) for name in names], a_us, b_us), (self._side(of, {}) for of in "AB")
         return MeasuredComparison(a, b, cases, self.request.schedule, rounds=1, repeated_rounds=0, kept_warm=False)
 
@@ -434,7 +434,7 @@ class WarmProcess:
 
     def answer(self) -> list[Record]:
         """The records up to the next ``done``."""
-        found: list[Record] = []
+        records: list[Record] = []
         while True:
             ended = self.ended.done()
             if self._results.exists():
@@ -445,8 +445,8 @@ class WarmProcess:
                 *lines, self._tail = (self._tail + new).split(b"\n")
                 for record in map(json.loads, lines):
                     if record["kind"] == "done":
-                        return found
-                    found.append(record)
+                        return records
+                    records.append(record)
             if ended:
                 self.ended.result()
                 raise FiprofError(f"{self.name} ended before it was asked to", f"see logs/{self.name}.log")
@@ -490,24 +490,24 @@ class Rounds:
 
     def measure(self) -> None:
         """Every case in every process, until each has as many rounds as wanted in which the clock was back."""
-        wanted, first = self._request.rounds, self._processes[0]
+        rounds, first = self._request.rounds, self._processes[0]
         chosen = first.ask("plan", cases=self.measured)
         self.note_failures(first, chosen)
         fits = [each for each in chosen if "iterations" in each]
         plan = {each["place"]: (each["iterations"], each["launches_per_time"]) for each in fits}
-        for number in range(wanted + MOST_REPEATED):
-            cases = [case for case in self.measured if sum(map(_has_clock, self._found[case])) < wanted]
+        for number in range(rounds + MOST_REPEATED):
+            cases = [case for case in self.measured if sum(map(_has_clock, self._found[case])) < rounds]
             if not cases:
                 break
-            self.repeated += number >= wanted
+            self.repeated += number >= rounds
             # Its cases in another order each time, the same in all processes.
             shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
             order = [(case, *plan[case]) for case in shuffled]
-            again = " again" if number >= wanted else ""
+            again = " again" if number >= rounds else ""
             records: dict[int, dict[str, Record]] = defaultdict(dict)
             turns = random.Random(f"{self._request.order_seed} {number}")
             for process in turns.sample(self._processes, len(self._processes)):
-                self._progress.detail("rounds", f"{number + 1} of {wanted}{again}, {process.name}")
+                self._progress.detail("rounds", f"{number + 1} of {rounds}{again}, {process.name}")
                 answer = process.ask("measure", round=number, cases=order)
                 self.note_failures(process, answer)
                 for record in answer:
@@ -566,7 +566,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
 
     Returns how the first one ended that did not complete, else the second. Raises as ``collect`` and ``profile``.
     """
-    found = read_comparison(folder)
+    comparison = read_comparison(folder)
     names = []
     gpu = visible_gpu(request.gpu)
     with bench.holding(gpu), scratch(bench.archive.root) as files:
@@ -584,7 +584,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
                 run.note(environment=git)
                 result = profile.Profiling(program, run, of_side, tools, lambda _piece, _of_stderr: None).measure()
             else:
-                both = {getattr(case, letter.lower()) for case in found.cases}
+                both = {getattr(case, letter.lower()) for case in comparison.cases}
                 cases = zip(commands.cases(letter), request.cases(letter), strict=True)
                 wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
                 collection = collect.start(wanted, collect.require_tools(wanted), gpu, of_side)
@@ -594,7 +594,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
             if result.problem is not None:
                 return result
             names.append(result.path.name)
-    json_file.write(folder / layout.COMPARISON, dataclasses.replace(found, explained=(names[0], names[1])))
+    json_file.write(folder / layout.COMPARISON, dataclasses.replace(comparison, explained=(names[0], names[1])))
     return result
 
 

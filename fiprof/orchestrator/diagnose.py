@@ -38,12 +38,12 @@ def diagnose(python: str) -> list[dict[str, str]]:
     gpus = [gpu_state(str(index)) for index in range(count_gpus())]
     for index, state in enumerate(gpus):
         memory = f"{state.get('memory_total_bytes', 0) / 2**30:.0f} GiB"
-        found = f"{state.get('name')}, driver {state.get('driver')}, {memory}"
+        gpu_words = f"{state.get('name')}, driver {state.get('driver')}, {memory}"
         if others := state.get("other_processes", []):
             remedy = "another process on the GPU disturbs the figures: choose a free one with --gpu"
-            need(f"GPU {index}", WARNING, f"{found}, in use by {', '.join(others)}", remedy)
+            need(f"GPU {index}", WARNING, f"{gpu_words}, in use by {', '.join(others)}", remedy)
         else:
-            need(f"GPU {index}", OK, found)
+            need(f"GPU {index}", OK, gpu_words)
     if not gpus:
         need("GPU", MISSING, "no NVIDIA GPU or driver", "fiprof collect --replay RUN works without one")
 

@@ -73,10 +73,10 @@ def _facts(command: Sequence[str], files: Mapping[str, Path], *, commit: bool = 
     if commit:
         folder = users[0].parent if users else Path.cwd()
         # Its configuration may be a stranger's: no program that it names is run.
-        found = (ask_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
+        described = (ask_git(folder, "describe", "--always", "--abbrev=12", "--exclude=*") or "").strip()
         # A submodule is asked under a configuration of its own.
         changes = ask_git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-        git = None if not found or changes is None else f"{found}{DIRTY}" if changes else found
+        git = None if not described or changes is None else f"{described}{DIRTY}" if changes else described
     return {
         "command": list(command),
         "cwd": os.getcwd(),
@@ -98,12 +98,12 @@ def program_name(command: Sequence[str]) -> str:
 
 def _files(command: Sequence[str]) -> list[Path]:
     """The program's file, then other files that the command line names."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in map(Path, command):
         with contextlib.suppress(OSError, ValueError):
             if path.is_file() and path.stat().st_size <= LARGEST_FILE and os.access(path, os.R_OK):
-                found.append(path)
-    return [path for path in found[:MOST_FILES] if not LAUNCHERS.fullmatch(path.name)]
+                paths.append(path)
+    return [path for path in paths[:MOST_FILES] if not LAUNCHERS.fullmatch(path.name)]
 
 
 def full_commit(folder: Path, ref: str) -> str | None:

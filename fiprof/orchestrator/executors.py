@@ -97,17 +97,23 @@ def dask(on: str) -> Any:
 
 def _process(job: Job, gpus: str, supervisor: Supervisor) -> BatchOutcome:
     """A batch by a process of its own. Raises FiprofError where it ended without a word, Interrupted."""
-    asked, said = job.path(".json"), job.path(".said.json")
-    asked.parent.mkdir(parents=True, exist_ok=True)
-    said.unlink(missing_ok=True)
-    asked.write_bytes(json_file.encode(job))
-    argv = (sys.executable, "-c", "from fiprof.orchestrator.batches import main; main()", str(asked), str(said))
+    job_file, outcome_file = job.path(".json"), job.path(".said.json")
+    job_file.parent.mkdir(parents=True, exist_ok=True)
+    outcome_file.unlink(missing_ok=True)
+    job_file.write_bytes(json_file.encode(job))
+    argv = (
+        sys.executable,
+        "-c",
+        "from fiprof.orchestrator.batches import main; main()",
+        str(job_file),
+        str(outcome_file),
+    )
     finished = supervisor.start(ToolCommand("batch", argv, job.path(".log"), {"CUDA_VISIBLE_DEVICES": gpus})).wait()
     if finished.outcome == "interrupted":
         raise Interrupted
-    if not said.exists():
+    if not outcome_file.exists():
         raise FiprofError(f"it {finished.message or 'said nothing'}", f"see {job.path('.log')}")
-    return json_file.read(said, BatchOutcome, "fiprof study writes it")
+    return json_file.read(outcome_file, BatchOutcome, "fiprof study writes it")
 
 
 def _submitit(kind: str, words: str, folder: Path) -> Workers:
@@ -119,16 +125,16 @@ def _submitit(kind: str, words: str, folder: Path) -> Workers:
     if "gpus" in options:
         options["gpus_per_node"] = options.pop("gpus")
     try:
-        made = (submitit.SlurmExecutor if kind == "slurm" else submitit.LocalExecutor)(folder)
-        made.update_parameters(**options)
+        executor = (submitit.SlurmExecutor if kind == "slurm" else submitit.LocalExecutor)(folder)
+        executor.update_parameters(**options)
     except (RuntimeError, ValueError, TypeError) as error:
         why, remedy = str(error).partition("\n")[0], "options are those of submitit, e.g. partition=NAME"
         raise FiprofError(f"--on {kind}: {why}", remedy, exit_code=2) from error
-    workers = Workers(functools.partial(made.submit, measure), jobs, lambda running: not jobs or running < jobs)
+    workers = Workers(functools.partial(executor.submit, measure), jobs, lambda running: not jobs or running < jobs)
     if kind != "slurm":
         return workers
     return workers._replace(
-        submit=lambda job: SlurmBatch(made.submit(measure, job)),
+        submit=lambda job: SlurmBatch(executor.submit(measure, job)),
         attach=lambda number: SlurmBatch(submitit.SlurmJob(folder, number)),
     )
 

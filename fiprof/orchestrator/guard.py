@@ -124,10 +124,10 @@ def _descendants() -> list[int]:
             state, parent = file.read().rpartition(b")")[2].split()[:2]
             if state not in (b"Z", b"X"):
                 children.setdefault(int(parent), []).append(int(name))
-    found = list(children.get(os.getpid(), ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
+    pids = list(children.get(os.getpid(), ()))
+    for pid in pids:
+        pids += children.get(pid, ())
+    return pids
 
 
 def _files_of_nsys(pid: int) -> Iterator[str]:
@@ -163,7 +163,7 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     guard = Guard(command)
-    left: list[str] = []
+    survivors: list[str] = []
     if not guard.error:
         if guard.wait(control, wake):
             # What is still there a little after the command's end.
@@ -174,12 +174,12 @@ def main() -> None:
                 words = "a process"
                 with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
                     words = file.read(200).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
-                left.append(f"{words} (process {pid})")
+                survivors.append(f"{words} (process {pid})")
         guard.end()
-    said = {"error": guard.error, "status": guard.status, "seconds": guard.seconds, "left": left}
+    ended = {"error": guard.error, "status": guard.status, "seconds": guard.seconds, "left": survivors}
     # fiprof may be gone.
     with contextlib.suppress(OSError):
-        os.write(report, json.dumps(said).encode())
+        os.write(report, json.dumps(ended).encode())
 
 
 if __name__ == "__main__":

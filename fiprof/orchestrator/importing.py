@@ -73,15 +73,15 @@ def import_files(
             what = f"{each.source} is ncu's source page, which does not say what its launches measured"
             raise FiprofError(what, "import it together with the raw or the details page of the same report")
     tools = _tools(incoming)
-    there = next(path for path in (bench.archive.root, *bench.archive.root.absolute().parents) if path.exists())
+    existing = next(path for path in (bench.archive.root, *bench.archive.root.absolute().parents) if path.exists())
     sizes = [(each.source.stat().st_size, each.kind) for each in incoming]
     # Clearing an SQLite keeps its old pages in a journal, of one file at a time.
     journal = max((size for size, kind in sizes if kind == "nsys-sqlite"), default=0)
-    needed, free = sum(size for size, _ in sizes) + journal, shutil.disk_usage(there).free
+    needed, free = sum(size for size, _ in sizes) + journal, shutil.disk_usage(existing).free
     if needed > free and not link:
         named = ", ".join(str(path) for path in given)
         what = f"{named}: copies and clearing them take {needed / 1e9:,.1f} GB"
-        raise FiprofError(f"{what}, {there} has {free / 1e9:,.1f}", f"take --link, or {files.ANOTHER_ARCHIVE}")
+        raise FiprofError(f"{what}, {existing} has {free / 1e9:,.1f}", f"take --link, or {files.ANOTHER_ARCHIVE}")
     label = re.sub("[^A-Za-z0-9._]", "-", name or given[0].stem)
     folder = bench.archive.create(label.strip("-._")[:60] or "imported", ranges=list(ranges))
     importing = _Importing(folder, bench)

@@ -47,12 +47,12 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> C
             identity = identity and files.read_bytes(root, IDENTITY)
         key = hashlib.sha256(identity).hexdigest()[:32] if identity else "none"
         return Catalogue(named, archive.tell).migrate().of(archive.root, key, alone=False)
-    file, found = _file(root) if root.is_dir() else None, None
+    file, usable = _file(root) if root.is_dir() else None, None
     with contextlib.suppress(*([Damaged] if file else [])):
-        found = None if anew and file else Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell).migrate()
-    for suffix in () if found else SUFFIXES:
+        usable = None if anew and file else Catalogue(f"sqlite:///{file or ':memory:'}", archive.tell).migrate()
+    for suffix in () if usable else SUFFIXES:
         Path(f"{file}{suffix}").unlink(missing_ok=True)
-    catalogue = found or Catalogue(f"sqlite:///{file}", archive.tell).migrate()
+    catalogue = usable or Catalogue(f"sqlite:///{file}", archive.tell).migrate()
     # A copy of an archive brings a catalogue of other folders along.
     return catalogue.of(archive.root, f"inode {root.stat().st_ino}" if file else "none", alone=True)
 
@@ -69,15 +69,15 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
     from fiprof.model.catalogue import queries
 
     try:
-        found = opened(archive, url)
-        found.refresh()
+        catalogue = opened(archive, url)
+        catalogue.refresh()
     except files.Unwritable:
         if url or os.environ.get(VARIABLE):
             raise
-        found = opened(archive, "sqlite://")
-        found.refresh()
-    with found.transaction():
-        return queries.ask(found, question)
+        catalogue = opened(archive, "sqlite://")
+        catalogue.refresh()
+    with catalogue.transaction():
+        return queries.ask(catalogue, question)
 
 
 def share(folder: Path, tell: Callable[[str], None]) -> None:
@@ -96,9 +96,9 @@ def share(folder: Path, tell: Callable[[str], None]) -> None:
 
 
 def _file(root: Path) -> Path:
-    beside = root / FILE_NAME
+    in_archive = root / FILE_NAME
     for suffix in SUFFIXES:
-        files.require_replaceable(Path(f"{beside}{suffix}"))
+        files.require_replaceable(Path(f"{in_archive}{suffix}"))
     longest, kind = "", ""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines():
@@ -107,8 +107,8 @@ def _file(root: Path) -> Path:
             if len(mount) >= len(longest) and root.is_relative_to(mount):
                 longest, kind = mount, found
     shared = kind in SHARED or kind.startswith("fuse.")
-    if not shared and os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)):
-        return beside
+    if not shared and os.access(root, os.W_OK) and (not in_archive.exists() or os.access(in_archive, os.W_OK)):
+        return in_archive
     folder = files.cache_folder() / "catalogues"
     another = "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"
     with files.file_errors(folder, another):

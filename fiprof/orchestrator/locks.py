@@ -38,9 +38,9 @@ def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: t
     Raises FiprofError naming the holder, Interrupted when told to stop.
     """
     with socket.socket(socket.AF_UNIX) as held:
-        told = False
+        announced = False
         while (free := next((gpu for gpu in gpus if _bound(held, gpu)), None)) is None:
-            if not told:
+            if not announced:
                 named, holder = " and ".join(gpus), "another fiprof"
                 # Who listens, by the kernel's word.
                 with contextlib.suppress(OSError, psutil.Error), socket.socket(socket.AF_UNIX) as asking:
@@ -55,7 +55,7 @@ def gpu_lock(*gpus: str, wait: bool, waiting: Callable[[str], None], stopping: t
                     remedy = "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu"
                     raise FiprofError(f"GPU {named} is being profiled by {holder}", remedy)
                 waiting(f"waiting for GPU {named}: {holder} is profiling on it")
-                told = True
+                announced = True
             if stopping.wait(POLL_S):
                 raise Interrupted
         held.listen()

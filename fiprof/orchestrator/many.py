@@ -67,7 +67,7 @@ class Imported(NamedTuple):
 def sources(patterns: Sequence[str]) -> list[str]:
     """The files that globs and URLs mean, each once, in order. Raises FiprofError (exit status 2) for a pattern without
     any."""
-    found: list[str] = []
+    urls: list[str] = []
     for pattern in patterns:
         if "://" in pattern:
             system, path = files.remote(pattern)
@@ -76,13 +76,13 @@ def sources(patterns: Sequence[str]) -> list[str]:
             names = sorted(os.path.abspath(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
         if not names:
             raise FiprofError(f"no file fits {pattern}", "** goes through folders: 'traces/**/*.nsys-rep'", exit_code=2)
-        found += names
-    return list(dict.fromkeys(found))
+        urls += names
+    return list(dict.fromkeys(urls))
 
 
 def imported(root: str) -> set[str]:
     """The sources of the complete runs of an archive."""
-    found: set[str] = set()
+    sources_there: set[str] = set()
     if "://" in root:
         system, path = files.remote(root)
         manifests = system.cat(names).values() if (names := system.glob(f"{path}/*/{layout.FILE_NAME}")) else ()
@@ -91,8 +91,8 @@ def imported(root: str) -> set[str]:
     for manifest in manifests:
         with contextlib.suppress(MisfitError):
             if (read := decode(manifest, Manifest)).status == "complete":
-                found.update(each.source for each in read.imported)
-    return found
+                sources_there.update(each.source for each in read.imported)
+    return sources_there
 
 
 def import_each(jobs: Sequence[Trace], on: str, stopping: threading.Event) -> Iterator[Imported]:
@@ -190,7 +190,7 @@ def _taken(pid: int) -> int:
 
 def main() -> None:
     """The process of its own: a job a line from its input, what became of it a line to its output."""
-    said, sys.stdout = sys.stdout, sys.stderr
+    stdout, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         job = decode(line.encode(), Trace)
         sys.argv[1:] = ["import", job.source]
@@ -202,8 +202,8 @@ def main() -> None:
             words = f"{error.message}; {error.remedy}".rstrip("; ") if isinstance(error, FiprofError) else words
             words = re.sub(r"\S*/\.fiprof-\w+\.d/\S*", job.source, words).removeprefix(f"{job.source} ")
             outcome = Imported(job.source, problem=words)
-        said.write(json.dumps(outcome) + "\n")
-        said.flush()
+        stdout.write(json.dumps(outcome) + "\n")
+        stdout.flush()
 
 
 def _imported_run(job: Trace) -> str:
@@ -220,15 +220,15 @@ def _imported_run(job: Trace) -> str:
     catalogue, away = os.environ.pop(index.VARIABLE, None), "://" in job.root
     if not away:
         Path(job.root).mkdir(parents=True, exist_ok=True)
-    with files.scratch(Path(tempfile.gettempdir() if away else job.root)) as here:
+    with files.scratch(Path(tempfile.gettempdir() if away else job.root)) as folder:
         source = Path(job.source)
         if "://" in job.source:
             system, path = files.remote(job.source)
-            source = here / Path(path).name
+            source = folder / Path(path).name
             system.get_file(path, str(source))
         # Many are called alike, and end in the same second.
         name = f"{source.stem[:50]}-{hashlib.sha256(os.fsencode(job.source)).hexdigest()[:8]}"
-        result = import_files([source], Bench(Archive(here / "runs")), ranges=job.ranges, name=name, link=job.link)
+        result = import_files([source], Bench(Archive(folder / "runs")), ranges=job.ranges, name=name, link=job.link)
         if result.problem is not None:
             raise result.problem
         manifest = read_manifest(result.path)

@@ -164,9 +164,9 @@ class Counter:
 def progress(tail: str) -> tuple[str, int, int] | None:
     """How far ncu is by the end of its log: the launch's kernel, its number from 1, and how many percent of its passes
     are through; None before the first."""
-    found = re.findall(r'==PROF== Profiling "(.*?)" - (\d+)(?: \(\d+/\d+\))?: ?([^\n]*)', tail)
-    if not found:
+    lines = re.findall(r'==PROF== Profiling "(.*?)" - (\d+)(?: \(\d+/\d+\))?: ?([^\n]*)', tail)
+    if not lines:
         return None
-    kernel, number, passes = found[-1]
+    kernel, number, passes = lines[-1]
     percents = re.findall(r"(\d+)%", passes)
     return kernel, int(number) + 1, int(percents[-1]) if percents else 0

@@ -68,22 +68,22 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
     from fiprof.parsers import nsys, torch_memory
     from fiprof.parsers.nsys import merge
 
-    declared, there = declared_ranges(folder), folder / layout.TABLES
+    declared, tables_folder = declared_ranges(folder), folder / layout.TABLES
 
     def parse(number: int, into: Path) -> NsysSummary:
-        with packing.unpacked(folder, numbered(layout.NSYS_SQLITE, number)) as sqlite, file_errors(there):
+        with packing.unpacked(folder, numbered(layout.NSYS_SQLITE, number)) as sqlite, file_errors(tables_folder):
             return nsys.parse(sqlite, into, declared=declared)
 
     if len(found := numbers(folder, layout.NSYS_SQLITE)) < 2:
         summary = parse(0, out)
         if packing.exists(folder, layout.TORCH_MEMORY):
-            with packing.unpacked(folder, layout.TORCH_MEMORY) as history, file_errors(there):
+            with packing.unpacked(folder, layout.TORCH_MEMORY) as history, file_errors(tables_folder):
                 torch_memory.parse(history, out, session_start_ns=summary.session_start_ns)
         return summary
     with scratch(out) as parts:
         summaries = [parse(number, parts / str(number)) for number in found]
         starts = [summary.session_start_ns for summary in summaries]
-        known = [start for start in starts if start is not None]
+        known_starts = [start for start in starts if start is not None]
         # Sessions of two ranks may begin in the same nanosecond; one trace alone has the same kernels and calls.
         marks = [
             (start, *(packing.checksum(parts / str(number), f"{name}.parquet") for name in ("kernels", "api")))
@@ -93,17 +93,17 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
             names = [numbered(layout.NSYS_SQLITE, number) for number in found]
             same = " and ".join(name for name, mark in zip(names, marks, strict=True) if mark == twice)
             raise FiprofError(f"{folder}: {same} are the same trace", "import it once")
-        aligned = len(known) == len(starts)
-        shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]
+        aligned = len(known_starts) == len(starts)
+        shifts = [start - min(known_starts) if aligned and start is not None else 0 for start in starts]
         shifted = {parts / str(number): shift for number, shift in zip(found, shifts, strict=True)}
-        with file_errors(there):
+        with file_errors(tables_folder):
             merge(shifted, sorted(NSYS_TABLES | HOST_TABLES), out)
     return dataclasses.replace(
         summaries[0],
         rows={name: sum(summary.rows[name] for summary in summaries) for name in summaries[0].rows},
         missing=_of_files(layout.NSYS_SQLITE, [summary.missing for summary in summaries]),
         warnings=_of_files(layout.NSYS_SQLITE, [summary.warnings for summary in summaries]),
-        session_start_ns=min(known, default=None),
+        session_start_ns=min(known_starts, default=None),
         nvtx_incompatible=any(summary.nvtx_incompatible for summary in summaries),
     )
 
@@ -188,8 +188,8 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
     missing: list[str] = []
     for name, entry in manifest.files.items() if manifest else ():
         with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
-            there = name.endswith(PARSED) and packing.exists(folder, name)
-            if there and packing.checksum(folder, name) != entry.sha256:
+            tables_folder = name.endswith(PARSED) and packing.exists(folder, name)
+            if tables_folder and packing.checksum(folder, name) != entry.sha256:
                 missing.append(f"{folder / name} is not the file that its run made: its checksum in run.json differs")
     problems: list[FiprofError] = []
 
@@ -209,14 +209,14 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
             missing += parse_nsys(folder, out).missing if packing.exists(folder, layout.NSYS_SQLITE) else ()
         with noting():
             missing += parse_ncu(folder, out) if profiles(folder) else ()
-        made = [path.stem for path in out.glob("*.parquet")]
+        names = [path.stem for path in out.glob("*.parquet")]
         with file_errors(tables):
             for old in os.scandir(tables) if tables.is_dir() and not tables.is_symlink() else ():
                 if old.is_file(follow_symlinks=False) and not (out / old.name).exists():
                     shutil.copy2(old.path, out)
         with noting():
             parse_checks(folder, out)
-            made.append("checks")
+            names.append("checks")
         with file_errors((at or folder) / layout.TABLES):
             tables = files.make_folder(at or folder, layout.TABLES)
             with contextlib.suppress(FileNotFoundError):
@@ -225,7 +225,7 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
                 _take_place(folder, out, tables)
             else:
                 exchange(out, tables)
-    return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
+    return Parsed(tuple(sorted(names)), tuple(missing), tuple(problems))
 
 
 def table_entries(folder: Path) -> list[FileEntry]:
@@ -234,12 +234,12 @@ def table_entries(folder: Path) -> list[FileEntry]:
     return [FileEntry(name, (folder / name).stat().st_size, packing.checksum(folder, name)) for name in names]
 
 
-def _take_place(folder: Path, new: Path, there: Path) -> None:
+def _take_place(folder: Path, new: Path, old: Path) -> None:
     """Let new tables take the place of a run's, and have its manifest say so, which at no moment lacks those there are.
 
     A manifest that cannot be read stays as it is, and so does one that a repository keeps.
     """
-    made = table_entries(new.parent)
+    new_entries = table_entries(new.parent)
 
     def record(entries: list[FileEntry]) -> None:
         manifest = None
@@ -249,9 +249,9 @@ def _take_place(folder: Path, new: Path, there: Path) -> None:
             json_file.write(folder / layout.FILE_NAME, dataclasses.replace(manifest, tables=entries))
 
     with locked(folder):
-        record([*made, *(entry for entry in table_entries(folder) if entry not in made)])
-        exchange(new, there)
-        record(made)
+        record([*new_entries, *(entry for entry in table_entries(folder) if entry not in new_entries)])
+        exchange(new, old)
+        record(new_entries)
 
 
 def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -> bool:
@@ -259,13 +259,13 @@ def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -
 
     gone: exports that it had. at: the folder that its tables are in, where that is not the run's.
     """
-    there = {path.stem for path in ((at or folder) / layout.TABLES).glob("*.parquet")}
-    if there >= NSYS_TABLES | NCU_TABLES:
+    names = {path.stem for path in ((at or folder) / layout.TABLES).glob("*.parquet")}
+    if names >= NSYS_TABLES | NCU_TABLES:
         return True
     trace = layout.NSYS_SQLITE
     had = {name for name in (trace, *NCU_FORMS[1:]) if name in gone or packing.exists(folder, name)}
     expected = {*(NSYS_TABLES if trace in had else ()), *(NCU_TABLES if had - {trace} else ())}
-    return bool(there) and expected <= there
+    return bool(names) and expected <= names
 
 
 def has_raw_files(folder: Path) -> bool:

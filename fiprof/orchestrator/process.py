@@ -140,14 +140,14 @@ class Process:
                 if select.select([self._report], [], [], POLL_S)[0]:
                     break
         finally:
-            said = self._end()
-        if error := said.get("error"):
+            report = self._end()
+        if error := report.get("error"):
             return Finished("failed", None, self._started, 0.0, _not_started(self.command, error))
-        status: int = self._popen.returncode if said.get("status") is None else said["status"]
+        status: int = self._popen.returncode if report.get("status") is None else report["status"]
         if outcome == "ok" and status != 0 and message != ENOUGH:
             outcome, message = "failed", describe_exit(status)
-        duration_s = said.get("seconds") or time.monotonic() - self._begin
-        return Finished(outcome, status, self._started, duration_s, message, tuple(said.get("left", ())))
+        duration_s = report.get("seconds") or time.monotonic() - self._begin
+        return Finished(outcome, status, self._started, duration_s, message, tuple(report.get("left", ())))
 
     def _end(self) -> dict[str, Any]:
         """Have everything ended that is still there. Returns what the guard said; nothing where it was killed."""
@@ -157,11 +157,11 @@ class Process:
         except subprocess.TimeoutExpired:
             self._popen.kill()
         with open(self._report, "rb") as report:
-            said = report.read()
-        if not said:
+            content = report.read()
+        if not content:
             _kill(_carrying(lambda token: token == self._token))
         self._relay.close()
-        found: dict[str, Any] = json.loads(said or "{}")
+        found: dict[str, Any] = json.loads(content or "{}")
         return found
 
 
@@ -187,12 +187,12 @@ def end_orphans() -> list[str]:
 
     Their guards do so within seconds; this waits for them, and ends what has no guard any longer.
     """
-    here = _namespace()
+    own_namespace = _namespace()
 
     def orphan(token: str) -> bool:
         owner = token.partition("/")[0]
         namespace, pid, _ = [*owner.split("."), "", ""][:3]
-        return namespace == here and pid.isdigit() and _identity(int(pid)) != owner
+        return namespace == own_namespace and pid.isdigit() and _identity(int(pid)) != owner
 
     orphans = _carrying(orphan)
     named = []
@@ -205,15 +205,15 @@ def end_orphans() -> list[str]:
     return named
 
 
-def _carrying(mine: Callable[[str], bool]) -> list[psutil.Process]:
+def _carrying(is_own: Callable[[str], bool]) -> list[psutil.Process]:
     """Living processes with a token that fits."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             token = process.environ().get(TOKEN_VARIABLE)
-            if token and mine(token) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+            if token and is_own(token) and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
+    return processes
 
 
 def _kill(processes: list[psutil.Process]) -> None:
@@ -277,11 +277,11 @@ class ProgramInput:
             raise FiprofError(f"what the program is to read: {error.strerror}", "give it none: < /dev/null") from error
 
 
-def _copy_input(writes: int, taken: IO[bytes]) -> None:
+def _copy_input(writes: int, source: IO[bytes]) -> None:
     # Until the program has ended, or the disk is full: then what it reads ends too.
     with contextlib.suppress(OSError), open(writes, "wb") as program:
         while piece := os.read(0, PIECE_BYTES):
-            taken.write(piece)
+            source.write(piece)
             program.write(piece)
             program.flush()
 

@@ -129,14 +129,14 @@ class Profiling(RunSession):
             columns = ["kernel", "kernel_full", "grid", "block", "file"]
             rows = tables.read(self.tables, "launches", columns).to_pylist()
             met = [shape(row) for row in rows if (row["file"] or 0) == number]
-            found = [group for group in choice.groups if group.shape in met]
+            met_groups = [group for group in choice.groups if group.shape in met]
             if missing := [
                 f"{group.kernel} (grid {group.grid}, block {group.block})"
                 for group in choice.groups
-                if group not in found
+                if group not in met_groups
             ]:
                 self.warn(f"ncu did not meet {', '.join(missing)} {ended}")
-            share = sum(group.total_ns for group in found) / sum(group.total_ns for group in choice.groups)
+            share = sum(group.total_ns for group in met_groups) / sum(group.total_ns for group in choice.groups)
             launches = count(len(met), "launch", "launches")
             self.progress.say(f"profiled {launches}: {choice.cover * share:.1%} of the kernels' time")
 

@@ -75,17 +75,17 @@ class Archive:
         dated = [((_date(name) or datetime.max).replace(tzinfo=UTC), name) for name in self.present()]
         dated.sort(reverse=True)
         for statuses in (("complete",), get_args(Status)):
-            found: tuple[datetime, str] | None = None
+            newest: tuple[datetime, str] | None = None
             for local, name in dated:
-                if found and found[0] - local > FURTHEST_WEST:
+                if newest and newest[0] - local > FURTHEST_WEST:
                     break
                 at = started(self.root / name), name
                 with contextlib.suppress(FiprofError):
-                    if not found or at > found:
+                    if not newest or at > newest:
                         manifest = read_manifest(self.root / name)
-                        found = at if manifest.status in statuses and reads(manifest) else found
-            if found:
-                return self.root / found[1]
+                        newest = at if manifest.status in statuses and reads(manifest) else newest
+            if newest:
+                return self.root / newest[1]
         return self.root / self.by_time()[-1]
 
     def find(self, text: str, reads: Callable[[Manifest], bool] = lambda manifest: manifest.kind == "run") -> Path:
@@ -133,17 +133,17 @@ class Archive:
                 partial = self.root / f"{PARTIAL_PREFIX}{name}"
                 if (self.root / name).exists() or partial.exists():
                     continue
-                with files.scratch(self.root) as made:
+                with files.scratch(self.root) as new:
                     for inside in ("logs", layout.TABLES):
-                        (made / "run" / inside).mkdir(parents=True)
+                        (new / "run" / inside).mkdir(parents=True)
                     # What tools write is looked through when they have ended: until then nobody else reads it.
-                    (made / "run").chmod((made / "run").stat().st_mode & 0o7700)
-                    (made / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
-                    owner = os.open(made / "run" / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+                    (new / "run").chmod((new / "run").stat().st_mode & 0o7700)
+                    (new / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
+                    owner = os.open(new / "run" / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
                     fcntl.flock(owner, fcntl.LOCK_EX)
                     # Whoever finds it finds it held.
                     try:
-                        os.rename(made / "run", partial)
+                        os.rename(new / "run", partial)
                     except OSError as error:
                         os.close(owner)
                         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -171,8 +171,8 @@ class _Start(TypedDict):
 def started(folder: Path) -> datetime:
     """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
     with contextlib.suppress(MisfitError, FiprofError, OSError):
-        found = decode(files.read_bytes(folder, layout.FILE_NAME), _Start)["started"]
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
+        text = decode(files.read_bytes(folder, layout.FILE_NAME), _Start)["started"]
+        return text if text.tzinfo else text.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
         return (_date(folder.name) or datetime.fromtimestamp(0, UTC)).astimezone()
     return datetime.fromtimestamp(0, UTC)
@@ -287,7 +287,7 @@ def recover(archive: Archive) -> list[str]:
 
     Returns what was done, a sentence each. What cannot be changed is left for a command that may.
     """
-    said: list[str] = []
+    messages: list[str] = []
     partials = archive.unfinished()
     if partials:
         files.clear(archive.root)
@@ -300,13 +300,13 @@ def recover(archive: Archive) -> list[str]:
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             from fiprof.orchestrator.process import end_orphans
 
-            said += [f"ended what a killed fiprof had left running: {process}" for process in end_orphans()]
+            messages += [f"ended what a killed fiprof had left running: {process}" for process in end_orphans()]
             if not (partial / layout.FILE_NAME).exists():
                 shutil.rmtree(partial)
                 continue
             kept = _finish(partial)
-            said.append(f"{KILLED} while it collected {kept}: kept as an interrupted run")
-    return said
+            messages.append(f"{KILLED} while it collected {kept}: kept as an interrupted run")
+    return messages
 
 
 def clear_run(folder: Path) -> None:
@@ -320,19 +320,19 @@ def _finish(partial: Path) -> Path:
     """Give a killed run its manifest and its name. Returns where it lies now."""
     manifest = read_manifest(partial)
     clear_run(partial)
-    made = {entry.path for action in manifest.actions for entry in action.files}
+    listed = {entry.path for action in manifest.actions for entry in action.files}
     warnings = list(manifest.warnings)
     folders = [partial / name for name in layout.RAW_FOLDERS if not (partial / name).is_symlink()]
     for path in [path for folder in folders for path in folder.glob("*")]:
         name = str(path.relative_to(partial))
-        if name in made or packing.plain_name(name) in made:
+        if name in listed or packing.plain_name(name) in listed:
             continue
         if name in (layout.NSYS_REPORT, layout.NCU_REPORT) and not manifest.replayed_from:
-            kept = files.make_folder(partial, UNFINISHED) / path.name
-            os.rename(path, kept)
+            unfinished = files.make_folder(partial, UNFINISHED) / path.name
+            os.rename(path, unfinished)
             # Not read to its end, so nobody knows whether it holds an environment.
-            if not kept.is_symlink():
-                kept.chmod(0o600)
+            if not unfinished.is_symlink():
+                unfinished.chmod(0o600)
             warnings.append(f"{UNFINISHED}/{path.name} was being written when {KILLED}")
         elif not path.is_dir():
             path.unlink()
@@ -347,7 +347,7 @@ def _finish(partial: Path) -> Path:
         with contextlib.suppress(FiprofError):
             redaction.mask_file(partial, name := str(log.relative_to(partial)))
             # The secrets of the killed one's environment are not known here.
-            if log.suffix == ".jsonl" and name not in made:
+            if log.suffix == ".jsonl" and name not in listed:
                 log.chmod(0o600)
     folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX), manifest)
     folder.set(warnings=warnings)

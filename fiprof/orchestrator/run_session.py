@@ -338,15 +338,15 @@ class RunSession:
 
     def declare_cases(self) -> None:
         """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
-        found = set()
+        ids = set()
         for table in ("kernels", "launches"):
             if tables.table_path(self.tables, table).exists():
-                found |= set(tables.read(self.tables, table, ["case"])["case"].unique().to_pylist())
+                ids |= set(tables.read(self.tables, table, ["case"])["case"].unique().to_pylist())
         # As the tables have them: without secrets.
         declared = parse.declared_ranges(self.path)
-        self.folder.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
+        self.folder.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in ids])
         for name in declared:
-            if name not in found:
+            if name not in ids:
                 self.warn(f"no kernel was launched in an NVTX range {name}")
 
     def note_gpu(self) -> None:
@@ -405,9 +405,9 @@ def require_success(what: str, finished: Finished, log: str) -> None:
     """Raise FiprofError for a workload that failed, with its last words: the runner's own error where there is one."""
     if finished.outcome == "ok":
         return
-    said = re.findall(r"^fiprof: error: (.*)\n(?:  (.*))?", log + "\n", re.MULTILINE)
-    if said:
-        raise FiprofError(f"{what}: {said[-1][0]}", said[-1][1])
+    errors = re.findall(r"^fiprof: error: (.*)\n(?:  (.*))?", log + "\n", re.MULTILINE)
+    if errors:
+        raise FiprofError(f"{what}: {errors[-1][0]}", errors[-1][1])
     step = re.findall(r"^fiprof: (\w+ \d+/\d+ \S+)", log, re.MULTILINE)
     where = f" during {step[-1]}" if step else ""
     raise FiprofError(f"{what} {finished.message}{where}: {last_line(log)}", "its whole output stands in the log")

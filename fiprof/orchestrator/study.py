@@ -105,11 +105,11 @@ def load(text: str, *, quick: bool = False) -> Definition:
     quick: with the settings of its table ``quick`` over the others.
     Raises FiprofError (exit status 2) where there is none, or naming what is wrong in it.
     """
-    known: dict[str, Path | Mapping[str, Any]] = dict(sorted(packs.merged("studies").items()))
+    studies: dict[str, Path | Mapping[str, Any]] = dict(sorted(packs.merged("studies").items()))
     example = "docs/study.md says what stands in one"
-    source = known.get(text, Path(text))
+    source = studies.get(text, Path(text))
     if isinstance(source, Path) and not source.is_file():
-        remedy = f"the installed packs bring {', '.join(known)}; one of your own is a TOML file: {example}"
+        remedy = f"the installed packs bring {', '.join(studies)}; one of your own is a TOML file: {example}"
         raise FiprofError(f"there is no study {text}", remedy, exit_code=2)
     try:
         data = tomllib.loads(source.read_bytes().decode()) if isinstance(source, Path) else source
@@ -124,9 +124,9 @@ def load(text: str, *, quick: bool = False) -> Definition:
 
 def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definition:
     """Raises FiprofError or MisfitError, which name what is wrong."""
-    found = json_file.convert(data, _File)
+    file = json_file.convert(data, _File)
     by_workload: dict[str, list[Case]] = {}
-    for number, block in enumerate(found.cases, 1):
+    for number, block in enumerate(file.cases, 1):
         words: dict[str, list[str]] = {}
         try:
             if not isinstance(workload := block.get("workload"), str):
@@ -136,22 +136,22 @@ def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definit
                 if not values or not all(isinstance(each, bool | int | float | str) for each in values):
                     raise FiprofError(f"{key} is neither a value nor a list of values")
                 words[key] = [format_value(each) for each in values]
-            made = make_cases(workload, words)
+            of_words = make_cases(workload, words)
         except FiprofError as error:
             raise FiprofError(f"[[cases]] {number}: {error.message}", error.remedy) from error
         before = by_workload.get(workload)
-        by_workload[workload] = list(dict.fromkeys((*before, *made))) if before else made
-    if unknown := sorted(found.extras.keys() - packs.merged("extras").keys()):
+        by_workload[workload] = list(dict.fromkeys((*before, *of_words))) if before else of_words
+    if unknown := sorted(file.extras.keys() - packs.merged("extras").keys()):
         raise FiprofError(f"extras has no {', '.join(unknown)}; it has {', '.join(packs.merged('extras'))}")
-    _settings(found.quick, "quick")
+    _settings(file.quick, "quick")
     return Definition(
-        name=found.name,
-        title=found.title or found.name,
+        name=file.name,
+        title=file.title or file.name,
         source=source,
         cases=tuple(case for group in by_workload.values() for case in sorted(group, key=lambda case: case.params)),
-        settings=_settings({**found.settings, **(found.quick if quick else {})}, "settings"),
+        settings=_settings({**file.settings, **(file.quick if quick else {})}, "settings"),
         quick=quick,
-        extras={name: tuple(map(parse_case, texts)) for name, texts in found.extras.items()},
+        extras={name: tuple(map(parse_case, texts)) for name, texts in file.extras.items()},
     )
 
 
@@ -433,7 +433,7 @@ def run_study(
     cases, path = definition.only(only), bench.archive.root
     common = {each.name: getattr(definition.settings, each.name) for each in dataclasses.fields(Settings)}
     request = CollectRequest(cases=cases, gpu=gpu, python=python, keep_going=True, **common)
-    asked = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
+    pack_request = PackRequest(definition.name, path / RESULTS, python, gpu, bench)
     if on is None and not measured(definition, path).keys() >= {case.id for case in cases}:
         collect.require_tools(request)
     path.mkdir(parents=True, exist_ok=True)
@@ -443,17 +443,17 @@ def run_study(
         sessions = [*folder.manifest.sessions, Session(clock.now_text("seconds"))]
         folder.update(sessions=sessions, fiprof=fiprof.__version__)
         try:
-            here, whole = True, True
+            on_this_machine, whole = True, True
             if cases:
                 own = (visible_gpu(gpu),) if on is None else ()
                 with bench.holding(*own), executors.opened(on, bench) as workers:
-                    here = workers.here
+                    on_this_machine = workers.here
                     whole = _Batches(definition, folder, request, workers, bench).measure()
             for name in definition.extras:
-                if name in only or (here and definition.settings.extras and not only):
+                if name in only or (on_this_machine and definition.settings.extras and not only):
                     began = time.monotonic()
                     try:
-                        packs.merged("extras")[name](dataclasses.replace(asked, cases=definition.extras[name]))
+                        packs.merged("extras")[name](dataclasses.replace(pack_request, cases=definition.extras[name]))
                     finally:
                         seconds, session = time.monotonic() - began, folder.session
                         folder.note(
@@ -471,7 +471,7 @@ def run_study(
                 info = write_results(definition, folder)
         written = [results.read(path / RESULTS / f"{name}.json", KernelResults) for name in info.workloads]
         ran = {kernel.kernel_full for each in written for case in each.cases for kernel in case.kernels}
-        packs.parts("after_measuring", dataclasses.replace(asked, kernels=tuple(sorted(ran))))
+        packs.parts("after_measuring", dataclasses.replace(pack_request, kernels=tuple(sorted(ran))))
     return info
 
 
@@ -503,10 +503,10 @@ class _Batches:
     def _plan(self) -> None:
         """What is not done yet, in batches; those that a cluster has already as they were handed to it."""
         done, submitted = self.folder.done(), self.folder.manifest.submitted
-        left = [case for case in self.request.cases if not done or case.id not in done]
-        self.total = len(left)
+        to_measure = [case for case in self.request.cases if not done or case.id not in done]
+        self.total = len(to_measure)
         if submitted:
-            by_id = {case.id: case for case in left}
+            by_id = {case.id: case for case in to_measure}
             for number, ids in submitted.items():
                 if by_id.keys() >= set(ids):
                     job = self._job(tuple(map(by_id.pop, ids)))
@@ -514,14 +514,14 @@ class _Batches:
                         self.running[self.workers.attach(number)] = job
                     else:
                         self.waiting.append(job)
-            left = list(by_id.values())
-        boards = self.workers.boards or max(-(-len(left) // self.most), 1)
-        self.waiting.extend(map(self._job, batches.deal(left, self.groups, boards, self.most)))
-        asked, handed, waiting = (len(each) for each in (self.request.cases, self.running, self.waiting))
+            to_measure = list(by_id.values())
+        boards = self.workers.boards or max(-(-len(to_measure) // self.most), 1)
+        self.waiting.extend(map(self._job, batches.deal(to_measure, self.groups, boards, self.most)))
+        total, handed, waiting = (len(each) for each in (self.request.cases, self.running, self.waiting))
         new = f"to measure, in {count(waiting, 'batch', 'batches')} for {count(boards, 'GPU')}"
-        said = [f"{len(left):,} of {count(asked, 'case')} {new}"] if left else []
+        said = [f"{len(to_measure):,} of {count(total, 'case')} {new}"] if to_measure else []
         said += [f"{count(handed, 'batch', 'batches')} handed out before"] if handed else []
-        self.bench.progress.say(", ".join(said) or f"{count(asked, 'case')}, all of them done")
+        self.bench.progress.say(", ".join(said) or f"{count(total, 'case')}, all of them done")
 
     def _job(self, cases: tuple[Case, ...]) -> Job:
         unmeasurable = {**self.folder.manifest.failed, **self.folder.manifest.skipped}

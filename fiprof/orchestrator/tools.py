@@ -107,13 +107,13 @@ def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_
     The driver reserves them for CAP_SYS_ADMIN (``RmProfilingAdminOnly: 1``), which root in a container may lack.
     """
     try:
-        found = re.search(r"^RmProfilingAdminOnly: (\d+)", parameters.read_text(), re.MULTILINE)
+        match = re.search(r"^RmProfilingAdminOnly: (\d+)", parameters.read_text(), re.MULTILINE)
     except OSError:
         return None
-    if found is None:
+    if match is None:
         return None
     capable = re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(), re.MULTILINE)
-    return found.group(1) == "0" or bool(capable and int(capable.group(1), 16) >> CAP_SYS_ADMIN & 1)
+    return match.group(1) == "0" or bool(capable and int(capable.group(1), 16) >> CAP_SYS_ADMIN & 1)
 
 
 def gpu_env(gpu: int | str | None) -> dict[str, str]:

@@ -34,8 +34,8 @@ def verify(folder: Path) -> Verified:
     """Compare a run folder with its manifest: reads every byte of it, and changes nothing but temporaries."""
     clear_run(folder)
     name = folder.resolve().name
-    there = files.walk(folder)
-    size = sum(status.st_size for status in there.values())
+    present = files.walk(folder)
+    size = sum(status.st_size for status in present.values())
 
     try:
         manifest = read_manifest(folder)
@@ -44,7 +44,7 @@ def verify(folder: Path) -> Verified:
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
     of_raw = list(_raw_files(folder, manifest))
     # What its run did not make.
-    for file, status in sorted(there.items()):
+    for file, status in sorted(present.items()):
         head, _, last = file.partition("/")
         known = (
             packing.plain_name(file) in manifest.files
@@ -80,10 +80,10 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
 
     if not index.exists(archive, url):
         return ()
-    told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).rows}
+    listed = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).rows}
     # What is wrong with a run may have been done to it behind the catalogue's back.
     there = ((run.name, (run.status, run.bytes)) for run in runs if run.intact)
-    differing = [name for name, found in there if told.get(escape_control(name), found) != found]
+    differing = [name for name, found in there if listed.get(escape_control(name), found) != found]
     return tuple(finding("stale", "{run}: the catalogue says something else of it", run=name) for name in differing)
 
 
@@ -121,12 +121,12 @@ def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Finding]:
 
 def _changed_tables(folder: Path, manifest: Manifest) -> Iterator[Finding]:
     """The tables that are not those that were made, or, where that was not recorded, cannot be read to their ends."""
-    made = set() if layout.recorded(folder) else {(entry.path, entry.sha256) for entry in manifest.tables}
+    sums = set() if layout.recorded(folder) else {(entry.path, entry.sha256) for entry in manifest.tables}
     for name in KNOWN_TABLES:
         file = f"{layout.TABLES}/{name}.parquet"
         try:
-            if made and files.exists(folder, file):
-                if (file, packing.checksum(folder, file)) not in made:
+            if sums and files.exists(folder, file):
+                if (file, packing.checksum(folder, file)) not in sums:
                     yield _file_state(folder, FileState.CHANGED, file)
             elif tables.table_path(folder / layout.TABLES, name).exists():
                 reader = tables.Reader(folder / layout.TABLES, name)
@@ -153,7 +153,7 @@ def prune(
     file makes the room for the manifest. Raises FiprofError where a baseline cannot be read, or nothing can be removed.
     """
     names = baselines.names(archive.root) if keep_baselines else ()
-    kept = {baselines.read_baseline(archive.root, name).run for name in names}
+    of_baselines = {baselines.read_baseline(archive.root, name).run for name in names}
     before = clock.now() - older_than
     for folder in [archive.root / name for name in archive.by_time()]:
         row: dict[str, Any] = dict.fromkeys(("started", "kept"))
@@ -162,46 +162,46 @@ def prune(
             manifest = read_manifest(folder)
             raw = [name for name in manifest.files if name.partition("/")[0] in layout.RAW_FOLDERS]
             # Raw files that the run made and still has -> the names under which they lie.
-            there = {name: at for name in raw if (at := packing.stored(folder, name)) is not None}
+            stored = {name: at for name in raw if (at := packing.stored(folder, name)) is not None}
             tags, row["started"] = set(read_annotations(folder).tags), manifest.started
         except FiprofError:
             yield row | {"kept": Kept.DAMAGED}
             continue
         # Those of a prune that was interrupted go first.
-        going = {each.path for each in manifest.pruned} & there.keys()
+        going = {each.path for each in manifest.pruned} & stored.keys()
         why = None
         if not going:
             reasons = {
                 Kept.TAGGED: tags & {*keep_tags},
-                Kept.NOTHING: not there,
+                Kept.NOTHING: not stored,
                 Kept.RECORDED: layout.recorded(folder),
                 Kept.YOUNG: started(folder) >= before,
-                Kept.BASELINE: folder.name in kept,
+                Kept.BASELINE: folder.name in of_baselines,
             }
             why = next((reason for reason, holds in reasons.items() if holds), None)
         if why is None:
             # Nothing else may be as whole as the raw files are.
-            found = verify(folder)
-            if found.tables == TablesState.REBUILDABLE or (found.intact and not manifest.tables):
+            verified = verify(folder)
+            if verified.tables == TablesState.REBUILDABLE or (verified.intact and not manifest.tables):
                 why = Kept.NO_TABLES
-            elif not found.intact or found.tables != TablesState.WHOLE:
+            elif not verified.intact or verified.tables != TablesState.WHOLE:
                 why = Kept.DAMAGED
         if why:
             yield row | {"kept": why}
             continue
-        going = going or set(there)
+        going = going or set(stored)
         sizes = {}
         for name in sorted(going):
             # Another prune may have removed it.
             with contextlib.suppress(FileNotFoundError):
-                sizes[name] = (folder / there[name]).stat().st_size
+                sizes[name] = (folder / stored[name]).stat().st_size
         if not dry_run:
-            _remove(folder, manifest, there, sizes)
+            _remove(folder, manifest, stored, sizes)
         yield row | {"raw_files": tuple(sizes), "freed_bytes": sum(sizes.values())}
 
 
-def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict[str, int]) -> None:
-    """there: raw file -> the name under which it lies. sizes: of those that go, bytes."""
+def _remove(folder: Path, manifest: Manifest, stored: dict[str, str], sizes: dict[str, int]) -> None:
+    """stored: raw file -> the name under which it lies. sizes: of those that go, bytes."""
     when = clock.now_text("seconds")
     said = {each.path for each in manifest.pruned}
     pruned = [*manifest.pruned, *(PrunedFile(name, size, when) for name, size in sizes.items() if name not in said)]
@@ -217,9 +217,9 @@ def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict
                 if error.errno not in FULL or not going:
                     raise
             with contextlib.suppress(FileNotFoundError):
-                files.remove(folder, there[going.pop()])
+                files.remove(folder, stored[going.pop()])
         for name in going:
             with contextlib.suppress(FileNotFoundError):
-                files.remove(folder, there[name])
+                files.remove(folder, stored[name])
         # Whoever knows a run by the time of its manifest learns that it is smaller.
         os.utime(folder / layout.FILE_NAME, follow_symlinks=False)

@@ -136,12 +136,12 @@ def metrics_table(profile: Profile) -> pa.Table:
     for metric, name in enumerate(profile.metrics):
         if name in profile.texts:
             texts[metric] = [text is not None for text in profile.texts[name]]
-    found = [text for name in profile.metrics for text in profile.texts.get(name, ()) if text is not None]
-    words = pa.array(found, pa.string()).dictionary_encode()
+    words_found = [text for name in profile.metrics for text in profile.texts.get(name, ()) if text is not None]
+    words = pa.array(words_found, pa.string()).dictionary_encode()
     values = profile.values[numbers]
     wordless = pa.DictionaryArray.from_arrays(pa.nulls(len(values), pa.int32()), words.dictionary)
     of_numbers = rows(numbers, pa.array(values), wordless)
-    return pa.concat_tables([of_numbers, rows(texts, pa.nulls(len(found), pa.float64()), words)])
+    return pa.concat_tables([of_numbers, rows(texts, pa.nulls(len(words_found), pa.float64()), words)])
 
 
 def stalls_table(profile: Profile) -> pa.Table:
@@ -224,8 +224,8 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
 
 def _launch(number: int, action: Action) -> dict[str, Any]:
     def integer(metric: str) -> int | None:
-        found = action.metric_by_name(metric)
-        value = found.value() if found is not None and found.has_value() else None
+        read_metric = action.metric_by_name(metric)
+        value = read_metric.value() if read_metric is not None and read_metric.has_value() else None
         return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 31 else None
 
     def dimensions(prefix: str) -> str:
@@ -319,11 +319,11 @@ def _instructions(action: Action) -> list[ncu_pages.Instruction]:
     idle = _by_address(action, sampled_metrics(names, not_issued=True).values())
     reasons = {reason: _by_address(action, [metric]) for reason, metric in sampled_metrics(names).items()}
     counts = {name: _by_address(action, [metric]) for name, metric in _COUNTS.items() if metric in names}
-    found, address, last = [], min(addresses), max(addresses)
+    instructions, address, last = [], min(addresses), max(addresses)
     # Beyond the last instruction executed there can be more.
     while address <= last or action.sass_by_pc(address):
         line = action.source_info(address)
-        found.append(
+        instructions.append(
             {
                 "address": address,
                 "sass": action.sass_by_pc(address).strip(),
@@ -336,12 +336,12 @@ def _instructions(action: Action) -> list[ncu_pages.Instruction]:
             }
         )
         address += SASS_BYTES
-    return found
+    return instructions
 
 
 def _by_address(action: Action, metrics: Iterable[str]) -> dict[int, int]:
     """The sum of the metrics at each address that they have a value for."""
-    found: dict[int, int] = {}
+    totals: dict[int, int] = {}
     for name in metrics:
         metric = action.metric_by_name(name)
         if metric is None or not metric.has_correlation_ids():
@@ -349,5 +349,5 @@ def _by_address(action: Action, metrics: Iterable[str]) -> dict[int, int]:
         addresses = metric.correlation_ids()
         for i in range(metric.num_instances()):
             address = addresses.as_uint64(i)
-            found[address] = found.get(address, 0) + metric.as_uint64(i)
-    return found
+            totals[address] = totals.get(address, 0) + metric.as_uint64(i)
+    return totals

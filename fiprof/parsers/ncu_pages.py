@@ -197,19 +197,19 @@ def _read_transposed(page: Page) -> Profile:
         columns.append([None if cell in NO_VALUE else cell for cell in cells])
 
     # The columns of the tool's page that the viewer has under other names; the process is ``[1355440] python3.12``.
-    there = dict(zip(header, columns, strict=True))
+    by_name = dict(zip(header, columns, strict=True))
     nothing: list[str | None] = [None] * (len(rows[0]) - 1)
-    of_process = map(re.compile(r"\[(\d+)\]").match, map(str, there.get("Process", nothing)))
-    major, minor = (there.get(f"device__attribute_compute_capability_{part}", nothing) for part in ("major", "minor"))
+    of_process = map(re.compile(r"\[(\d+)\]").match, map(str, by_name.get("Process", nothing)))
+    major, minor = (by_name.get(f"device__attribute_compute_capability_{part}", nothing) for part in ("major", "minor"))
     own: dict[str, list[str | None]] = {
         "ID": [str(number) for number in range(len(nothing))],
         "Process ID": [match and match[1] for match in of_process],
-        "Device": there.get("launch__device_id", nothing),
-        "Context": there.get("launch__context_id", nothing),
-        "Stream": there.get("launch__stream_id", nothing),
+        "Device": by_name.get("launch__device_id", nothing),
+        "Context": by_name.get("launch__context_id", nothing),
+        "Stream": by_name.get("launch__stream_id", nothing),
         "CC": [None if None in pair else ".".join(map(str, pair)) for pair in zip(major, minor, strict=True)],
     }
-    added = {name: cells for name, cells in own.items() if name not in there}
+    added = {name: cells for name, cells in own.items() if name not in by_name}
     arrays = [pa.array(cells, pa.string()) for cells in (*added.values(), *columns)]
     return _raw_profile(page, [*added, *header], [*("" for _ in added), *units], arrays)
 
@@ -254,24 +254,24 @@ def _raw_profile(page: Page, header: Sequence[str], units: Sequence[str], column
     """header, units, columns: of the page's columns, in any order."""
     identity: dict[str, pa.StringArray] = {}
     metrics: dict[str, pa.StringArray] = {}
-    found: list[str] = []
+    column_units: list[str] = []
     for name, unit, column in zip(header, units, columns, strict=True):
-        kept = identity if name in IDENTITY or " " in name or ":" in name else metrics
-        if name not in kept:
-            kept[name] = column
-            if kept is metrics:
-                found.append(unit)
-        elif not kept[name].equals(column):
+        target = identity if name in IDENTITY or " " in name or ":" in name else metrics
+        if name not in target:
+            target[name] = column
+            if target is metrics:
+                column_units.append(unit)
+        elif not target[name].equals(column):
             raise page.error(f"has the column {name} twice, with different values")
     if not metrics:
         what = f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist"
         raise FiprofError(what, "ncu --list-sections and --query-metrics name what there is")
     launches = _launches(page, {name: column.to_pylist() for name, column in identity.items()}, len(columns[0]))
-    for name, unit in zip(metrics, found, strict=True):
+    for name, unit in zip(metrics, column_units, strict=True):
         if unit or name in NUMBERS:
             page.check_numbers(metrics[name].slice(0, CHECKED_ROWS).to_pylist())
     values, texts = _numbers_and_texts(list(metrics.values()))
-    bases = [to_base(unit) for unit in found]
+    bases = [to_base(unit) for unit in column_units]
     for row, base in zip(values, bases, strict=True):
         if base is not None and base[1] != 1.0:
             row *= base[1]
@@ -279,7 +279,7 @@ def _raw_profile(page: Page, header: Sequence[str], units: Sequence[str], column
     return Profile.sound(
         launches=launches,
         metrics=names,
-        units=tuple(unit if base is None else base[0] for unit, base in zip(found, bases, strict=True)),
+        units=tuple(unit if base is None else base[0] for unit, base in zip(column_units, bases, strict=True)),
         values=values,
         texts={names[column]: cells for column, cells in texts.items()},
         unscaled=frozenset(name for name, base in zip(names, bases, strict=True) if base is None),
@@ -336,10 +336,10 @@ def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: in
     ids = cells("ID", made=integer)
     if None in ids:
         row = ids.index(None)
-        found = columns["ID"][row] if "ID" in columns else None
-        if found == "ID":
+        texts = columns["ID"][row] if "ID" in columns else None
+        if texts == "ID":
             raise page.several_pages()
-        raise page.error(f"has no launch ID in row {row + 1}" + (f": {found[:40]!r}" if found else ""))
+        raise page.error(f"has no launch ID in row {row + 1}" + (f": {texts[:40]!r}" if texts else ""))
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
     return {
@@ -451,16 +451,16 @@ def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         raise page.cut_short()
 
 
-def _rules(page: Page, rows: Iterable[dict[str, str]], known: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Rows of the table ``rules``. known: ID as the page has it -> launch."""
+def _rules(page: Page, rows: Iterable[dict[str, str]], launches: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Rows of the table ``rules``. launches: ID as the page has it -> launch."""
     for row in rows:
         if not row.get("Rule Name") or "Rule Description" not in row:
             continue
-        if row["ID"] not in known:
+        if row["ID"] not in launches:
             raise page.error(f"is not of the same report: the raw page has no launch {row['ID']}")
         percent = _number(row.get("Estimated Speedup", ""))
         yield {
-            "launch": known[row["ID"]],
+            "launch": launches[row["ID"]],
             "section": row["Section Name"],
             "rule": row["Rule Name"],
             "kind": row["Rule Type"],
@@ -527,11 +527,11 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
             raise page.error(f"does not fit the raw page: launch {launch} is not {listing.kernel}")
         samples = sum(instruction["samples"] or 0 for instruction in listing.instructions)
         if counted[place] not in (None, samples):
-            found = f"{counted[place]} samples, its listing {samples}"
-            raise page.error(f"does not fit the raw page: launch {launch} has {found}")
+            values = f"{counted[place]} samples, its listing {samples}"
+            raise page.error(f"does not fit the raw page: launch {launch} has {values}")
         # Samples that no column names are of the one reason that can be meant, if it is one: the page of 2025.3 has no
         # column for warpgroup_arrive.
-        unnamed = {reason for reason, found in sampled.items() if (found[place] or 0) > 0} - listing.reasons
+        unnamed = {reason for reason, values in sampled.items() if (values[place] or 0) > 0} - listing.reasons
         for instruction in listing.instructions if len(unnamed) == 1 else ():
             rest = (instruction["samples"] or 0) - sum(instruction["reasons"].values())
             if rest > 0:

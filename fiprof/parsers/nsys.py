@@ -85,10 +85,10 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
 
     session_start_ns = next((start for (start,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), None)
     labels = dict(export.rows("ENUM_DIAGNOSTIC_SEVERITY_LEVEL", "id", "label")) | {1: "Information"}
-    said = export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text")
+    messages = export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text")
     diagnostics = [
         {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
-        for time_ns, severity, text in sorted(said, key=lambda event: event[0] or 0)
+        for time_ns, severity, text in sorted(messages, key=lambda event: event[0] or 0)
     ]
     calls = _write_api(export, folder, Scopes(ranges, declared))
     _write_kernels(export, folder, calls)
@@ -101,10 +101,10 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
     tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, tables.schema("diagnostics")))
 
     missing = [f"no {table}: {consequence}" for table, consequence in CONSEQUENCES.items() if not export.has(table)]
-    if ranges and not declared and not any(found.domain == FIPROF_DOMAIN for found in ranges):
+    if ranges and not declared and not any(range_.domain == FIPROF_DOMAIN for range_ in ranges):
         missing.append(f"no NVTX domain {FIPROF_DOMAIN}: {WITHOUT_RANGES}")
     for name in declared:
-        kinds = {found.kind for found in ranges if case_of(found.domain, found.name, [name])}
+        kinds = {range_.kind for range_ in ranges if case_of(range_.domain, range_.name, [name])}
         if kinds and "push_pop" not in kinds:
             of_no_thread = "it belongs to no thread and is no case"
             missing.append(f"the range {name} is of start and end, not of push and pop: {of_no_thread}")
@@ -192,12 +192,12 @@ class Devices:
 
     def gpus(self, processes: pa.Array, ordinals: pa.Array) -> pa.Array:
         """The GPU (int32) of each process id and ordinal."""
-        pids, here = _numbers(processes), _numbers(ordinals)
-        found = here.copy()
+        pids, own = _numbers(processes), _numbers(ordinals)
+        gpus = own.copy()
         for (pid, ordinal), gpu in self.known.items():
             if gpu != ordinal:
-                found[(pids == pid) & (here == ordinal)] = gpu
-        return _int32(pa.array(found, mask=ordinals.is_null().to_numpy(zero_copy_only=False)))
+                gpus[(pids == pid) & (own == ordinal)] = gpu
+        return _int32(pa.array(gpus, mask=ordinals.is_null().to_numpy(zero_copy_only=False)))
 
 
 # NVTX ranges, how they nest, and what those of the domain ``fiprof`` and declared ones say about a moment
@@ -234,13 +234,13 @@ def read_ranges(export: Export) -> list[RangeRow]:
         # There are millions of nsys's own.
         where["domainId"] = tuple(program | {domain for (domain,) in export.distinct(NVTX, "domainId")} - host)
     kinds = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
-    found = []
+    ranges = []
     for kind, start_ns, end_ns, thread, domain, name, payload in _events(export, where):
         domain_name = domains.get((process_id(thread), domain), "")
         if domain_name not in HOST_DOMAINS:
             end_ns = start_ns if kind == MARK else end_ns
-            found.append(RangeRow(domain_name, name, start_ns, end_ns, thread, kinds[kind], payload))
-    return nested(found)
+            ranges.append(RangeRow(domain_name, name, start_ns, end_ns, thread, kinds[kind], payload))
+    return nested(ranges)
 
 
 def read_domains(export: Export) -> dict[tuple[int, int], str]:
@@ -265,14 +265,14 @@ def nested(ranges: list[RangeRow]) -> list[RangeRow]:
     ranges.sort(key=lambda found: (found.start_ns, -found.last_ns, found.kind))
     around: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
     nested = []
-    for index, found in enumerate(ranges):
-        stack = around[found.thread, found.domain]
-        while stack and stack[-1][0] <= found.start_ns and stack[-1][0] < found.last_ns:
+    for index, range_ in enumerate(ranges):
+        stack = around[range_.thread, range_.domain]
+        while stack and stack[-1][0] <= range_.start_ns and stack[-1][0] < range_.last_ns:
             stack.pop()
-        enclosing = [position for last_ns, position in stack if last_ns >= found.last_ns]
-        nested.append(found._replace(parent=enclosing[-1] if enclosing else None, depth=len(enclosing)))
-        if found.kind == "push_pop":
-            stack.append((found.last_ns, index))
+        enclosing = [position for last_ns, position in stack if last_ns >= range_.last_ns]
+        nested.append(range_._replace(parent=enclosing[-1] if enclosing else None, depth=len(enclosing)))
+        if range_.kind == "push_pop":
+            stack.append((range_.last_ns, index))
     return nested
 
 
@@ -294,34 +294,34 @@ class Scopes:
         of_range: dict[int | None, Scope | None] = {}
         times: dict[tuple[int, str], int] = defaultdict(int)
         held: list[tuple[int, int, int, int]] = []
-        for index, found in enumerate(ranges):
-            case = case_of(found.domain, found.name, declared)
-            if found.kind != "push_pop" or not (case or found.domain == FIPROF_DOMAIN):
+        for index, range_ in enumerate(ranges):
+            case = case_of(range_.domain, range_.name, declared)
+            if range_.kind != "push_pop" or not (case or range_.domain == FIPROF_DOMAIN):
                 continue
-            scope, iteration = of_range.get(found.parent), re.fullmatch(r"iter (\d{1,9})", found.name)
+            scope, iteration = of_range.get(range_.parent), re.fullmatch(r"iter (\d{1,9})", range_.name)
             if case:
-                again = process_id(found.thread), case
+                again = process_id(range_.thread), case
                 scope = Scope(MEASURE, case, times[again])
                 times[again] += 1
-            elif found.parent is None:
-                scope = Scope(found.name) if found.name in PHASES else None
+            elif range_.parent is None:
+                scope = Scope(range_.name) if range_.name in PHASES else None
             elif scope and scope.case is None:
-                scope = Scope(scope.phase, found.name)
+                scope = Scope(scope.phase, range_.name)
             elif scope and scope.phase == MEASURE and scope.iteration is None and iteration:
                 scope = scope._replace(iteration=int(iteration[1]))
             of_range[index] = scope
             position = NOTHING if scope is None else positions.setdefault(scope, len(positions))
-            held.append((found.thread, found.start_ns, found.last_ns, position))
+            held.append((range_.thread, range_.start_ns, range_.last_ns, position))
         self._threads = by_thread(*np.array(held, np.int64).reshape(-1, 4).T)
         self.all = list(positions)  # every scope once; other tables refer to them by position
 
     def at(self, threads: Ints, times_ns: Ints) -> npt.NDArray[np.int32]:
         """The position in ``all`` of the scope of each moment on a thread (globalTid), NOTHING outside all of them."""
-        found = np.full(len(times_ns), NOTHING, np.int32)
+        scopes = np.full(len(times_ns), NOTHING, np.int32)
         for thread, stretches in self._threads.items():
             here = threads == thread
-            found[here] = stretches.at(times_ns[here])
-        return found
+            scopes[here] = stretches.at(times_ns[here])
+        return scopes
 
 
 # CUDA calls, and what they launched
@@ -432,14 +432,14 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> CallIndex:
                 "status": _int32(piece["status"]),
             }
             write(pa.table(columns))
-            here = slice(rows, rows := rows + piece.num_rows)
+            of_piece = slice(rows, rows := rows + piece.num_rows)
             if rows >= len(keys):
                 # Of 50 million calls these are 1 GB, and pieces that are joined are there twice.
                 for each in (keys, durations_ns, positions):
                     each.resize(rows + GROWTH, refcheck=False)
-            keys[here] = _call_keys(threads, piece["correlation"])
-            durations_ns[here] = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
-            positions[here] = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
+            keys[of_piece] = _call_keys(threads, piece["correlation"])
+            durations_ns[of_piece] = _numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN)
+            positions[of_piece] = scopes.at(_numbers(threads), _numbers(piece["start_ns"]))
     keys[rows], durations_ns[rows], positions[rows] = LARGEST_KEY, UNKNOWN, NOTHING
     return CallIndex(scopes, keys[: rows + 1], durations_ns[: rows + 1], positions[: rows + 1])
 
@@ -670,7 +670,7 @@ def _functions(
     that most looks at this line went through, as far in as half of them do, else what it called; and whether it
     repeated a forward pass. seen: how often each was.
     """
-    found: dict[Frames, dict[str, Any]] = {}
+    by_frames: dict[Frames, dict[str, Any]] = {}
     sources = {source for stack in stacks.values() for _, source, _ in stack}
     shown = {source: NOT_OWN.sub("", source) for source in sources}
     others, packaged, checkpoints = (
@@ -685,8 +685,8 @@ def _functions(
         packages = [source in packaged for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
-        found[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
-        found[frames]["recomputes"] = any(name in REPEATS and file in checkpoints for name, file, _ in stack)
+        by_frames[frames] = {"function": name, "source": file, "line": line, "called": inner[0] if inner else None}
+        by_frames[frames]["recomputes"] = any(name in REPEATS and file in checkpoints for name, file, _ in stack)
     for looks in within.values():
         half, depth = sum(map(seen.__getitem__, looks)) / 2, 0
         while True:
@@ -698,12 +698,12 @@ def _functions(
                 break
             looks = {frames: inner for frames, inner in looks.items() if inner[depth : depth + 1] == [most]}
             for frames in looks:
-                found[frames]["called"] = most
+                by_frames[frames]["called"] = most
             depth += 1
     for frames, stack in stacks.items():
         if any(name == "format_stack" and file.endswith("traceback.py") for name, file, _ in stack):
-            found[frames]["called"] = "format_stack (traceback.py)"  # whatever called it
-    return found
+            by_frames[frames]["called"] = "format_stack (traceback.py)"  # whatever called it
+    return by_frames
 
 
 def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: Sequence[int]) -> pa.Table:
@@ -731,12 +731,12 @@ def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: 
         more = ns > longest[waited]
         holder[waited[more]], longest[waited[more]] = other, ns[more]
     known = np.isin(thread >> ID_BITS, [each >> ID_BITS for each in sampled])
-    told = waits & ~(known & (~np.isin(thread, sampled) | ((holder != NOTHING) & ~np.isin(holder, sampled))))
+    reported = waits & ~(known & (~np.isin(thread, sampled) | ((holder != NOTHING) & ~np.isin(holder, sampled))))
     columns = {"start_ns": start, "end_ns": end, "pid": thread >> ID_BITS & ID_MASK, "tid": thread & ID_MASK}
-    found = {key: pa.array(values[told]) for key, values in columns.items()}
-    found["holder"] = pa.array(holder[told] & ID_MASK, mask=holder[told] == NOTHING)
-    nothing = {field.name: pa.nulls(int(told.sum()), field.type) for field in tables.schema("host_samples")}
-    return pa.table({**nothing, **found}).cast(tables.schema("host_samples"))
+    waits_table = {key: pa.array(values[reported]) for key, values in columns.items()}
+    waits_table["holder"] = pa.array(holder[reported] & ID_MASK, mask=holder[reported] == NOTHING)
+    nothing = {field.name: pa.nulls(int(reported.sum()), field.type) for field in tables.schema("host_samples")}
+    return pa.table({**nothing, **waits_table}).cast(tables.schema("host_samples"))
 
 
 # Who ran kernels on which GPU, and which rank of a job it is by its environment
@@ -811,13 +811,13 @@ def _workers(export: Export) -> Iterator[tuple[int, int]]:
 
 
 def _write_processes(export: Export, folder: Path, session_start_ns: int | None) -> None:
-    known = {pid: further for pid, *further in read_processes(export)}
+    by_pid = {pid: further for pid, *further in read_processes(export)}
     devices = Devices(export)
     gpus = {gpu: facts for gpu, *facts in export.rows("TARGET_INFO_GPU", "id", "name", "uuid", "memoryBandwidth")}
     rows = []
     for pid, ordinal in sorted(_workers(export)):
         device = devices.known.get((pid, ordinal), ordinal)
-        name, host, rank, _ = known.get(pid, (None,) * 4)
+        name, host, rank, _ = by_pid.get(pid, (None,) * 4)
         cells = (pid, name, host, device, *gpus.get(device, (None,) * 3), rank, session_start_ns)
         columns = ("pid", "process", "host", "device", "gpu", "uuid", "dram_bytes_per_s", "rank", "session_start_ns")
         rows.append(dict(zip(columns, cells, strict=True)))
@@ -844,7 +844,7 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
             next_launch += (pa.compute.max(ids).as_py() or 0) + 1
     moved = {"pid": _processes(parts, names), "device": _gpus(parts, names)} if "processes" in names else {}
     for name in names:
-        rows, found = 0, []
+        rows, of_files = 0, []
         for file, (folder, shift_ns) in enumerate(parts.items()):
             table = tables.read(folder, name)
             added = {**dict.fromkeys(TIMES, shift_ns), "launch": first_launches[file], "parent": rows}
@@ -858,9 +858,9 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
                     here = pa.compute.equal(table[field.name], old)
                     values = pa.compute.if_else(here, pa.scalar(new, field.type), values)
                 table = table.set_column(place, field.name, values)
-            found.append(table)
+            of_files.append(table)
             rows += table.num_rows
-        merged = pa.concat_tables(found, promote_options="default").unify_dictionaries()
+        merged = pa.concat_tables(of_files, promote_options="default").unify_dictionaries()
         if key := next((time for time in TIMES if time in merged.column_names), None):
             order = pc.sort_indices(merged, [(key, "ascending")])
             merged = merged.take(order)
@@ -881,16 +881,16 @@ def _used(folder: Path, names: Sequence[str], column: str) -> list[int]:
 
 def _processes(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
     """Of each part the processes that another one before has a process of the same number as: containers do."""
-    taken: set[int] = set()
+    pids: set[int] = set()
     moved = []
     for folder in parts:
         free: Numbers = {}
         for pid in _used(folder, names, "pid"):
-            new = next((new for new in range(pid, 1 << 31, 1 << tables.PID_BITS) if new not in taken), None)
+            new = next((new for new in range(pid, 1 << 31, 1 << tables.PID_BITS) if new not in pids), None)
             if new is None:
                 raise FiprofError(f"{folder.name}: too many traces have a process {pid}", "import fewer at once")
             free[pid] = new
-        taken.update(free.values())
+        pids.update(free.values())
         moved.append({pid: new for pid, new in free.items() if new != pid})
     return moved
 
@@ -900,7 +900,7 @@ def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
 
     GPUs are the same that have the same UUID; where a trace does not say it, the same number on the same host.
     """
-    known: dict[int, tuple[str | None, tuple[str, int] | None]] = {}
+    identities: dict[int, tuple[str | None, tuple[str, int] | None]] = {}
     moved = []
     for folder in parts:
         rows = tables.read(folder, "processes", ["device", "host", "uuid"]).to_pylist()
@@ -910,13 +910,13 @@ def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
             uuid, place = uuids.get(device), None if host is None else (host, device)
             same = (
                 number
-                for number, (other, there) in known.items()
+                for number, (other, there) in identities.items()
                 if (uuid == other if uuid and other else place is not None and place == there)
             )
-            free = (number for number in itertools.chain([device], itertools.count()) if number not in known)
+            free = (number for number in itertools.chain([device], itertools.count()) if number not in identities)
             number = next(itertools.chain(same, free))
-            before, first = known.get(number, (None, place))
-            known[number] = uuid or before, first
+            before, first = identities.get(number, (None, place))
+            identities[number] = uuid or before, first
             numbers[device] = number
         moved.append({device: number for device, number in numbers.items() if device != number})
     return moved

@@ -157,10 +157,10 @@ class Export:
     @property
     def left_out(self) -> tuple[str, ...]:
         """A sentence for each table with rows that were left out so far, and why."""
-        found: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for (table, why, _), rows in self._left_out.items():
-            found[table, why] += rows
-        return tuple(f"{table}: {rows:,} rows {why} are left out" for (table, why), rows in found.items() if rows)
+            counts[table, why] += rows
+        return tuple(f"{table}: {rows:,} rows {why} are left out" for (table, why), rows in counts.items() if rows)
 
     def require(self, table: str, *columns: str) -> bool:
         """Whether a table has these columns; the first that it lacks is noted among the absent ones."""
@@ -175,29 +175,29 @@ class Export:
         The columns of TEXTS are printable text, all others integers. where: columns, each with its allowed values; no
         rows where one of these is absent.
         """
-        there, where = self.columns(table), where or {}
-        if not there or not there.issuperset(where):
+        present, where = self.columns(table), where or {}
+        if not present or not present.issuperset(where):
             return []
         kinds = {name: "TEXT" if name in TEXTS else "INTEGER" for name in columns}
-        cells = (f"CAST({quoted(name) if name in there else 'NULL'} AS {kind})" for name, kind in kinds.items())
+        cells = (f"CAST({quoted(name) if name in present else 'NULL'} AS {kind})" for name, kind in kinds.items())
         query = f"SELECT {', '.join(cells)} FROM {quoted(self._tables[table])}"
         if where:
             allowed = (f"{quoted(name)} IN ({', '.join('?' * len(values))})" for name, values in where.items())
             query += f" WHERE {' AND '.join(allowed)}"
-        found = self._query(query, *itertools.chain(*where.values()))
+        all_rows = self._query(query, *itertools.chain(*where.values()))
         if not (places := [place for place, name in enumerate(columns) if name in ("start", "end")]):
-            return found
+            return all_rows
         low, high = self.span
-        kept = [row for row in found if all(row[place] is None or low <= row[place] <= high for place in places)]
-        self._left_out[table, IMPOSSIBLE, query] = len(found) - len(kept)
+        kept = [row for row in all_rows if all(row[place] is None or low <= row[place] <= high for place in places)]
+        self._left_out[table, IMPOSSIBLE, query] = len(all_rows) - len(kept)
         return kept
 
     def strings(self, ids: Sequence[int]) -> list[str | None]:
         """The texts of StringIds; None for an id that is not in it."""
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for begin in range(0, len(ids), 500):
-            found.update(dict(self.rows("StringIds", "id", "value", where={"id": ids[begin : begin + 500]})))
-        return [found.get(number) for number in ids]
+            texts.update(dict(self.rows("StringIds", "id", "value", where={"id": ids[begin : begin + 500]})))
+        return [texts.get(number) for number in ids]
 
     def strings_with(self, part: str) -> list[str]:
         query = f"SELECT value FROM {quoted(self._tables['StringIds'])} WHERE instr(value, ?)"
@@ -226,15 +226,15 @@ class Export:
         needed = (source for field in required if field.otherwise is None for source in field.needs)
         if not self.has(table) or not self.require(table, *needed):
             return
-        there = self.columns(table)
+        present = self.columns(table)
         reals: dict[str, bool] = {}
         for field in fields:
-            if absent := [name for name in field.needs if name not in there]:
+            if absent := [name for name in field.needs if name not in present]:
                 self.absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
-            reals.update((name, field.real) for name in field.needs if name in there)
+            reals.update((name, field.real) for name in field.needs if name in present)
         if not reals:
             return
-        key = next((name for field in fields if field.name == order for name in field.needs if name in there), None)
+        key = next((name for field in fields if field.name == order for name in field.needs if name in present), None)
         incomplete, impossible = 0, 0
         for values in self._in_order(self._tables[table], reals, key):
             columns, rows = [], len(next(iter(values.values())).numbers)
@@ -257,13 +257,13 @@ class Export:
             times = [whole[name] for name in ("start_ns", "end_ns", "time_ns") if name in whole.schema.names]
             bounds = (pa.scalar(self.span[0]), *times, pa.scalar(self.span[1]))
             wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
-            kept = whole
+            possible = whole
             if any(pc.any(each).as_py() for each in wrong):
-                kept = whole.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
+                possible = whole.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
             incomplete += rows - whole.num_rows
-            impossible += whole.num_rows - kept.num_rows
-            if kept.num_rows:
-                yield kept
+            impossible += whole.num_rows - possible.num_rows
+            if possible.num_rows:
+                yield possible
         self._left_out[table, INCOMPLETE, tuple(fields)] = incomplete
         self._left_out[table, IMPOSSIBLE, tuple(fields)] = impossible
 
@@ -307,16 +307,16 @@ class Export:
             stretches = np.searchsorted(edges, np.array(spans), side="right").tolist()
             for number in range(len(edges) + 1):
                 spanned = zip(groups, stretches, strict=True)
-                here = [group for group, (first, last) in spanned if first <= number <= last]
-                if not here:
+                overlapping = [group for group, (first, last) in spanned if first <= number <= last]
+                if not overlapping:
                     # Before an edge that is the earliest time of all there is nothing.
                     continue
-                found = []
-                for values in read(here, reals):
+                parts = []
+                for values in read(overlapping, reals):
                     which = np.flatnonzero(np.searchsorted(edges, _times(values[key]), side="right") == number)
-                    found.append({name: each.take(which) for name, each in values.items()})
-                stretch = {name: Values.join([each[name] for each in found]) for name in reals}
-                del found
+                    parts.append({name: each.take(which) for name, each in values.items()})
+                stretch = {name: Values.join([each[name] for each in parts]) for name in reals}
+                del parts
                 order = np.argsort(_times(stretch[key]), kind="stable")
                 for begin in range(0, len(order), FETCHED_ROWS):
                     yield {name: each.take(order[begin : begin + FETCHED_ROWS]) for name, each in stretch.items()}
@@ -329,28 +329,28 @@ class Export:
         with self._readable():
             cursor = self._connection.execute(query)
             while rows := cursor.fetchmany(FETCHED_ROWS):
-                found = {}
+                columns = {}
                 for (name, real), cells in zip(reals.items(), zip(*rows, strict=True), strict=True):
                     array = pa.array(cells, pa.float64() if real else pa.int64())
                     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-                    found[name] = Values(array.fill_null(0).to_numpy(zero_copy_only=False), nulls)
-                yield found
+                    columns[name] = Values(array.fill_null(0).to_numpy(zero_copy_only=False), nulls)
+                yield columns
 
     def integers(self, table: str, columns: Sequence[str]) -> set[int]:
         """The integers that stand in some columns of a table, of which the name as the file has it is given."""
 
-        found: set[int] = set()
+        numbers: set[int] = set()
         try:
             with self._plain(table, columns) as (groups, read):
                 for piece in read(groups, dict.fromkeys(columns, False)):
                     for each in piece.values():
-                        there = each.numbers if each.nulls is None else each.numbers[~each.nulls]
-                        few = len(there) and there.min() >= 0 and there.max() < len(there)
-                        found.update((np.flatnonzero(np.bincount(there)) if few else np.unique(there)).tolist())
+                        given = each.numbers if each.nulls is None else each.numbers[~each.nulls]
+                        few = len(given) and given.min() >= 0 and given.max() < len(given)
+                        numbers.update((np.flatnonzero(np.bincount(given)) if few else np.unique(given)).tolist())
         except NotPlainError:
             for row in self._query(f"SELECT DISTINCT {', '.join(map(quoted, columns))} FROM {quoted(table)}"):
-                found.update(cell for cell in row if isinstance(cell, int))
-        return found
+                numbers.update(cell for cell in row if isinstance(cell, int))
+        return numbers
 
     @contextlib.contextmanager
     def _plain(self, table: str, columns: Collection[str]) -> Iterator[tuple[list[Ints], Reading]]:
@@ -359,25 +359,25 @@ class Export:
         That gives some columns (name -> whether it is of real numbers) of the rows in each group of pages, decoded some
         groups ahead. Raises NotPlainError.
         """
-        found = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
+        roots = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
         described = self._described(table)
         # A column that is the row's id does not stand in the row; changes may stand in a log beside the file.
-        if not found or not found[0][0] or any(map(described.get, columns)) or unwritten(self.path):
+        if not roots or not roots[0][0] or any(map(described.get, columns)) or unwritten(self.path):
             raise NotPlainError
         names, ((count,),) = list(described), self._query("PRAGMA page_count")
         pages = Pages(self.path, count)
         with self._readable(), contextlib.closing(pages), ThreadPoolExecutor(READERS) as readers:
 
             def read(groups: Sequence[Ints], reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
-                wanted = {names.index(name): real for name, real in reals.items()}
+                places = {names.index(name): real for name, real in reals.items()}
                 ahead: deque[Future[dict[int, Values]]] = deque()
                 for group in (*groups, *([None] * READERS)):
                     if group is not None:
-                        ahead.append(readers.submit(pages.read, group, len(names), wanted))
+                        ahead.append(readers.submit(pages.read, group, len(names), places))
                     if ahead and (group is None or len(ahead) > READERS):
                         yield {names[place]: values for place, values in ahead.popleft().result().items()}
 
-            leaves, step = pages.leaves(found[0][0]), max(1, PIECE_BYTES // pages.page_bytes)
+            leaves, step = pages.leaves(roots[0][0]), max(1, PIECE_BYTES // pages.page_bytes)
             yield [leaves[begin : begin + step] for begin in range(0, len(leaves), step)], read
 
     def _query(self, query: str, *values: object) -> list[tuple[Any, ...]]:

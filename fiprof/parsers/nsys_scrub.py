@@ -39,10 +39,10 @@ def scrub(path: Path) -> None:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             _scrub(connection, path)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         if not isinstance(error, sqlite3.OperationalError):  # those are of its use, the others of what is in it
-            raise FiprofError(f"{path} is damaged: {said}", "export it again, from the .nsys-rep") from error
-        what = f"{path} cannot be cleared of the environment that nsys wrote into it: {said}"
+            raise FiprofError(f"{path} is damaged: {reason}", "export it again, from the .nsys-rep") from error
+        what = f"{path} cannot be cleared of the environment that nsys wrote into it: {reason}"
         raise FiprofError(what, "is the disk full? fiprof keeps no export that it has not looked through") from error
 
 

@@ -62,10 +62,10 @@ class Values:
     def take(self, places: Ints) -> Values:
         return Values(self.numbers[places], None if self.nulls is None else self.nulls[places])
 
-    def set_null(self, here: slice, which: npt.NDArray[np.bool_] | bool) -> None:
+    def set_null(self, rows: slice, which: npt.NDArray[np.bool_] | bool) -> None:
         if self.nulls is None:
             self.nulls = np.zeros(len(self.numbers), bool)
-        self.nulls[here] = which
+        self.nulls[rows] = which
 
 
 class Pages:
@@ -120,15 +120,17 @@ class Pages:
         if not (self._lone or counts.all()):
             raise NotPlainError
         rows = int(counts.sum())
-        found = {place: Values(np.empty(rows, np.float64 if real else np.int64)) for place, real in wanted.items()}
+        columns_read = {
+            place: Values(np.empty(rows, np.float64 if real else np.int64)) for place, real in wanted.items()
+        }
         step, row = max(1, BLOCK_BYTES // self.page_bytes), 0
         for page in range(0, len(leaves), step):
-            here = slice(row, row + int(counts[page : page + step].sum()))
+            page_rows = slice(row, row + int(counts[page : page + step].sum()))
             pages = data[page * self.page_bytes : (page + step) * self.page_bytes + BEHIND]
-            if here.stop > row:
-                self._decode(pages, counts[page : page + step], columns, found, here)
-            row = here.stop
-        return found
+            if page_rows.stop > row:
+                self._decode(pages, counts[page : page + step], columns, columns_read, page_rows)
+            row = page_rows.stop
+        return columns_read
 
     def _load(self, pages: Ints) -> Bytes:
         """Some pages one after the other, and BEHIND bytes."""
@@ -142,8 +144,8 @@ class Pages:
                 raise NotPlainError
         return data
 
-    def _decode(self, data: Bytes, counts: Ints, columns: int, found: Mapping[int, Values], here: slice) -> None:
-        """Fill in the rows of some leaves. counts: how many each has; here: where they are among those found."""
+    def _decode(self, data: Bytes, counts: Ints, columns: int, columns_read: Mapping[int, Values], rows: slice) -> None:
+        """Fill in the rows of some leaves. counts: how many each has; rows: where they are among those read."""
         record, end = self._records(data, counts)
         # Where columns are too many for a byte, no record looks as if it had them.
         if columns + 1 >= ONE_BYTE or (data[record] != columns + 1).any():
@@ -156,9 +158,9 @@ class Pages:
         place, further = record, columns + 1
         for column, kind in enumerate(kinds):
             of_all = int(kind[0]) if same[column] else None
-            if column in found:
+            if column in columns_read:
                 place, further = place + further, 0
-                _fill(found[column], here, data, place, kind, of_all)
+                _fill(columns_read[column], rows, data, place, kind, of_all)
             if of_all is None:
                 place = place + WIDTHS[kind]
             else:
@@ -195,13 +197,13 @@ class Pages:
         return at, at + size
 
 
-def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of_all: int | None) -> None:
+def _fill(column: Values, rows: slice, data: Bytes, place: Ints, kind: Bytes, of_all: int | None) -> None:
     """Fill in the rows of a column. place: where each value begins; kind: its serial type; of_all: that of all."""
-    numbers, real = column.numbers[here], column.numbers.dtype == np.float64
+    numbers, real = column.numbers[rows], column.numbers.dtype == np.float64
     if of_all in (NULL, ZERO, ONE):
         numbers[:] = of_all == ONE
         if of_all == NULL:
-            column.set_null(here, True)
+            column.set_null(rows, True)
         return
     largest = int(kind.max())
     if largest >= TEXT or (not real and (kind == REAL).any()):
@@ -219,7 +221,7 @@ def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of
         constant = (kind == NULL) | (kind >= ZERO)
         numbers[constant] = kind[constant] == ONE
         if (kind == NULL).any():
-            column.set_null(here, kind == NULL)
+            column.set_null(rows, kind == NULL)
 
 
 def _at(data: Bytes, kind: str, places: Ints) -> npt.NDArray[Any]:

@@ -34,7 +34,7 @@ def _columns(line: dict[str, Any], session_start_ns: int | None) -> dict[str, An
     net = [0, 0]
     for action, size in zip(actions, sizes, strict=True):
         net[action // 2] += size if action % 2 == 0 else -size
-    there = (max(line["allocated_bytes"] - net[0], 0), max(line["reserved_bytes"] - net[1], 0))
+    before = (max(line["allocated_bytes"] - net[0], 0), max(line["reserved_bytes"] - net[1], 0))
     texts = [" < ".join(map(printable, frames)) or None for frames in line["stacks"]]
     times = [times[0], times[0], *times, times[-1]]
     return {
@@ -42,7 +42,7 @@ def _columns(line: dict[str, Any], session_start_ns: int | None) -> dict[str, An
         "pid": [line["pid"]] * len(times),
         "device": [line["device"]] * len(times),
         "action": [ACTIONS[number] for number in (0, 2, *actions, 4)],
-        "bytes": [*there, *sizes, line["graph_pool_bytes"]],
+        "bytes": [*before, *sizes, line["graph_pool_bytes"]],
         "address": [None, None, *addresses, None],
         "stack": [None, None, *(texts[number] for number in stacks), None],
     }

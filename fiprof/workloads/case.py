@@ -49,14 +49,14 @@ def parse_case(text: str) -> Case:
     name, bracket, rest = text.partition("[")
     if bracket and not rest.endswith("]"):
         raise FiprofError(f"case {text!r}: no closing ]", "write it as prefill[batch=4,seq_len=2048]", exit_code=2)
-    given: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for item in filter(None, rest.removesuffix("]").split(",")):
         key, equals, value = item.partition("=")
-        if not equals or key in given:
+        if not equals or key in values:
             what = f"case {text!r}: {item!r} is not one key=value"
             raise FiprofError(what, "write it as prefill[batch=4,seq_len=2048]", exit_code=2)
-        given[key] = [value]
-    return make_cases(canonical(name), given)[0]
+        values[key] = [value]
+    return make_cases(canonical(name), values)[0]
 
 
 def make_cases(workload: str, given: Mapping[str, Sequence[str]]) -> list[Case]:

@@ -45,26 +45,26 @@ def gpu_facts() -> dict[str, Any]:
 
 def describe() -> dict[str, Any]:
     """For ``fiprof env``: packages, CUDA, GPU, FlashInfer's cache; what is missing is said, never raised."""
-    found: dict[str, Any] = {"packages": package_versions(), "problems": {}}
+    facts: dict[str, Any] = {"packages": package_versions(), "problems": {}}
     try:
         import torch
 
         if torch.cuda.is_available():
-            found["gpu"] = gpu_facts()
+            facts["gpu"] = gpu_facts()
         else:
-            found["problems"]["torch"] = "torch sees no CUDA device"
+            facts["problems"]["torch"] = "torch sees no CUDA device"
     except Exception as error:
-        found["problems"]["torch"] = f"torch cannot be imported: {error!r}"
+        facts["problems"]["torch"] = f"torch cannot be imported: {error!r}"
     try:
         from flashinfer.jit import env
 
         cache = env.FLASHINFER_WORKSPACE_DIR
         modules = sorted(path.parent.name for path in cache.glob("cached_ops/*/*.so"))
-        found["jit_cache"] = {
+        facts["jit_cache"] = {
             "path": str(cache),
             "modules": modules,
             "bytes": sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
         }
     except Exception as error:
-        found["problems"]["flashinfer-python"] = f"flashinfer cannot be imported: {error!r}"
-    return found
+        facts["problems"]["flashinfer-python"] = f"flashinfer cannot be imported: {error!r}"
+    return facts

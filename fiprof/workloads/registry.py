@@ -25,12 +25,12 @@ _FILE = re.compile(r"(.+\.py)(?::([^:]*))?")
 @functools.cache
 def builtin() -> dict[str, type[Workload[Any]]]:
     """The workloads of this package, by name: every module here that defines one, no list to keep."""
-    found: dict[str, type[Workload[Any]]] = {}
+    workloads: dict[str, type[Workload[Any]]] = {}
     for module in pkgutil.iter_modules(fiprof.workloads.__path__):
         if not module.name.startswith("_"):
             kinds = _subclasses(importlib.import_module(f"fiprof.workloads.{module.name}"))
-            found |= {kind.name: kind for kind in kinds if not inspect.isabstract(kind)}
-    return dict(sorted(found.items()))
+            workloads |= {kind.name: kind for kind in kinds if not inspect.isabstract(kind)}
+    return dict(sorted(workloads.items()))
 
 
 @functools.cache
@@ -41,7 +41,7 @@ def available() -> dict[str, type[Workload[Any]]]:
     """
     from importlib.metadata import entry_points  # here: it takes as long as all else of a workload's start
 
-    found = dict(builtin())
+    workloads = dict(builtin())
     for point in entry_points(group=ENTRY_POINT_GROUP):
         try:
             workload = point.load()
@@ -49,10 +49,10 @@ def available() -> dict[str, type[Workload[Any]]]:
             what = f"workload {point.name!r} of {point.value} cannot be loaded: {error!r}"
             remedy = "fix or uninstall the package that registers it; torch is to be imported inside its methods"
             raise FiprofError(what, remedy) from error
-        if point.name in found:
-            raise FiprofError(f"two workloads are called {point.name!r}: {found[point.name]!r} and {workload!r}")
-        found[point.name] = workload
-    return found
+        if point.name in workloads:
+            raise FiprofError(f"two workloads are called {point.name!r}: {workloads[point.name]!r} and {workload!r}")
+        workloads[point.name] = workload
+    return workloads
 
 
 @functools.cache
@@ -121,13 +121,13 @@ def _from_file(path: Path, name: str) -> type[Workload[Any]]:
         for each in missing:
             del sys.modules[each]
     kinds = {kind.name: kind for kind in _subclasses(module)}
-    found = ", ".join(kinds) or "none: a subclass of fiprof.workloads.base.Workload with a name"
+    kinds_words = ", ".join(kinds) or "none: a subclass of fiprof.workloads.base.Workload with a name"
     if not name and len(kinds) == 1:
         (name,) = kinds
     kind = kinds.get(name)
     if kind is None:
         what = f"no workload {name!r}" if name else f"{len(kinds)} workloads"
-        raise FiprofError(f"{path} defines {what}", f"it defines {found}; {path}:NAME is one", exit_code=2)
+        raise FiprofError(f"{path} defines {what}", f"it defines {kinds_words}; {path}:NAME is one", exit_code=2)
     if inspect.isabstract(kind):
         what = f"the workload {kind.name!r} in {path} has no {' and no '.join(sorted(kind.__abstractmethods__))}"
         raise FiprofError(what, "a workload defines setup(); fiprof/workloads/rmsnorm.py is a short example")

@@ -118,14 +118,14 @@ def _of_iterations(run: Run) -> dict[str, Traced]:
     for row in sums(pa.concat_tables(parts).unify_dictionaries(), keys).to_pylist() if parts else ():
         iterations[row["case"]].add((row["pid"], row["iteration"]))
         by_kernel[row["case"]][_names(row)].append((row["count"], row["ns"]))
-    found: dict[str, Traced] = defaultdict(list)
+    of_case: dict[str, Traced] = defaultdict(list)
     for case, kernels in by_kernel.items():
         total = len(iterations[case])
         for names, rows in kernels.items():
             # In an iteration without the kernel it takes nothing.
             times_us = [ns / 1e3 for _, ns in rows] + [0.0] * (total - len(rows))
-            found[case].append((names, sum(count for count, _ in rows) / total, median(times_us)))
-    return found
+            of_case[case].append((names, sum(count for count, _ in rows) / total, median(times_us)))
+    return of_case
 
 
 def _names(row: dict[str, Any]) -> tuple[str, str]:
@@ -134,22 +134,22 @@ def _names(row: dict[str, Any]) -> tuple[str, str]:
 
 def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[SideKernel]:
     """What nsys and ncu saw of each kernel, by what is the same in their names. profiled: iterations under ncu."""
-    found: dict[str, SideKernel] = {}
+    joined: dict[str, SideKernel] = {}
     for (kernel, full), count, us in traced:
         key = kernel_identity(kernel, full)
-        known = found.get(key, SideKernel(kernel, full, 0.0, 0.0))
-        found[key] = replace(known, count=known.count + count, nsys_us=(known.nsys_us or 0.0) + us)
+        so_far = joined.get(key, SideKernel(kernel, full, 0.0, 0.0))
+        joined[key] = replace(so_far, count=so_far.count + count, nsys_us=(so_far.nsys_us or 0.0) + us)
 
     def total_us(group: Iterable[Launch]) -> float:
         return sum(launch.duration_us or 0.0 for launch in group)
 
     by_name = by_key((kernel_identity(launch.kernel, launch.kernel_full), launch) for launch in launches)
     for key, group in by_name.items():
-        known = found.get(key, SideKernel(group[0].kernel, group[0].kernel_full, len(group) / profiled))
+        so_far = joined.get(key, SideKernel(group[0].kernel, group[0].kernel_full, len(group) / profiled))
         shapes = by_key(((launch.grid, launch.block), launch) for launch in group)
         ordered = sorted(max(shapes.values(), key=total_us), key=lambda launch: launch.duration_us or 0.0)
-        found[key] = replace(known, ncu_us=total_us(group) / profiled, launch=ordered[(len(ordered) - 1) // 2])
-    return list(found.values())
+        joined[key] = replace(so_far, ncu_us=total_us(group) / profiled, launch=ordered[(len(ordered) - 1) // 2])
+    return list(joined.values())
 
 
 SAME_COUNT, AS_LONG, MAIN = 1e-3, 1.05, 0.75
@@ -183,10 +183,10 @@ def pair_kernels(
     """Each kernel of A with that of B, then those that have none. Where several would do (a template of which both
     sides run three instances), those with most time are a pair."""
     left_a, left_b = (sorted(side, key=lambda each: (-each.total_us, each.kernel_full)) for side in (a, b))
-    found: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
+    pairs: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
 
     def pair(one: SideKernel, other: SideKernel, match: Match) -> None:
-        found.append((one, other, match))
+        pairs.append((one, other, match))
         left_a.remove(one)
         left_b.remove(other)
 
@@ -204,7 +204,7 @@ def pair_kernels(
         halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
         if left_a[0].total_us >= halves[0] and left_b[0].total_us >= halves[1]:
             pair(left_a[0], left_b[0], Match.REPLACED)
-    return [*found, *((each, None, Match.GONE) for each in left_a), *((None, each, Match.NEW) for each in left_b)]
+    return [*pairs, *((each, None, Match.GONE) for each in left_a), *((None, each, Match.NEW) for each in left_b)]
 
 
 def _like(a: SideKernel, b: SideKernel, at_most: float) -> bool:
@@ -299,11 +299,11 @@ def explained(changes: Sequence[KernelChange], a: Run, b: Run, most: int) -> lis
     sampled: list[dict[int, Listing]] = []
     head = changes[:most]
     for run, sides in ((a, [each.a for each in head]), (b, [each.b for each in head])):
-        wanted = tuple(side.launch.launch for side in sides if side and side.launch)
-        found = verdicts(run, wanted=Selection(launches=wanted)).launches if wanted else ()
+        profiled = tuple(side.launch.launch for side in sides if side and side.launch)
+        found = verdicts(run, wanted=Selection(launches=profiled)).launches if profiled else ()
         judged.append({each.launch: each for each in found})
-        seen = wanted and run.has("hotspots")
-        sampled.append(dict(listings(run.table("hotspots", columns), wanted)) if seen else {})
+        seen = profiled and run.has("hotspots")
+        sampled.append(dict(listings(run.table("hotspots", columns), profiled)) if seen else {})
     done = []
     for change in head:
         launches = [side.launch.launch if side and side.launch else -1 for side in (change.a, change.b)]
@@ -384,26 +384,26 @@ def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> list[Change]:
         reasons = run.stall_reasons.get(launch.launch, ())
         cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
         us = DURATION.of(launch)
-        known = {kind: value for kind, value in parts.items() if value is not None}
-        positive = all(0 < each < math.inf for each in (us or 0.0, *known.values(), *cycles.values()))
-        if us is None or len(known) < len(parts) or not cycles or not positive:
+        values = {kind: value for kind, value in parts.items() if value is not None}
+        positive = all(0 < each < math.inf for each in (us or 0.0, *values.values(), *cycles.values()))
+        if us is None or len(values) < len(parts) or not cycles or not positive:
             return []
-        sides.append((us, known, cycles))
+        sides.append((us, values, cycles))
     (a_us, a_parts, a_cycles), (b_us, b_parts, b_cycles) = sides
     a_latency, b_latency = sum(a_cycles.values()), sum(b_cycles.values())
     time = log_mean(a_us, b_us)
     per_cycle = time / log_mean(a_latency, b_latency)
-    found, rest = [], math.log(b_us / a_us) - math.log(b_latency / a_latency)
+    changes, rest = [], math.log(b_us / a_us) - math.log(b_latency / a_latency)
     for kind, x in a_parts.items():
         y = b_parts[kind]
         log = math.log(y / x) if kind is FactorKind.INSTRUCTIONS else math.log(x / y)
         rest -= log
-        found.append(Change("factor", kind, x, y, time * log, by="ncu", detail=kind))
-    found.append(Change("factor", FactorKind.REST, accounts_us=time * rest, by="ncu", detail=FactorKind.REST))
+        changes.append(Change("factor", kind, x, y, time * log, by="ncu", detail=kind))
+    changes.append(Change("factor", FactorKind.REST, accounts_us=time * rest, by="ncu", detail=FactorKind.REST))
     for reason in {**a_cycles, **b_cycles}:
         x, y = a_cycles.get(reason, 0.0), b_cycles.get(reason, 0.0)
-        found.append(Change("factor", reason, x, y, per_cycle * (y - x), by="ncu", detail=FactorKind.STALL))
-    return sorted(found, key=lambda each: (-abs(each.us), each.detail, each.item))
+        changes.append(Change("factor", reason, x, y, per_cycle * (y - x), by="ncu", detail=FactorKind.STALL))
+    return sorted(changes, key=lambda each: (-abs(each.us), each.detail, each.item))
 
 
 def log_mean(x: float, y: float) -> float:
@@ -444,14 +444,14 @@ def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
         for where, count, reason in zip(names, side.samples, reasons, strict=True):
             if where is not None and count:
                 samples[-1][where][reason] += count
-    found = []
+    changes = []
     for where in {**samples[0], **samples[1]}:
         x, y = (of[where].total() / side.total for side, of in zip((a, b), samples, strict=True))
         us = y * b_us - x * a_us
         if abs(us) >= LEAST_MOVED * max(a_us, b_us):
             waits = (reason for reason, _ in samples[us >= 0][where].most_common() if reason)
-            found.append(Change("hot_code", where, x, y, us, by="ncu", detail=(by, next(waits, None))))
-    return sorted(found, key=lambda each: (-abs(each.us), each.item))
+            changes.append(Change("hot_code", where, x, y, us, by="ncu", detail=(by, next(waits, None))))
+    return sorted(changes, key=lambda each: (-abs(each.us), each.item))
 
 
 def _lines(of: Listing) -> list[str | None]:

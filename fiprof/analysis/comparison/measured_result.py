@@ -109,10 +109,10 @@ def compared(
     if min(len(a), len(b)) < LEAST_PROCESSES:
         raise ValueError(f"{len(a)} and {len(b)} processes tell nothing apart")
     columns = zip(names, zip(*a, strict=True), zip(*b, strict=True), differences(a, b), strict=True)
-    found = tuple(ComparedCase(*pair, a_us, b_us, difference) for pair, a_us, b_us, difference in columns)
+    cases = tuple(ComparedCase(*pair, a_us, b_us, difference) for pair, a_us, b_us, difference in columns)
     if hosts is None:
-        return found
-    of_hosts = zip(found, *(zip(*each, strict=True) for each in hosts), differences(*hosts), strict=True)
+        return cases
+    of_hosts = zip(cases, *(zip(*each, strict=True) for each in hosts), differences(*hosts), strict=True)
     return tuple(replace(case, a_host_us=a_us, b_host_us=b_us, host=of) for case, a_us, b_us, of in of_hosts)
 
 

@@ -128,8 +128,8 @@ def compare_programs(a: Run, b: Run, *, counters: bool, entire: str | None = Non
     tops = [top(run, within_steady=within) for run in runs]
     gpus = len(tops[0].activities), len(tops[1].activities)
     sides = [
-        [each.divided(count) for each in kernels.kernels_of_program(run, found.kernels)]
-        for run, found, count in zip(runs, tops, gpus, strict=True)
+        [each.divided(count) for each in kernels.kernels_of_program(run, of_side.kernels)]
+        for run, of_side, count in zip(runs, tops, gpus, strict=True)
     ]
     both = kernels.kernel_changes(*sides)
     shares = []
@@ -255,28 +255,28 @@ def _steps(runs: Sequence[Run], gpus: tuple[int, int], work: float | None) -> tu
 
 def _waits(run: Run, within: bool, steps: float) -> dict[int | None, float]:
     """Rank -> how long it waited for others inside its collectives, µs, over a number of steps; empty of one rank."""
-    found: dict[int | None, float] = {}
+    by_rank: dict[int | None, float] = {}
     for rank in ranks_of(run).all if ranks_of(run).several else ():
         at = steady(run)[NOTHING if rank.device is None else rank.device] if within else WHOLE
         late = delays(run, rank.rank, at.begins, at.ends, np.zeros(len(at.begins), np.int64)).get(0, [])
-        found[rank.rank] = sum(each.waited_ns for each in late) / 1e3 / steps
-    return found
+        by_rank[rank.rank] = sum(each.waited_ns for each in late) / 1e3 / steps
+    return by_rank
 
 
 def _work(kernels: Sequence[KernelChange]) -> float | None:
     """The typical ratio of the executions of kernels on both sides: their median, weighted by time; None where they did
     not change alike."""
-    found = sorted(
+    ratios = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels
         if each.match is not Match.REPLACED
         if each.a and each.b and min(each.a.count, each.b.count, each.a.total_us, each.b.total_us) > 0
     )
-    total, below = sum(weight for _, weight in found), 0.0
-    for ratio, weight in found:
+    total, below = sum(weight for _, weight in ratios), 0.0
+    for ratio, weight in ratios:
         below += weight
         if below >= total / 2:
-            alike = sum(other for each, other in found if abs(math.log(each / ratio)) <= math.log(ALIKE))
+            alike = sum(other for each, other in ratios if abs(math.log(each / ratio)) <= math.log(ALIKE))
             return ratio if alike >= MOSTLY * total else None
     return None
 
@@ -285,10 +285,10 @@ Place = tuple[int | None, int]  # rank and GPU
 Row = tuple[str | None, tuple[str | None, ...], int, int]  # range, what else tells it from others, ns and count
 
 
-def _spent(found: Top, steps: float) -> Mapping[Place, Mapping[Spent, float]]:
+def _spent(ranking: Top, steps: float) -> Mapping[Place, Mapping[Spent, float]]:
     """Rank and GPU -> what its time went into, µs, of so many steps."""
     spent: dict[Place, dict[Spent, float]] = defaultdict(lambda: defaultdict(float))
-    for part in found.parts:
+    for part in ranking.parts:
         kind = part["what"] if part["what"] in PARTS else Spent.KERNELS
         spent[part["rank"], part["device"]][kind] += part["total_ns"] / 1e3 / steps
     return spent
@@ -373,26 +373,26 @@ def _reasons(of: ProgramComparison) -> tuple[Sequence[str], Sequence[str]]:
         Match.GONE: "{kernel} is gone, {ms:+,.3g} ms",
         Match.REPLACED: "{kernel} in place of {before} {ms:+,.3g} ms",
     }
-    found: list[tuple[float, str, dict[str, Any]]] = []
+    reasons: list[tuple[float, str, dict[str, Any]]] = []
     for each in of.kernels:
         # Waiting for other ranks is no kernel's own.
         if not (of.waits and COLLECTIVE.search(each.shown.kernel)):
             names = {"kernel": each.shown_name, "before": each.a.kernel if each.a else ""}
-            found.append((each.us, matched.get(each.match, "{kernel} {ms:+,.3g} ms"), names))
-    found.append((of.parts[Spent.COPIES].us, "copies alone {ms:+,.3g} ms", {}))
+            reasons.append((each.us, matched.get(each.match, "{kernel} {ms:+,.3g} ms"), names))
+    reasons.append((of.parts[Spent.COPIES].us, "copies alone {ms:+,.3g} ms", {}))
     if of.waits:
-        found.append((of.waits.us, "ranks wait for each other {ms:+,.3g} ms", {}))
+        reasons.append((of.waits.us, "ranks wait for each other {ms:+,.3g} ms", {}))
         beyond_us = of.parts[Spent.COLLECTIVES].us - of.waits.us
-        found.append((beyond_us, "collectives beside that {ms:+,.3g} ms", {}))
+        reasons.append((beyond_us, "collectives beside that {ms:+,.3g} ms", {}))
     idle_us = of.parts[Spent.IDLE].us
     if causes := sums_by_key((each.item, each.us) for each in of.idle):
         cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
         words = "idle GPUs {ms:+,.3g} ms ({cause} {cause_ms:+,.3g} ms)"
-        found.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))
+        reasons.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))
     least_us = max(LEADS * abs(of.window.us), PROCESSES_DRIFT / 100 * of.window.a)
-    found = sorted((each for each in found if abs(each[0]) >= least_us), key=lambda each: -abs(each[0]))
+    reasons = sorted((each for each in reasons if abs(each[0]) >= least_us), key=lambda each: -abs(each[0]))
     with_it, against = (
-        [say(words, ms=us / 1e3, **values) for us, words, values in found if us * of.window.us * sign > 0]
+        [say(words, ms=us / 1e3, **values) for us, words, values in reasons if us * of.window.us * sign > 0]
         for sign in (1, -1)
     )
     return with_it[:MOST_REASONS], against[:MOST_REASONS]

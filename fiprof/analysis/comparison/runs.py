@@ -50,18 +50,18 @@ CONDITIONS = [
 
 def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
     """What differs between what two runs were measured under, the gravest first; nothing where one does not tell."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "") -> None:
         """of: an id of CONDITIONS, or the name of a setting, with its title, or of a package."""
-        told: list[str] = []
+        as_words: list[str] = []
         for value in values:
             if isinstance(value, dict):
                 value = ", ".join(f"{name} {str(each)[:12]}" for name, each in value.items())
             elif isinstance(value, list | tuple):
                 value = " ".join(map(str, value))
-            told.append(Label("not_installed", "not installed") if value is None else str(value))
-        found.append(finding(weight, weight.words, of=of, what=title or of, a=told[0], b=told[1]))
+            as_words.append(Label("not_installed", "not installed") if value is None else str(value))
+        findings.append(finding(weight, weight.words, of=of, what=title or of, a=as_words[0], b=as_words[1]))
 
     for of, title, path, weight in CONDITIONS:
         x, y = a.environment(*path), b.environment(*path)
@@ -80,7 +80,7 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
             # Without the same control of clocks and caches ncu measures another thing.
             counters = name in ("clock_control", "cache_control", "replay_mode")
             note(Weight.COUNTERS if counters else Weight.DOUBTFUL, name, (x, y), about.title)
-    return tuple(sorted(found, key=lambda each: list(Weight).index(Weight(each.kind))))
+    return tuple(sorted(findings, key=lambda each: list(Weight).index(Weight(each.kind))))
 
 
 CasePair = tuple[CaseEntry, CaseEntry]  # of either side, with the same parameters but for those that make the sides
@@ -103,16 +103,16 @@ def pair_cases(
     """
     same = {case.id: case for case in b}
     paired = {case.id: same[case.id] for case in a if case.id in same}
-    left = [by_key((case.id.partition("[")[0], case) for case in side if case.id not in paired) for side in (a, b)]
-    for workload in left[0].keys() & left[1].keys():
-        params = [[written(case.id) for case in side[workload]] for side in left]
+    unpaired = [by_key((case.id.partition("[")[0], case) for case in side if case.id not in paired) for side in (a, b)]
+    for workload in unpaired[0].keys() & unpaired[1].keys():
+        params = [[written(case.id) for case in side[workload]] for side in unpaired]
         makes = set()
         for name in {name for side in params for each in side for name in each}:
             x, y = ({each.get(name) for each in side} for side in params)
             if {None} in (x, y) or (len(x) == len(y) == 1 and x != y):
                 makes.add(name)
         keyed: list[dict[object, CaseEntry]] = []
-        for cases, values in zip(left, params, strict=True):
+        for cases, values in zip(unpaired, params, strict=True):
             keys = [frozenset(item for item in each.items() if item[0] not in makes) for each in values]
             count = Counter(keys)
             keyed.append({key: case for key, case in zip(keys, cases[workload], strict=True) if count[key] == 1})
@@ -130,14 +130,14 @@ class ArchivedSide:
     def cases(self) -> list[CaseEntry]:
         """Its cases. Raises FiprofError (exit status 2) where it has none with these parameters."""
         params = {case.id: written(case.id) for case in self.run.cases}
-        found = [case for case in self.run.cases if self.params.items() <= params[case.id].items()]
-        if self.params and not found:
+        matching = [case for case in self.run.cases if self.params.items() <= params[case.id].items()]
+        if self.params and not matching:
             there = {name: sorted({each[name] for each in params.values() if name in each}) for name in self.params}
             values = [f"{name}={', '.join(each) or 'in no case'}" for name, each in there.items()]
             asked = ",".join(f"{name}={value}" for name, value in self.params.items())
             name = self.run.manifest.name
             raise FiprofError(f"{name} has no case with {asked}", f"it has {join_words(values)}", exit_code=2)
-        return found
+        return matching
 
 
 @dataclass(frozen=True)
@@ -284,29 +284,29 @@ def compare(
     return RunComparison(a, b, differing, tuple(cases), program, tuple(launches), *only, has_commit)
 
 
-def summary(found: RunComparison) -> Iterator[str]:
+def summary(comparison: RunComparison) -> Iterator[str]:
     """The answer: what changed, why, how sure that is, and what to measure."""
-    if found.cases:
-        first = found.cases[0]
+    if comparison.cases:
+        first = comparison.cases[0]
         yield case_change(first)
         if first.notable and (why := tuple(reasons(first))):
             yield say("Most of it: {reasons}.", reasons="; ".join(why))
-        if len(found.cases) > 1:
-            times = [case.us if case.notable else 0.0 for case in found.cases]
+        if len(comparison.cases) > 1:
+            times = [case.us if case.notable else 0.0 for case in comparison.cases]
             words = "{count:case|cases} compared: B took longer in {longer}, less time in {shorter}, and within "
             words += "{marked:g}% of A in {within}."
             signs = {"longer": sum(us > 0 for us in times), "shorter": sum(us < 0 for us in times)}
             yield say(words, count=len(times), **signs, within=times.count(0.0), marked=WORTH_CHANGING)
-    elif found.program:
-        yield from program_summary(found.program)
+    elif comparison.program:
+        yield from program_summary(comparison.program)
     else:
-        sides = [[each.a for each in found.launches], [each.b for each in found.launches]]
+        sides = [[each.a for each in comparison.launches], [each.b for each in comparison.launches]]
         a, b = (sum(each.total_us for each in side if each) for side in sides)
         words = "{count:kernel|kernels} under ncu: B took {b:,.2f} µs instead of {a:,.2f} µs "
         words += "({us:+,.2f} µs, {pct:+.1f}%)."
-        yield say(words, count=len(found.launches), a=a, b=b, us=b - a, pct=100 * (b / a - 1) if a else math.nan)
-    yield words_of(found.confidence)
-    if not found.same_run and (command := suggest_measure(found)):
+        yield say(words, count=len(comparison.launches), a=a, b=b, us=b - a, pct=100 * (b / a - 1) if a else math.nan)
+    yield words_of(comparison.confidence)
+    if not comparison.same_run and (command := suggest_measure(comparison)):
         yield say("To be sure: {command}", command=command)
 
 
@@ -363,11 +363,11 @@ def reasons(case: CaseChange) -> Iterator[str]:
         yield say("was {a}, is {b}", a=a, b=b)
 
 
-def suggest_measure(found: RunComparison) -> str:
+def suggest_measure(comparison: RunComparison) -> str:
     """``fiprof compare --measure …`` of the case that changed most, or of the program: it tells noise from change where
     one process a side cannot. The sides are what differs between them; empty where the runs do not tell that, or name
     nothing that could be measured again, as a server that was traced for some seconds."""
-    runs = found.a.run, found.b.run
+    runs = comparison.a.run, comparison.b.run
     options: list[str] = []
     items: list[list[str]] = [[], []]
     for kind, values in (
@@ -376,15 +376,15 @@ def suggest_measure(found: RunComparison) -> str:
     ):
         if values[0] != values[1] and all(isinstance(each, str) for each in values):
             if kind == "git" and not all(
-                each.endswith("-dirty") or found.has_commit(each) for each in map(str, values)
+                each.endswith("-dirty") or comparison.has_commit(each) for each in map(str, values)
             ):
                 continue
             for side, value in zip(items, values, strict=True):
                 # What was in no commit is, at best, what is here.
                 side += [] if value.endswith("-dirty") else [f"{kind}:{escape_control(value)}"]
     commands = [run.environment("program", "command") for run in runs]
-    if found.cases and not any(run.imported for run in runs):
-        pair = found.cases[0].pair
+    if comparison.cases and not any(run.imported for run in runs):
+        pair = comparison.cases[0].pair
         makes = different(pair)
         for side, case in zip(items, pair, strict=True):
             side += ["params:" + ",".join(f"{name}={written(case.id)[name]}" for name in makes)] if makes else []
@@ -392,7 +392,7 @@ def suggest_measure(found: RunComparison) -> str:
         for key, value in written(pair[1].id).items():
             if key not in makes:
                 options += [f"--{key.replace('_', '-')}", escape_control(value)]
-    elif not found.cases and all(commands) and not any(run.manifest.settings.get("duration_s") for run in runs):
+    elif not comparison.cases and all(commands) and not any(run.manifest.settings.get("duration_s") for run in runs):
         for side, command in zip(items, commands, strict=True):
             side.append(f"program:{shlex.join(map(escape_control, command))}")
     else:

@@ -135,13 +135,13 @@ def named(kind: Kind, part: Part | None) -> Finding:
 
 def titled(limits: Sequence[tuple[Kind, Part | None]], cause: CauseId | None = None) -> Finding:
     """One limit or a pair, with what causes it: ``memory-bound (DRAM and L2): scattered access``."""
-    found = named(*limits[0]) if limits else named(Kind.UNKNOWN, None)
+    title = named(*limits[0]) if limits else named(Kind.UNKNOWN, None)
     if len(limits) > 1:
         (kind, part), (other, other_part) = limits
-        found = finding("pair", "{first} and {second}", first=found, second=named(other, other_part))
+        title = finding("pair", "{first} and {second}", first=title, second=named(other, other_part))
         if kind is other:
-            found = Finding(str(kind), {"part": (part, other_part)}, kind.words)
-    return found if cause is None else finding("caused", "{verdict}: {cause}", verdict=found, cause=cause)
+            title = Finding(str(kind), {"part": (part, other_part)}, kind.words)
+    return title if cause is None else finding("caused", "{verdict}: {cause}", verdict=title, cause=cause)
 
 
 class CauseId(Wording):

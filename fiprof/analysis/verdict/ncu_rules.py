@@ -75,9 +75,9 @@ def by_warpgroups(row: Row) -> bool:
 
 
 def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float | None) -> Finding | None:
-    known = RULES.get(rule.rule)
-    if known and known["never"]:
-        return finding(known["never"], known["why"])
+    known_rule = RULES.get(rule.rule)
+    if known_rule and known_rule["never"]:
+        return finding(known_rule["never"], known_rule["why"])
     if verdict.kind is Kind.LAUNCH:
         return finding("host", "it is about the kernel, and the GPU waits for the host")
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN:
@@ -98,9 +98,9 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
         if (waves := occupancy(row).waves) is not None and not waves.full:
             words = "the grid has fewer blocks than fit at once; more room on a multiprocessor does not help"
             return finding("small_grid", words)
-    if known is None:
+    if known_rule is None:
         return None
-    about = [Part(each) if each in {*Part} else each for each in known["about"].split()]
+    about = [Part(each) if each in {*Part} else each for each in known_rule["about"].split()]
     if bound.isdisjoint(about):
         named = tuple(part for part in about if part is not Part.SHARED_MEMORY_OR_L1)
         words = "it is about {about}; this launch is {verdict}"

@@ -77,7 +77,7 @@ that is of a part that ncu's report does not show (see ``hidden_l2_part``)."""
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
     """Every resource that was measured, the busiest first. dram: its use, where more is known than by ncu."""
-    found: list[Bottleneck] = []
+    bottlenecks: list[Bottleneck] = []
     for part, resource in RESOURCES.items():
         if part is Part.L1_DATA:
             shared, everything = number(row, "shared_data_pct"), number(row, "l1_data_pct")
@@ -92,10 +92,10 @@ def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottl
         elif uses and (traced := (most := uses[max(uses)]).traced(row, names, spec=".1f")):
             use = Comparison(most, traced, of=part)
         if use:
-            known = max((item.value for item in found if item.kind is resource.kind), default=0.0)
+            known = max((item.value for item in bottlenecks if item.kind is resource.kind), default=0.0)
             if not resource.further or use.value > known * ELSEWHERE:
-                found.append(Bottleneck(resource.kind, part, use.value, use))
-    return tuple(sorted(found, key=lambda item: -item.value))
+                bottlenecks.append(Bottleneck(resource.kind, part, use.value, use))
+    return tuple(sorted(bottlenecks, key=lambda item: -item.value))
 
 
 def feeds(item: Bottleneck, other: Bottleneck) -> bool:
@@ -160,13 +160,13 @@ class _Limits(NamedTuple):
         """Every other verdict that a change of one number gives, with the least change in points, the least first."""
         all_limits = (*self.resources, self.waiting, self.beside, self.imbalance, self.latency)
         limits = {each[:2]: each for each in all_limits if each}
-        found: dict[tuple[Kind, Part | None], float] = {}
+        least_changes: dict[tuple[Kind, Part | None], float] = {}
         if (now := self.first) is None:
             return []
 
         def changed(to: _Limits, points: float) -> None:
             if (first := to.first) and first[:2] != now[:2]:
-                found[first[:2]] = min(points, found.get(first[:2], points))
+                least_changes[first[:2]] = min(points, least_changes.get(first[:2], points))
 
         least = {"waiting": thresholds.WAITING, "beside": thresholds.BESIDE}
         least |= {"imbalance": thresholds.IDLE, "elsewhere": MOSTLY}
@@ -186,7 +186,7 @@ class _Limits(NamedTuple):
                     if 0 <= value <= 100 and abs(value - item.value) >= abs(at - item.value):
                         place, moved = bisect.bisect(ranks, -value), Bottleneck(*item[:2], value, item.comparison)
                         changed(_Limits((*rest[:place], moved, *rest[place:]), *self[1:]), abs(item.value - at))
-        return sorted(((limits[key], points) for key, points in found.items()), key=lambda each: each[1])
+        return sorted(((limits[key], points) for key, points in least_changes.items()), key=lambda each: each[1])
 
 
 _EACH_OTHER = ("barrier", "membar", "sleeping")  # stalls in which warps wait for other warps
@@ -236,53 +236,53 @@ def judge(
         and (top.of in _EACH_OTHER or not causes(row, busiest, stalls, names))
     ):
         limits = limits._replace(elsewhere=Bottleneck(Kind.LATENCY, None, top.value, top))
-    found, runner_up, margin = limits.first, None, None
-    binds: tuple[Bottleneck, ...] = () if found is None else (found,)
-    why = causes(row, found, stalls, names)
-    if found is not None:
+    first, runner_up, margin = limits.first, None, None
+    binds: tuple[Bottleneck, ...] = () if first is None else (first,)
+    why = causes(row, first, stalls, names)
+    if first is not None:
         others = limits.others()
         for_loads = bool(top and top.of == "long_scoreboard" and top.value >= MOSTLY and not queued(row, stalls))
         waits = for_loads or (limits.elsewhere is not None and limits.elsewhere.value >= thresholds.DOMINANT_STALL)
         # A second resource says more than that none is saturated.
         near = [each for each in others if each[1] < thresholds.NOISE]
         near.sort(key=lambda each: each[0].kind is Kind.LATENCY)
-        if found.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
+        if first.kind is Kind.LATENCY and limits.busiest and limits.busiest.value >= BUSY:
             # It is busy, and the warps wait for something else.
             near = [each for each in others if each[0][:2] == limits.busiest[:2]]
-        elif found.part is Part.TAIL and limits.busiest and limits.busiest.part in _OF_ALL:
+        elif first.part is Part.TAIL and limits.busiest and limits.busiest.part in _OF_ALL:
             # What all multiprocessors share is saturated before the tail, when all work.
-            if 100 * limits.busiest.value >= SATURATED * (100 - found.value):
+            if 100 * limits.busiest.value >= SATURATED * (100 - first.value):
                 near = [each for each in others if each[0] is limits.busiest]
-        elif waits and limits.latency and found.kind is Kind.MEMORY and found.value < SATURATED and not why:
-            near = [(limits.latency, found.value - BUSY)]
+        elif waits and limits.latency and first.kind is Kind.MEMORY and first.value < SATURATED and not why:
+            near = [(limits.latency, first.value - BUSY)]
         if near:
             runner_up, margin = near[0]
-            binds = (found, runner_up)
+            binds = (first, runner_up)
             known = {cause.id for cause in why}
             why += tuple(cause for cause in causes(row, runner_up, stalls, names) if cause.id not in known)
-        elif found.kind in _USED and resources[0].part != found.part:
+        elif first.kind in _USED and resources[0].part != first.part:
             # It is ahead, and feeds the limit.
-            runner_up, margin = resources[0], found.value - resources[0].value
+            runner_up, margin = resources[0], first.value - resources[0].value
         else:
             for other, points in others:
                 # What feeds it, and a verdict with the same cause, say nothing else.
                 same = why and causes(row, other, stalls, names)[:1] == why[:1]
-                if not same and not feeds(other, found) and not feeds(found, other):
+                if not same and not feeds(other, first) and not feeds(first, other):
                     runner_up, margin = other, points
                     break
     shown = any(top in cause.evidence for cause in why)
-    by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and found and found.part is Part.DRAM else None
-    wanted = (
+    by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and first and first.part is Part.DRAM else None
+    needed = (
         "dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_busy_pct", "tensor_active_pct", "fma_pct",
         "sm_active_cycles", "sm_active_cycles_max",
-        *(["shared_data_pct"] if found and found.part is Part.SHARED_MEMORY_OR_L1 else []),
+        *(["shared_data_pct"] if first and first.part is Part.SHARED_MEMORY_OR_L1 else []),
     )  # fmt: skip
     return Verdict(
         limits=binds,
         evidence=(
-            *_deciding(found, runner_up, resources, row, names),
+            *_deciding(first, runner_up, resources, row, names),
             *([Comparison(quantity("dram_throughput_pct"), by_ncu, of=Part.DRAM)] if by_ncu else []),
-            *(stalls[:1] if found and found.kind is Kind.LATENCY and not shown else ()),
+            *(stalls[:1] if first and first.kind is Kind.LATENCY and not shown else ()),
             *([imbalance] if imbalance and not imbalance.reached else []),
             *([waiting] if waiting and not waiting.reached else []),
             *([copying] if copying and copying.reached else []),
@@ -292,7 +292,7 @@ def judge(
         resources=resources,
         idle=idle,
         causes=why,
-        missing=tuple(column for column in wanted if number(row, column) is None),
+        missing=tuple(column for column in needed if number(row, column) is None),
         notes=hidden_l2_part(row, resources, names),
     )
 
@@ -329,7 +329,7 @@ def _imbalance(row: Row, idle: float) -> Part:
 
 
 def _deciding(
-    found: Bottleneck | None, runner_up: Bottleneck | None, resources: Sequence[Bottleneck], row: Row, names: Names
+    first: Bottleneck | None, runner_up: Bottleneck | None, resources: Sequence[Bottleneck], row: Row, names: Names
 ) -> list[Comparison]:
     """What decides, and what would decide for the runner-up; a resource's use against the threshold that it reaches."""
 
@@ -340,16 +340,16 @@ def _deciding(
             if each is not None and (use := each.comparison)
         ]
 
-    if found and found.kind in _USED:
-        return against(found, runner_up if runner_up and runner_up.kind in _USED else None)
-    shown = [found.comparison] if found and found.comparison else []
+    if first and first.kind in _USED:
+        return against(first, runner_up if runner_up and runner_up.kind in _USED else None)
+    shown = [first.comparison] if first and first.comparison else []
     blocks, multiprocessors = quantity("blocks").traced(row, names), number(row, "multiprocessors")
-    if found and found.part is Part.TOO_FEW_BLOCKS and blocks and multiprocessors and blocks.value < multiprocessors:
+    if first and first.part is Part.TOO_FEW_BLOCKS and blocks and multiprocessors and blocks.value < multiprocessors:
         limit = Threshold(multiprocessors, "", ThresholdOrigin.MULTIPROCESSORS)
         shown.append(Comparison(quantity("blocks"), blocks, limit))
     shown += against(*resources[:1])
     issued = quantity("issue_active_pct").traced(row, names)
-    if found and found.kind is Kind.LATENCY and issued:
+    if first and first.kind is Kind.LATENCY and issued:
         shown.append(Comparison(quantity("issue_active_pct"), issued))
     return shown
 
@@ -384,12 +384,12 @@ def _shows_as(of: Bottleneck) -> frozenset[str]:
     return RESOURCES[Part.LSU_PIPE if of.part in _SHARED else of.part or Part.DRAM].stalls
 
 
-def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
-    """What makes a launch slow, the most specific first; empty where nothing that is known does. found: what limits it.
+def causes(row: Row, limit: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
+    """What makes a launch slow, the most specific first; empty where nothing that is known does. limit: what limits it.
     stalls: percent of the warps' time in each stall reason, the largest first."""
-    if found is None or found.kind not in (*_USED, Kind.LATENCY, Kind.IMBALANCE):
+    if limit is None or limit.kind not in (*_USED, Kind.LATENCY, Kind.IMBALANCE):
         return ()
-    latency, top = found.kind is Kind.LATENCY, stalls[0] if stalls else None
+    latency, top = limit.kind is Kind.LATENCY, stalls[0] if stalls else None
     waits_for = str(top.of) if top else ""
     main = waits_for if top and top.value >= thresholds.DOMINANT_STALL else ""
 
@@ -406,9 +406,9 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         return (comparison for each in wanted if (comparison := held(each)))
 
     # One of the parts is the limit, or nothing is and the warps mostly wait for one of the reasons.
-    traffic = waits_for in _TRAFFIC_STALLS if latency else found.part in _TRAFFIC
-    shared = waits_for in _SHARED_STALLS if latency else found.part in _SHARED
-    queued = not latency or 100 - found.value >= thresholds.QUEUED
+    traffic = waits_for in _TRAFFIC_STALLS if latency else limit.part in _TRAFFIC
+    shared = waits_for in _SHARED_STALLS if latency else limit.part in _SHARED
+    queued = not latency or 100 - limit.value >= thresholds.QUEUED
     why: list[Cause] = []
 
     def because(id: CauseId, share: Comparison, *more: Comparison, of_time: bool = True) -> None:
@@ -439,8 +439,8 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     if shared and queued and not why and conflicts and conflicts.reached:
         because(CauseId.BANK_CONFLICTS, conflicts, of_time=False)
 
-    unsaturated = found.kind in _USED and found.value < SATURATED
-    if top and main == "barrier" and (latency or unsaturated or found.part in _SHARED):
+    unsaturated = limit.kind in _USED and limit.value < SATURATED
+    if top and main == "barrier" and (latency or unsaturated or limit.part in _SHARED):
         because(CauseId.BARRIER, top)
     if top and latency and main in ("membar", "sleeping"):
         because(CauseId.MEMORY_FENCE if main == "membar" else CauseId.SLEEPING, top)
@@ -461,8 +461,8 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
         touched = reached(quantities.SECTORS_PER_REQUEST, thresholds.FULL_REQUEST)
         touched = touched if touched and touched.value >= thresholds.EXCESS * thresholds.FULL_REQUEST else None
     # Beyond L1 only what L1 lets through counts, and for DRAM what L2 does.
-    per_needed = quantities.DRAM_PER_NEEDED if found.part is Part.DRAM else quantities.L2_PER_NEEDED
-    beyond = None if found.part in _IN_L1 else held(per_needed, thresholds.SCATTERED)
+    per_needed = quantities.DRAM_PER_NEEDED if limit.part is Part.DRAM else quantities.L2_PER_NEEDED
+    beyond = None if limit.part in _IN_L1 else held(per_needed, thresholds.SCATTERED)
     if traffic and queued and touched and touched.reached and (beyond is None or beyond.reached):
         sectors = comparisons(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
         because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
@@ -470,12 +470,12 @@ def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], nam
     # Instructions that few threads of a warp take part in.
     lanes = held(quantity("threads_per_instruction"), thresholds.FEW_LANES)
     block = held(quantity("threads_per_block"), thresholds.WARP)
-    if lanes and not lanes.reached and found.kind is not Kind.MEMORY:
+    if lanes and not lanes.reached and limit.kind is not Kind.MEMORY:
         if block and not block.reached:
             because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
         else:
             because(CauseId.DIVERGENCE, lanes, *comparisons(quantity("uniform_branches_pct")), of_time=False)
     fixed = reached(quantities.FIXED, MOSTLY)
-    if fixed and not why and found.kind not in _USED:
+    if fixed and not why and limit.kind not in _USED:
         because(CauseId.TOO_LITTLE_WORK, fixed)
     return tuple(why)

@@ -172,8 +172,8 @@ class LaunchContext(NamedTuple):
 
     def use_of(self, part: Part | None) -> dict[str, Any]:
         """The part, and its use where it was measured."""
-        found = self.verdict.resource(part) if part else None
-        return {"part": part, "use": found.comparison.number if found and found.comparison else None}
+        resource = self.verdict.resource(part) if part else None
+        return {"part": part, "use": resource.comparison.number if resource and resource.comparison else None}
 
     def cost(self, cause: CauseId, part: float | None = 1.0) -> TracedNumber | None:
         """Percent of the time that goes with a cause: so much of the use of the limit, or of the warps' time in the
@@ -232,15 +232,15 @@ class LaunchContext(NamedTuple):
             return of.comparison and Provenance("facts", formula, parts=(of.comparison.number.source,))
 
         needed, basis, source, freed = 0.0, NOTHING_USED, None, None
-        for found in self.verdict.resources:
-            if found.part not in changed and _HIDDEN.get(found.part or Part.DRAM, set()).isdisjoint(changed):
-                needed, source, used = found.value, left(found, "max(100 - a, 0)"), self.use_of(found.part)
+        for resource in self.verdict.resources:
+            if resource.part not in changed and _HIDDEN.get(resource.part or Part.DRAM, set()).isdisjoint(changed):
+                needed, source, used = resource.value, left(resource, "max(100 - a, 0)"), self.use_of(resource.part)
                 if any(isinstance(each, Part) for each in changed):
                     basis = finding("stays", "{part} would still need {use} of the time", **used)
                 elif used["use"] is not None:
                     basis = finding("used", "use of {part} is {use}", **used)
                 break
-        own = next((found for found in self.verdict.resources if found.part in less), None)
+        own = next((resource for resource in self.verdict.resources if resource.part in less), None)
         if own is not None and own.value and still is not None:
             factor = still / own.value
             if factor < 1 and (freed_by := left(own, f"{1 - factor!r} * a")):
@@ -288,20 +288,20 @@ def _parts(names: str) -> tuple[Relief, ...]:
 
 def both(*parts: Finding | None) -> Finding | None:
     """Several bases as one; those that are None are left out."""
-    known = [part for part in parts if part is not None]
-    if len(known) < 2:
-        return known[0] if known else None
-    return finding("both", "{first}; {then}", first=known[0], then=both(*known[1:]))
+    given = [part for part in parts if part is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    return finding("both", "{first}; {then}", first=given[0], then=both(*given[1:]))
 
 
-def hot_instruction(found: HotInstruction | None) -> Finding | None:
+def hot_instruction(hottest: HotInstruction | None) -> Finding | None:
     """An instruction at which warps stall, as a basis."""
-    if found is None:
+    if hottest is None:
         return None
     kind, words = "hot", "the hottest instruction is {sass}, {sample_share:.0%} of the samples"
-    if found.waits_for is not None:
+    if hottest.waits_for is not None:
         kind, words = "hot_waits", words + "; it waits for {waits_for}"
-    return finding(kind, words, sass=found.sass, sample_share=found.share, waits_for=found.waits_for)
+    return finding(kind, words, sass=hottest.sass, sample_share=hottest.share, waits_for=hottest.waits_for)
 
 
 def ways(*those: str | tuple[str, bool]) -> dict[str, Any]:
@@ -316,15 +316,15 @@ def peaks(ratio: float) -> Finding:
     return finding("peaks", "their peak is {ratio:.3g} times as high", ratio=ratio)
 
 
-def measured(found: Alternative) -> Step:
+def measured(faster: Alternative) -> Step:
     """What to change, and what it saved of an iteration without a profiler."""
     words = "{instead_time} instead of {time}{measure}, {factor} times as fast ({low:.2f} to {high:.2f} {observed})"
     basis = finding(
-        "measured", words, time=found.time, instead_time=found.instead_time, factor=found.time / found.instead_time,
-        low=found.factor.low, high=found.factor.high, measure=found.measure, observed=found.observed,
+        "measured", words, time=faster.time, instead_time=faster.instead_time, factor=faster.time / faster.instead_time,
+        low=faster.factor.low, high=faster.factor.high, measure=faster.measure, observed=faster.observed,
     )  # fmt: skip
-    values = {"changes": tuple(change.finding for change in found.changes), "case": found.instead}
-    row, saved_pct = STEPS["use_alternative"], 100 * (1 - 1 / found.factor.value)
+    values = {"changes": tuple(change.finding for change in faster.changes), "case": faster.instead}
+    row, saved_pct = STEPS["use_alternative"], 100 * (1 - 1 / faster.factor.value)
     action = Finding("use_alternative", values, row["words"])
     return Step(action, row["short"], None, basis, TimeOf.ITERATION, saved_pct)
 
@@ -339,28 +339,28 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
     ]
     if not makers:
         return ()
-    found: list[Step] = []
+    advised: list[Step] = []
     if case and case.copying and case.copying.reached and verdict.kind is not Kind.LAUNCH:
         # Where an iteration mostly copies, no change of a kernel matters as much.
         copying = case.copying.number
         because = finding("copying", "only copies run in {copying} of the GPU's busy time", copying=copying)
-        found.append(s.step("less_copying", because, most=copying))
+        advised.append(s.step("less_copying", because, most=copying))
     for cause in verdict.causes:
-        found += [each._replace(cause=cause.id) for each in steps_for(s, cause.id)]
+        advised += [each._replace(cause=cause.id) for each in steps_for(s, cause.id)]
     # A cause says more than the stall that it shows as, and than the search for the unit that it keeps busy.
     explained = {"find_unit"} if verdict.causes else set()
     explained |= {reason for cause in verdict.causes for reason in cause.id.stalls}
     for make, part in makers:
-        found += [each for each in make(s, part) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
+        advised += [each for each in make(s, part) if explained.isdisjoint((each.action.values.get("reason"), each.id))]
         explained |= {"long_scoreboard"} if part is Part.DRAM else set()
     if verdict.kind is not Kind.LAUNCH:
-        found += (each for each in (*less_work(s), *read_once(s)) if any(map(each.relieving, limits)))
-        found += wgmma(s)
-        found += _by_rules(s, {rule.rule for each in found for rule in each.rules})
+        advised += (each for each in (*less_work(s), *read_once(s)) if any(map(each.relieving, limits)))
+        advised += wgmma(s)
+        advised += _by_rules(s, {rule.rule for each in advised for rule in each.rules})
         if case and case.waiting and case.waiting.value >= thresholds.SOME_WAITING:
-            found += [*_launch(s, None)][:1]
+            advised += [*_launch(s, None)][:1]
     once: dict[str | int, Step] = {}
-    for each in found:
+    for each in advised:
         # ncu's rules are all different.
         once.setdefault(len(once) if each.id == "ncu_rule" else each.id, each)
     worth = [each for each in once.values() if each.size_pct is None or each.size_pct >= thresholds.LEAST_GAIN]
@@ -393,9 +393,9 @@ def _by_rules(s: LaunchContext, taken: set[str]) -> Iterator[Step]:
         yield s.step("ncu_rule", basis, message, estimate=rule.speedup_pct, rules=(rule,))
 
 
-def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
+def with_steps(rules: tuple[QuotedRule, ...], advised: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
     """The rules, with a reason for those that are about the limit and yet no step rests on."""
-    taken = {rule.rule for each in found for rule in each.rules}
+    taken = {rule.rule for each in advised for rule in each.rules}
     better = finding("better_steps", "the steps above save more")
     return tuple(rule if rule.rejected or rule.rule in taken else rule._replace(rejected=better) for rule in rules)
 
@@ -471,12 +471,12 @@ _WAYS_OUT: Mapping[tuple[str, Family], str] = {
 
 def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
     """What makes a stall less: by what the hottest instruction in it waits for, where that is known."""
-    found, reason = s.code.hottest(reason), "short_scoreboard" if reason == "mio_throttle" else reason
-    cause = found.cause if found else None
+    hottest, reason = s.code.hottest(reason), "short_scoreboard" if reason == "mio_throttle" else reason
+    cause = hottest.cause if hottest else None
     if cause is not None and (reason, cause) in _WAYS_OUT:
         return ways(*_WAYS_OUT[reason, cause].split())
     if (reason, cause) == ("long_scoreboard", Family.GLOBAL_LOAD):
-        return load_ways(s, found)
+        return load_ways(s, hottest)
     if reason == "short_scoreboard" and cause in SHARED:
         return ways(("wider_shared", s.code.narrow(Family.SHARED_LOAD)), "loaded_earlier")
     return {"ways": (finding("stall_helps", "{reason.helps}", reason=state(reason)),)}
@@ -484,30 +484,30 @@ def _ways_out(s: LaunchContext, reason: str) -> Mapping[str, Any]:
 
 def more_warps(s: LaunchContext) -> Iterator[Step]:
     """More warps to wait at the same time, where the grid has them and something holds them down."""
-    found = occupancy(s.row)
-    if found.waves is not None and not found.waves.full:
-        empty = found.waves.idle_share
+    limited = occupancy(s.row)
+    if limited.waves is not None and not limited.waves.full:
+        empty = limited.waves.idle_share
         if empty >= thresholds.EMPTY / 100:
             most = empty * (100 - (quantities.OVERHEAD.of(s.row) or 0.0))
             because = finding("empty_places", "{empty:.0%} of the block slots are empty", empty=empty)
-            places = {"blocks": found.waves.last_blocks, "wave_blocks": found.waves.wave_blocks}
+            places = {"blocks": limited.waves.last_blocks, "wave_blocks": limited.waves.wave_blocks}
             yield s.step("fill_wave", because, places, most=most)
         return
-    now = found.theoretical_pct
-    if found.steps_blocks and now and found.blocks:
-        more = found.steps_blocks / found.blocks
+    now = limited.theoretical_pct
+    if limited.steps_blocks and now and limited.blocks:
+        more = limited.steps_blocks / limited.blocks
         then = min(100.0, now * more)
         if then > now:
             # At best a block takes as long as before: time goes down with the warps, and with whole waves.
-            waves = found.waves.waves if found.waves else 1.0
-            left = min(now / then, math.ceil(waves / more) / math.ceil(waves))
+            waves = limited.waves.waves if limited.waves else 1.0
+            time_left = min(now / then, math.ceil(waves / more) / math.ceil(waves))
             because = finding("more_wait", "so many more warps wait at the same time")
-            values = {"changes": found.steps, "occupancy_pct": now, "then_pct": then, "or_larger": ""}
-            warps = found.warps_per_block or MOST_WARPS
-            if found.limiters == (Resource.SHARED_MEMORY,) and 2 * warps <= MOST_WARPS:
+            values = {"changes": limited.steps, "occupancy_pct": now, "then_pct": then, "or_larger": ""}
+            warps = limited.warps_per_block or MOST_WARPS
+            if limited.limiters == (Resource.SHARED_MEMORY,) and 2 * warps <= MOST_WARPS:
                 words = "; larger blocks than of {warps:warp|warps}, which share that memory, may save more"
                 values["or_larger"] = finding("larger_blocks", words, warps=warps)
-            more, rules = 100 * (1 - left), s.estimated("TheoreticalOccupancy")
+            more, rules = 100 * (1 - time_left), s.estimated("TheoreticalOccupancy")
             yield s.step("more_warps", because, values, most=more, rules=rules)
 
 
@@ -684,14 +684,14 @@ def _tensor_cores(s: LaunchContext, part: Part | None) -> Iterator[Step]:
     slow, fast = s.number(f"{precision}_peak_ops_per_cycle"), s.number(f"tensor_peak_{kind}_ops_per_cycle")
     if not fast or (slow is not None and slow >= fast):
         return
-    there, because, freed = fma.value * slow / fast if slow else 0.0, None, None
-    if there:
+    tensor_pct, because, freed = fma.value * slow / fast if slow else 0.0, None, None
+    if tensor_pct:
         words = "in {kind} the tensor cores need {tensor_pct:.1f}% of the time "
         words += "for what keeps the FMA pipe busy for {fma}"
-        because = finding("tensor_cores_would", words, tensor_pct=there, fma=fma, kind=kind)
+        because = finding("tensor_cores_would", words, tensor_pct=tensor_pct, fma=fma, kind=kind)
         # What the FMA pipe no longer does is issued no longer either.
-        freed = calculated(f"{1 - there / fma.value!r} * a", fma, spec=".0f", unit="%")
-    yield s.step("use_tensor_cores", because, still=there, estimate=freed)
+        freed = calculated(f"{1 - tensor_pct / fma.value!r} * a", fma, spec=".0f", unit="%")
+    yield s.step("use_tensor_cores", because, still=tensor_pct, estimate=freed)
 
 
 # DRAM, the caches, shared memory

@@ -53,24 +53,24 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
         if item.share is not None and state(item.reason).kind == ReasonKind.STALL
     ]
     stalls = loads_behind_barriers(launch, sorted(shares, key=lambda each: (-each.value, str(each.of))))
-    beside = case_quantities.overlap_share(run, launch.case, launch.kernel)
-    found = judge(
+    overlap = case_quantities.overlap_share(run, launch.case, launch.kernel)
+    judged = judge(
         launch,
         stalls=stalls,
         waiting=case.waiting if case else None,
         copying=case.copying if case else None,
-        beside=Comparison(BESIDE_SHARE, beside, BESIDE) if beside else None,
+        beside=Comparison(BESIDE_SHARE, overlap, BESIDE) if overlap else None,
         dram=dram_use(run, launch),
         names=run.metric_name,
     )
-    return found, stalls
+    return judged, stalls
 
 
 @once
 def cases(run: Run) -> dict[str, CaseVerdict]:
     """Case id -> its verdict, of those that were measured."""
     calls = launch_calls(run)
-    found = {}
+    verdicts_of = {}
     for case in run.cases:
         busy_time = case_quantities.BUSY.traced(run, case.id)
         if busy_time is None and case.id not in run.baseline:
@@ -78,7 +78,7 @@ def cases(run: Run) -> dict[str, CaseVerdict]:
         graph, call_us = calls.get(case.id, (False, None))
         executions = run.trace.cases.get(case.id)
         waiting, copying = (each.traced(run, case.id) for each in (case_quantities.WAITING, case_quantities.COPYING))
-        found[case.id] = CaseVerdict(
+        verdicts_of[case.id] = CaseVerdict(
             case=case.id,
             label=run.labels(case.id),
             kernels=executions.executions if executions else None,
@@ -89,7 +89,7 @@ def cases(run: Run) -> dict[str, CaseVerdict]:
             waiting=Comparison(case_quantities.WAITING, waiting, WAITING) if waiting else None,
             copying=Comparison(case_quantities.COPYING, copying, MOSTLY) if copying else None,
         )
-    return found
+    return verdicts_of
 
 
 def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
@@ -105,60 +105,60 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
     (phases, phase), (names, case) = coded(kernels["phase"]), coded(kernels["case"])
     iteration, node, call_ns = (numbers(kernels[name]) for name in ("iteration", "graph_node", "launch_call_ns"))
     measured = phase == (phases.index("measure") if "measure" in phases else MISSING)
-    found = {}
+    by_case = {}
     for place, name in enumerate(names[:-1]):
         if (rows := measured & (case == place)).any():
             iterations = len({*iteration[rows].tolist()} - {MISSING})
             calls_ns = [each for each in call_ns[rows].tolist() if each != MISSING]
             call_us = sum(calls_ns) / iterations / 1e3 if calls_ns and iterations else None
-            found[name] = (bool((node[rows] != MISSING).mean() > 0.5), call_us)
-    return found
+            by_case[name] = (bool((node[rows] != MISSING).mean() > 0.5), call_us)
+    return by_case
 
 
-def caveats(found: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Finding, ...]:
+def caveats(verdict: Verdict, launch: Launch, failed: Sequence[Check]) -> tuple[Finding, ...]:
     """Why a verdict is not surer. failed: the checks of its launch and of its case that failed."""
-    by_stalls = any(cause.evidence[0].quantity is STALL_SHARE for cause in found.causes)
+    by_stalls = any(cause.evidence[0].quantity is STALL_SHARE for cause in verdict.causes)
     why = [
         check.finding
         for check in failed
         if (check.check == "stall_sum" and by_stalls)
         or (
-            not {*checks.CHECKS[check.check]["verdicts"].split()}.isdisjoint(each.kind for each in found.limits)
-            and (check.check != "sm_clock" or _memory_would_bind(check, found))
+            not {*checks.CHECKS[check.check]["verdicts"].split()}.isdisjoint(each.kind for each in verdict.limits)
+            and (check.check != "sm_clock" or _memory_would_bind(check, verdict))
         )
     ]
-    if found.kind is Kind.UNKNOWN:
+    if verdict.kind is Kind.UNKNOWN:
         why.append(finding("unknown", "what was collected does not tell the verdicts apart"))
-    if found.pair and (found.margin_points or 0.0) < NOISE:
+    if verdict.pair and (verdict.margin_points or 0.0) < NOISE:
         words = "a pair: {margin_points:.1f} points apart, and replays differ by up to 3"
-        why.append(finding("pair", words, margin_points=found.margin_points))
-    elif found.pair and found.limits[1].part:
+        why.append(finding("pair", words, margin_points=verdict.margin_points))
+    elif verdict.pair and verdict.limits[1].part:
         words = "{part} is busy, yet the warps mostly wait for something else"
-        why.append(finding("waits_elsewhere", words, part=found.limits[1].part))
-    elif found.close and found.runner_up is not None and (margin := found.margin_points or 0.0) >= 0:
+        why.append(finding("waits_elsewhere", words, part=verdict.limits[1].part))
+    elif verdict.close and verdict.runner_up is not None and (margin := verdict.margin_points or 0.0) >= 0:
         words = "borderline: {margin_points:.0f} points from {runner_up}"
-        why.append(finding("close", words, margin_points=margin, runner_up=found.runner_up.finding))
-    decided = found.evidence[0] if found.evidence else None
-    if found.kind in (Kind.COMPUTE, Kind.MEMORY) and decided and BUSY <= decided.value < SATURATED:
+        why.append(finding("close", words, margin_points=margin, runner_up=verdict.runner_up.finding))
+    decided = verdict.evidence[0] if verdict.evidence else None
+    if verdict.kind in (Kind.COMPUTE, Kind.MEMORY) and decided and BUSY <= decided.value < SATURATED:
         words = "{part} at {use}: busy but not saturated; latency also matters"
-        why.append(finding("not_saturated", words, part=found.part, use=decided.number))
-    of_kernel, duration = found.kind is not Kind.LAUNCH, launch.traced(DURATION)
+        why.append(finding("not_saturated", words, part=verdict.part, use=decided.number))
+    of_kernel, duration = verdict.kind is not Kind.LAUNCH, launch.traced(DURATION)
     if of_kernel and duration is not None and duration.value < SHORT:
         words = "short launch ({duration}): start and end weigh in every counter"
         why.append(finding("short", words, duration=duration))
-    if of_kernel and found.missing:
-        why.append(finding("missing", "not collected: {columns}", columns=found.missing))
+    if of_kernel and verdict.missing:
+        why.append(finding("missing", "not collected: {columns}", columns=verdict.missing))
     return tuple(why)
 
 
-def _memory_would_bind(check: Check, found: Verdict) -> bool:
+def _memory_would_bind(check: Check, verdict: Verdict) -> bool:
     """Whether a memory with a clock of its own would be the busiest resource at the highest clock of the
     multiprocessors: while they are slowed down it looks idle."""
     highest = check.values.get("highest_mhz")
     if not isinstance(highest, int | float) or not check.value:
         return True
-    memory = max((item.value for item in found.resources if item.part in (Part.DRAM, Part.L2)), default=0.0)
-    needed = found.evidence[0].value if found.kind is Kind.COMPUTE and found.evidence else BUSY
+    memory = max((item.value for item in verdict.resources if item.part in (Part.DRAM, Part.L2)), default=0.0)
+    needed = verdict.evidence[0].value if verdict.kind is Kind.COMPUTE and verdict.evidence else BUSY
     return memory * highest / check.value >= needed
 
 
@@ -171,20 +171,20 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False,
     """
     launches = run.launches
     run.require_launches("counters to judge", there=bool(launches or run.trace.cases or program))
-    kept = run.selected(wanted, weights(run)) if launches else []
+    chosen = run.selected(wanted, weights(run)) if launches else []
     failed = checks.failed(run)
     lacking = run.uncollected("SpeedOfLight", "MemoryWorkloadAnalysis", "WarpStateStats")
     warnings: list[Finding] = [*run.status_warning(), *lacking, *checks.of_run(failed)]
     if not launches:
         warnings.append(finding("no_launches", "no launch can be judged: {why}", why=run.missing("ncu")))
-    groups = alike(kept, weights=weights(run)) if medians else []
-    shown, known = [group.shown for group in groups] if medians else kept, _judged_before(run)
-    if new := [launch for launch in shown if launch.launch not in known]:
-        known |= {each.launch: each for each in _advised(run, new, failed)}
-    judged = tuple(known[launch.launch] for launch in shown)
-    ids, pairs = {launch.case for launch in kept}, zip(groups, judged, strict=False)
+    groups = alike(chosen, weights=weights(run)) if medians else []
+    shown, before = [group.shown for group in groups] if medians else chosen, _judged_before(run)
+    if new := [launch for launch in shown if launch.launch not in before]:
+        before |= {each.launch: each for each in _advised(run, new, failed)}
+    judged = tuple(before[launch.launch] for launch in shown)
+    ids, pairs = {launch.case for launch in chosen}, zip(groups, judged, strict=False)
     like = tuple(Alike((each,) * group.count, group.times_us, group.weights_us) for group, each in pairs)
-    of_cases = tuple(case for case in cases(run).values() if not kept or case.case in ids)
+    of_cases = tuple(case for case in cases(run).values() if not chosen or case.case in ids)
     return OfRun(judged, tuple(warnings), weights(run), of_cases, like)
 
 

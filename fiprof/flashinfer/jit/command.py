@@ -79,8 +79,8 @@ def command(
     from fiprof.orchestrator.run_folder import Archive
 
     with measuring(Archive(request.cache_dir), quiet=quiet, wait=wait) as bench:
-        found = jit.measure(request, bench)
+        result = jit.measure(request, bench)
     if out is not None:
-        json_file.write(out, found, "name another")
+        json_file.write(out, result, "name another")
         output.message(f"written: {out}")
-    options.show(jit.document(found), format_)
+    options.show(jit.document(result), format_)

@@ -84,20 +84,20 @@ def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[
     names: workloads; one that DEFAULT_CASES does not have is taken with its defaults. Without any, and without
     cases, all of DEFAULT_CASES. Raises FiprofError (exit status 2) for an unknown one, or one that compiles nothing.
     """
-    known, chosen = [parse_case(text) for text in DEFAULT_CASES], list[Case]()
+    default_cases, chosen = [parse_case(text) for text in DEFAULT_CASES], list[Case]()
     for name in names:
-        chosen += [case for case in known if case.workload == name] or [parse_case(name)]
+        chosen += [case for case in default_cases if case.workload == name] or [parse_case(name)]
     chosen += [parse_case(text) for text in cases]
     for case in chosen:
         if "flashinfer" not in find(case.workload).imports:
             what = f"{case.workload} does not use flashinfer: it compiles nothing just in time"
             raise FiprofError(what, "its class names flashinfer in imports where it does", exit_code=2)
-    return tuple(dict.fromkeys(chosen or known))
+    return tuple(dict.fromkeys(chosen or default_cases))
 
 
 def commands(request: JitRequest, scratch: Path) -> list[ToolCommand]:
     """Every command of a request in order: two a case, which share a cache folder."""
-    made = []
+    steps = []
     for number, case in enumerate(request.cases, 1):
         base = scratch / f"cache-{number}"
         env = {
@@ -122,8 +122,8 @@ def commands(request: JitRequest, scratch: Path) -> list[ToolCommand]:
             out, log = (scratch / "logs" / f"{name}.{kind}" for kind in ("jsonl", "log"))
             probe = str(Path(__file__).with_name("probe.py"))
             argv = (request.python, probe, case.argument, str(out))
-            made.append(ToolCommand(name, argv, log, env, request.timeout_s, makes=(out,)))
-    return made
+            steps.append(ToolCommand(name, argv, log, env, request.timeout_s, makes=(out,)))
+    return steps
 
 
 def measure(request: JitRequest, bench: Bench, *, study: str = "") -> JitResults:
@@ -280,13 +280,13 @@ def read_modules(base: Path) -> dict[str, JitModule]:
 
     Raises FiprofError for a log of another format.
     """
-    found: dict[str, JitModule] = {}
+    modules: dict[str, JitModule] = {}
     for folder in sorted(path for path in base.glob(".cache/flashinfer/*/*/cached_ops/*") if path.is_dir()):
         if not (folder / "build.ninja").exists():
             # Kernels of CuTe DSL: an object file each, no ninja.
             for path in sorted(folder.glob("*.o")):
                 name = f"{folder.name}/{path.stem}"
-                found[name] = JitModule(name, path.stat().st_size, None, [])
+                modules[name] = JitModule(name, path.stat().st_size, None, [])
             continue
         # The log lies in the module's folder, or one for all modules beside it (0.5).
         if not (builds := read_ninja_log(folder / ".ninja_log")):
@@ -301,8 +301,8 @@ def read_modules(base: Path) -> dict[str, JitModule]:
         library = folder / f"{folder.name}.so"
         size = library.stat().st_size if library.exists() else 0
         compile_s = max(end for _, end, _ in builds) - begin if builds else None
-        found[folder.name] = JitModule(folder.name, size, compile_s, phases)
-    return found
+        modules[folder.name] = JitModule(folder.name, size, compile_s, phases)
+    return modules
 
 
 def read_ninja_log(log: Path) -> list[tuple[float, float, str]]:
@@ -418,7 +418,7 @@ def sentences(results: JitResults) -> list[str]:
     took = ", ".join(f"{duration(each * 1e6)} {state}" for state, each in times.items() if each is not None)
     parts = [f"{name} {duration(total * 1e6)} ({total / whole:.1%})" for name, total in totals.items()]
     words = "Where the {total} of {count:cold first call|cold first calls} went: {parts}."
-    found: list[str] = [
+    lines: list[str] = [
         say("The costliest first call, {case}, takes {times}.", case=longest["label"], times=took),
         say(words, total=duration(whole * 1e6), count=len(calls), parts=parts),
     ]
@@ -429,5 +429,5 @@ def sentences(results: JitResults) -> list[str]:
         if bound * 2 >= len(built):
             follows = "More cores do not make one module faster; compiling the modules side by side does."
         words = "In {bound} of {modules:module|modules} the slowest source takes {part:.0%} of the time or more."
-        found.append(say(f"{words} {follows}", bound=bound, modules=len(built), part=SLOWEST_DOMINATES))
-    return found
+        lines.append(say(f"{words} {follows}", bound=bound, modules=len(built), part=SLOWEST_DOMINATES))
+    return lines

@@ -79,11 +79,11 @@ def question(
     """
     conditions = []
     for text in map(escape_control, where):
-        found = re.fullmatch(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text, re.DOTALL)
-        if not found or not found[3]:
+        match = re.fullmatch(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text, re.DOTALL)
+        if not match or not match[3]:
             what = f"--where {text} is not a condition"
             raise FiprofError(what, "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2)
-        conditions.append(Condition(found[1], "=" if found[2] == "==" else found[2], found[3]))
+        conditions.append(Condition(match[1], "=" if match[2] == "==" else match[2], match[3]))
     since = None
     try:
         # A date or time is local unless it says.
@@ -114,10 +114,10 @@ def _metric(name: str) -> str:
     A case's duration is that of an iteration without a profiler.
     """
     names = {"case_plain_us" if name == "duration" else name, f"case_{name}"}
-    found = [key for key in VALUES if key in names or re.sub("_(us|pct|ghz|gb_per_s|tflops|mb)$", "", key) in names]
-    if not found:
+    keys = [key for key in VALUES if key in names or re.sub("_(us|pct|ghz|gb_per_s|tflops|mb)$", "", key) in names]
+    if not keys:
         raise FiprofError(f"the catalogue has no quantity {name}", f"it has {', '.join(VALUES)}", exit_code=2)
-    return found[0]
+    return keys[0]
 
 
 class Answer(NamedTuple):
@@ -149,10 +149,10 @@ class _Finder:
             for row in catalogue.rows("SELECT * FROM environments")
         }
         quantities = [each for each in question.where if each.name in VALUES]
-        asked = {*question.metrics, *(each.name for each in quantities)}
+        metrics = {*question.metrics, *(each.name for each in quantities)}
         # Rows are of kernels, or of cases as a whole; where both are asked for, the case's stands beside its kernels'.
-        of_kernels = bool(asked.difference(OF_CASES))
-        self.both = of_kernels and bool(asked.intersection(OF_CASES))
+        of_kernels = bool(metrics.difference(OF_CASES))
+        self.both = of_kernels and bool(metrics.intersection(OF_CASES))
         self.source = "measured"
         if self.both:
             of_case = "SELECT subjects.whole FROM subjects WHERE subjects.id = measured.subject"
@@ -168,12 +168,12 @@ class _Finder:
         self.by_subject = bool(of_subjects)
         if of_subjects:
             # The rows of the other level have nothing of what is asked.
-            level = [f"kernel IS {'NOT ' * of_kernels}NULL"] if asked else []
-            wanted = f"SELECT id FROM subjects WHERE {_all([*level, *of_subjects])}"
+            level = [f"kernel IS {'NOT ' * of_kernels}NULL"] if metrics else []
+            chosen = f"SELECT id FROM subjects WHERE {_all([*level, *of_subjects])}"
             # As numbers, by which a database plans better, where there are few.
-            numbers = [row[0] for row in self._execute(f"{wanted} LIMIT {MOST_IDS + 1}")]
+            numbers = [row[0] for row in self._execute(f"{chosen} LIMIT {MOST_IDS + 1}")]
             few = len(numbers) <= MOST_IDS
-            self.of_measured.append(f"measured.subject IN ({_numbers(numbers) if few else wanted})")
+            self.of_measured.append(f"measured.subject IN ({_numbers(numbers) if few else chosen})")
 
     def _value(self, value: Any) -> str:
         """A parameter for a value, as it stands in a statement."""
@@ -185,29 +185,29 @@ class _Finder:
 
     # Conditions
 
-    def _compared(self, wanted: Condition, number: str = "", text: str = "") -> str:
-        column, value = wanted.on(number, text)
-        return f"{column} {wanted.operator} {self._value(value)}"
+    def _compared(self, condition: Condition, number: str = "", text: str = "") -> str:
+        column, value = condition.on(number, text)
+        return f"{column} {condition.operator} {self._value(value)}"
 
-    def _add(self, wanted: Condition, of_subjects: list[str]) -> None:
-        name, named = wanted.name, self._value(wanted.name)
+    def _add(self, condition: Condition, of_subjects: list[str]) -> None:
+        name, named = condition.name, self._value(condition.name)
         if name in ("driver", "cuda", "uuid"):
-            found = [each for each in self.environments.values() if wanted.fits(each[name] or "") and each[name]]
+            found = [each for each in self.environments.values() if condition.fits(each[name] or "") and each[name]]
             self.of_runs.append(_in("runs", found))
-        elif name == "git" and wanted.operator != "!=":
-            like = self._value(f"{_escaped(str(wanted.on(text=name)[1]))}%")
+        elif name == "git" and condition.operator != "!=":
+            like = self._value(f"{_escaped(str(condition.on(text=name)[1]))}%")
             self.of_runs.append(f"runs.git LIKE {like} ESCAPE '\\'")
         elif name == "command":
             text = "json_extract(shown, '$.command')" if self.catalogue.is_sqlite else "shown ->> 'command'"
-            fits = self._compared(wanted, text=text)
+            fits = self._compared(condition, text=text)
             self.of_runs.append(f"runs.id IN (SELECT run FROM descriptions WHERE {fits})")
         elif name in FACTS:
-            self.of_runs.append(self._compared(wanted, text=f'runs."{name}"'))
+            self.of_runs.append(self._compared(condition, text=f'runs."{name}"'))
         elif self._execute(f"SELECT 1 FROM parameters WHERE name = {named} LIMIT 1").fetchone():
-            fits = self._compared(wanted, "number", "text")
+            fits = self._compared(condition, "number", "text")
             of_subjects.append(f"subjects.whole IN (SELECT subject FROM parameters WHERE name = {named} AND {fits})")
         elif having := [each for each in self.environments.values() if name in each["packages"]]:
-            self.of_runs.append(_in("runs", [each for each in having if wanted.fits(each["packages"][name])]))
+            self.of_runs.append(_in("runs", [each for each in having if condition.fits(each["packages"][name])]))
         else:
             names = [row[0] for row in self._execute("SELECT DISTINCT name FROM parameters ORDER BY name")]
             remedy = f"--where takes {', '.join([*names, *FACTS])}, a metric, or a package with = or !="
@@ -227,15 +227,15 @@ class _Finder:
 
     def _shared(self, table: str) -> list[str]:
         """Conditions on what both ``runs`` and ``measured`` have."""
-        asked, part = self.question, self.question.gpu.lower()
-        found = [] if asked.everywhere else [f"{table}.archive = {self.catalogue.archive}"]
-        if asked.since:
-            found.append(f"{table}.started_us >= {(asked.since - EPOCH) // timedelta(microseconds=1)}")
+        query, part = self.question, self.question.gpu.lower()
+        conditions = [] if query.everywhere else [f"{table}.archive = {self.catalogue.archive}"]
+        if query.since:
+            conditions.append(f"{table}.started_us >= {(query.since - EPOCH) // timedelta(microseconds=1)}")
         if part:
             environments = self.environments.values()
             named = [each for each in environments if part in f"{each['gpu']}\n{each['uuid']}".lower()]
-            found.append(_in(table, named))
-        return found
+            conditions.append(_in(table, named))
+        return conditions
 
     # Rows
 
@@ -246,12 +246,12 @@ class _Finder:
         """Runs that have what was asked for, each once."""
         conditions = [*self._shared("runs"), *self.of_runs]
         if self.by_subject and not self.question.tags:
-            found = _all([*self._shared("measured"), *self.of_measured])
-            conditions.append(f"runs.id IN (SELECT measured.run FROM {self.source} WHERE {found})")
+            condition = _all([*self._shared("measured"), *self.of_measured])
+            conditions.append(f"runs.id IN (SELECT measured.run FROM {self.source} WHERE {condition})")
         elif self.of_measured:
             # Without a subject every row would be read, and few runs have a tag: these are looked through.
-            found = _all(["measured.run = runs.id", *self.of_measured])
-            conditions.append(f"EXISTS (SELECT 1 FROM {self.source} WHERE {found})")
+            condition = _all(["measured.run = runs.id", *self.of_measured])
+            conditions.append(f"EXISTS (SELECT 1 FROM {self.source} WHERE {condition})")
         order = self.question.sort.removeprefix("-")
         column = f"runs.{'started_us' if order == 'started' else order}"
         rows, more = self._first(f"SELECT runs.id FROM runs WHERE {_all(conditions)}", column, "runs.name")
@@ -276,41 +276,41 @@ class _Finder:
             source, column = f"{source} JOIN runs ON runs.id = measured.run", f"runs.{order}"
         wanted = f"measured.run, measured.subject, {', '.join(f'{of} AS {key}' for key, of in columns.items())}"
         statement = f"SELECT {wanted} FROM {source} WHERE {_all(conditions)}"
-        found, more = self._first(statement, column, "measured.run", "measured.place")
-        facts = self._facts([row["run"] for row in found])
-        names = self._by_id("id", "* FROM subjects", [row["subject"] for row in found])
+        results, more = self._first(statement, column, "measured.run", "measured.place")
+        facts = self._facts([row["run"] for row in results])
+        names = self._by_id("id", "* FROM subjects", [row["subject"] for row in results])
         keys = ("name", "path", "started", "gpu", "uuid", "driver", "git", "conditions", "packages", "tags")
         rows = []
-        for row in found:
+        for row in results:
             subject = {key: names[row["subject"]][key] for key in ("case", "kernel")}
             values = {key: row[key] for key in columns}
             rows.append({key: facts[row["run"]][key] for key in keys} | subject | values)
         return Answer(tuple(rows), more)
 
-    def _first(self, wanted: str, column: str, *then: str) -> tuple[list[Row], bool]:
+    def _first(self, chosen: str, column: str, *then: str) -> tuple[list[Row], bool]:
         """The rows in their order, and whether there are more than the limit: of times the newest are kept."""
         newest = self.question.sort == "started"
         order = [f"{column} {'DESC' if newest or self.question.sort.startswith('-') else 'ASC'}"]
         order += [f"{each} {'DESC' if newest else 'ASC'}" for each in then]
         limit = self.question.limit
         most = "" if limit is None else f" LIMIT {min(limit, LARGEST) + 1}"
-        found = self.catalogue.rows(f"{wanted} ORDER BY {', '.join(order)}{most}", self.values)
-        kept = found[:limit]
-        return (kept[::-1] if newest else kept), len(kept) < len(found)
+        found = self.catalogue.rows(f"{chosen} ORDER BY {', '.join(order)}{most}", self.values)
+        first = found[:limit]
+        return (first[::-1] if newest else first), len(first) < len(found)
 
-    def _by_id(self, key: str, wanted: str, numbers: Sequence[int]) -> dict[int, Row]:
+    def _by_id(self, key: str, chosen: str, numbers: Sequence[int]) -> dict[int, Row]:
         """Rows of a table by a column that tells them apart."""
-        found = (self.catalogue.rows(f"SELECT {wanted} WHERE {key} IN ({some})") for some in id_lists([*{*numbers}]))
+        found = (self.catalogue.rows(f"SELECT {chosen} WHERE {key} IN ({some})") for some in id_lists([*{*numbers}]))
         return {row[key]: row for rows in found for row in rows}
 
     def _facts(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Facts of runs, with those of their environments."""
         roots = dict(self.catalogue.execute("SELECT id, path FROM archives").fetchall())
-        found = {}
+        facts = {}
         for number, row in self._by_id("id", "* FROM runs", numbers).items():
             own = {"tags": tuple(json.loads(row["tags"])), "path": f"{roots[row['archive']]}/{row['name']}"}
-            found[number] = {**self.environments[row["environment"]], **row, **own}
-        return found
+            facts[number] = {**self.environments[row["environment"]], **row, **own}
+        return facts
 
 
 def _all(conditions: Sequence[str]) -> str:

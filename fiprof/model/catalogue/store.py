@@ -142,30 +142,30 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     except FiprofError as error:
         manifest, problem = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message
     status = "damaged" if problem else manifest.status
-    known, settings = functools.partial(fact, manifest.environment), manifest.settings
-    uuid = _text(known("gpu", "uuid") or known("gpu_state", "before", "uuid"))
-    packages = {_text(key): _text(value) for key, value in (known("packages") or {}).items()}
-    git = known("program", "git") or known("git")
+    env, settings = functools.partial(fact, manifest.environment), manifest.settings
+    uuid = _text(env("gpu", "uuid") or env("gpu_state", "before", "uuid"))
+    packages = {_text(key): _text(value) for key, value in (env("packages") or {}).items()}
+    git = env("program", "git") or env("git")
     if isinstance(git, dict):
         git = f"{git['commit']}-dirty" if git.get("commit") and git.get("dirty") else git.get("commit")
     # Before the folder is measured: it may leave a summary there.
     results = () if problem else tuple(_results(folder, manifest, hide))
-    there, annotations = walk(folder), Annotations()
-    if layout.ANNOTATIONS in there:
+    entries, annotations = walk(folder), Annotations()
+    if layout.ANNOTATIONS in entries:
         with contextlib.suppress(FiprofError):
             annotations = read_annotations(folder)
 
     # Microseconds since 1970, UTC; by the folder's name where the manifest does not say, 0 where that has no time.
     started, began = _text(manifest.started), EPOCH
     try:
-        said = datetime.fromisoformat(started or "")
-        began = said if said.tzinfo else said.replace(tzinfo=UTC)
+        started_at = datetime.fromisoformat(started or "")
+        began = started_at if started_at.tzinfo else started_at.replace(tzinfo=UTC)
     except ValueError:
         with contextlib.suppress(ValueError, OverflowError):
             began = datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
 
     labels = Labels(case.id for case in manifest.cases)
-    words = known("program", "command") or next((action.argv for action in manifest.actions), ())
+    words = env("program", "command") or next((action.argv for action in manifest.actions), ())
     reason = _text(problem or manifest.reason) or "it does not say why"
     # Without these, ncu's figures of two runs cannot be compared.
     conditions = [f"{key}={settings[key]}" for key in ("clock_control", "cache_control") if key in settings]
@@ -180,10 +180,10 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "duration_s": manifest.duration_s if math.isfinite(manifest.duration_s) else None,
             "fiprof": _text(manifest.fiprof),
             "git": _text(git),
-            "user": _text(known("host", "user")),
-            "host": _text(known("host", "name")),
+            "user": _text(env("host", "user")),
+            "host": _text(env("host", "name")),
             "conditions": _text(", ".join(conditions)),
-            "bytes": sum([status.st_size for status in there.values()]),
+            "bytes": sum([status.st_size for status in entries.values()]),
             "tags": json.dumps(sorted(set(map(escape_control, annotations.tags)))),
         },
         description={
@@ -196,10 +196,10 @@ def read_entry(folder: Path, stamped: str) -> Entry:
             "notes": [{key: escape_control(text) for key, text in vars(note).items()} for note in annotations.notes],
         },
         environment={
-            "gpu": _text(known("gpu", "name")),
+            "gpu": _text(env("gpu", "name")),
             "uuid": uuid and f"GPU-{uuid.removeprefix('GPU-')}",
-            "driver": _text(known("gpu_state", "before", "driver")),
-            "cuda": _text(known("gpu", "cuda")),
+            "driver": _text(env("gpu_state", "before", "driver")),
+            "cuda": _text(env("gpu", "cuda")),
             "packages": json.dumps({key: packages[key] for key in sorted(filter(None, packages)) if packages[key]}),
         },
         parameters={escape_control(case.id): case.params for case in manifest.cases},
@@ -211,16 +211,16 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
     """The results of the run's summary, made from its tables where it has none, and every case that was asked for."""
     cases = dict.fromkeys(escape_control(case.id) for case in manifest.cases)
     with contextlib.suppress(FiprofError):
-        found = summary.read(folder)
-        if found is None:
+        results = summary.read(folder)
+        if results is None:
             from fiprof.model.run import Run
 
             run = Run(folder)
-            found = summary.summarize(run)
+            results = summary.summarize(run)
             if run.tables_path.is_dir():
                 with contextlib.suppress(FiprofError):
-                    summary.write(run, found)
-        for each in found.results:
+                    summary.write(run, results)
+        for each in results.results:
             case, kernel = each.case and hide(each.case), each.kernel and hide(each.kernel)
             cases.pop(case or "", None)
             yield SummaryResult(case, kernel, each.values)
@@ -228,8 +228,8 @@ def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> It
         yield SummaryResult(case, None, {})
 
 
-def _text(found: object) -> str | None:
-    return escape_control(found)[:LONGEST_TEXT] or None if isinstance(found, str) else None
+def _text(value: object) -> str | None:
+    return escape_control(value)[:LONGEST_TEXT] or None if isinstance(value, str) else None
 
 
 # The database
@@ -252,10 +252,10 @@ class Catalogue:
         """
         self.tell = tell
         kind, _, self._where = url.partition("://")
-        self.is_sqlite, known = kind == "sqlite", kind.partition("+")[0] in ("sqlite", "postgresql")
+        self.is_sqlite, supported = kind == "sqlite", kind.partition("+")[0] in ("sqlite", "postgresql")
         self._errors: tuple[type[Exception], ...] = (sqlite3.Error,)
         try:
-            if not known or (self.is_sqlite and self._where[:1] not in "/"):
+            if not supported or (self.is_sqlite and self._where[:1] not in "/"):
                 raise ValueError("it is neither SQLite nor PostgreSQL")
             if not self.is_sqlite:
                 import psycopg
@@ -352,9 +352,9 @@ class Catalogue:
             if self._version() == HEAD and not self._missing_columns():
                 return self
         with self.transaction(writes=True):
-            found = self._version()
-            if found is None or found in REMADE:
-                for name in (*TABLES, "cases", "packages") if found else ():
+            version = self._version()
+            if version is None or version in REMADE:
+                for name in (*TABLES, "cases", "packages") if version else ():
                     self.execute(f"DROP TABLE IF EXISTS {name}{'' if self.is_sqlite else ' CASCADE'}")
                 for name, columns in TABLES.items():
                     # What is asked for together lies together.
@@ -363,8 +363,8 @@ class Catalogue:
                 for name, of in INDEXES.items():
                     self.execute(f"CREATE INDEX {name} ON {of}")
                 self.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
-            elif found != HEAD:
-                what = f"the catalogue {self.name} is of version {found}, which this fiprof does not know"
+            elif version != HEAD:
+                what = f"the catalogue {self.name} is of version {version}, which this fiprof does not know"
                 remedy = f"{OWN if self.is_sqlite else 'update fiprof, if a later one made it'}; {ANOTHER}"
                 raise FiprofError(what, remedy)
             if missing := self._missing_columns():
@@ -408,21 +408,21 @@ class Catalogue:
         """
         if rebuild:
             self.remove()
-        there: dict[str, tuple[str, str]] = {}
+        present: dict[str, tuple[str, str]] = {}
         """Name of each run as the catalogue has it -> its folder's name and stamp."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
             for each in entries:
                 if each.name[0] != "." and (stamped := stamp(each.path)):
-                    there[escape_control(each.name)] = (each.name, stamped)
+                    present[escape_control(each.name)] = (each.name, stamped)
         with self.transaction():
-            known = dict(self.execute(f"SELECT name, stamp FROM runs WHERE archive = {self.archive}").fetchall())
-        if gone := [name for name in known if name not in there]:
+            catalogued = dict(self.execute(f"SELECT name, stamp FROM runs WHERE archive = {self.archive}").fetchall())
+        if gone := [name for name in catalogued if name not in present]:
             self.remove(gone)
-        new = [each for name, each in there.items() if known.get(name) != each[1]]
+        new = [each for name, each in present.items() if catalogued.get(name) != each[1]]
         for start in range(0, len(new), BATCH):
             self.add([read_entry(self.root / name, stamped) for name, stamped in new[start : start + BATCH]])
         words = "{read} read, {removed} removed, {runs} runs in all"
-        return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(there))
+        return finding("refreshed", words, read=len(new), removed=len(gone), runs=len(present))
 
     def remove(self, names: Iterable[str] | None = None) -> None:
         """Remove runs; all of them without names."""
@@ -442,12 +442,12 @@ class Catalogue:
             rows: Rows = defaultdict(dict)
             for run, entry in by_id.items():
                 _add_rows(rows, self.archive, run, entry)
-            for (table, *names), found in rows.items():
+            for (table, *names), of_table in rows.items():
                 cells = ", ".join(["?" if self.is_sqlite else "%s"] * len(names))
                 columns = ", ".join(f'"{name}"' for name in names)
                 statement = f"INSERT INTO {table} ({columns}) VALUES ({cells}) ON CONFLICT DO NOTHING"
                 # In order, as B-trees like it.
-                self._connection.cursor().executemany(statement, [found[key] for key in sorted(found)])
+                self._connection.cursor().executemany(statement, [of_table[key] for key in sorted(of_table)])
             if len(by_id) >= MANY and not self.is_sqlite:
                 self.execute("ANALYZE")
 
@@ -478,27 +478,27 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     add("descriptions", run, run=run, shown=msgspec.json.encode(entry.description).decode())
     for tag in json.loads(entry.run["tags"]):
         add("tags", (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
-    known = rows["subjects", "id", "case", "kernel", "whole"]
+    subject_ids = rows["subjects", "id", "case", "kernel", "whole"]
     for number, each in enumerate(entry.results):
-        if (subject := row_id(each.case, each.kernel)) not in known:
+        if (subject := row_id(each.case, each.kernel)) not in subject_ids:
             whole = row_id(each.case, None) if each.case else None
-            known[subject] = subject, each.case, each.kernel, whole
+            subject_ids[subject] = subject, each.case, each.kernel, whole
             if whole:
-                known[whole] = whole, each.case, None, whole
+                subject_ids[whole] = whole, each.case, None, whole
         # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
         names, place = _measured(tuple(each.values)), (subject, started_us, run)
         rows[names][place] = (*place, archive, environment, number, *map(each.values.get, names[len(OF_ALL) :]))
-    known = rows["parameters", "subject", "name", "text", "number"]
+    subject_ids = rows["parameters", "subject", "name", "text", "number"]
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
         for name, value in named.items():
-            if (parameter := (whole, escape_control(name)[:LONGEST_NAME])) in known:
+            if (parameter := (whole, escape_control(name)[:LONGEST_NAME])) in subject_ids:
                 continue
             finite: float | None = None
             with contextlib.suppress(ValueError, OverflowError):
                 finite = None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
             text = json.dumps(value) if isinstance(value, bool) else escape_control(str(value))
-            known[parameter] = (*parameter, text[:LONGEST_NAME], finite)
+            subject_ids[parameter] = (*parameter, text[:LONGEST_NAME], finite)
 
 
 @functools.lru_cache(1_000)

@@ -68,7 +68,7 @@ def summarize(run: Run) -> Summary:
 
     cases = dict.fromkeys(case.id for case in run.cases)
     quantities = [each for key in OF_CASES if isinstance(each := KEYS[key], CaseQuantity)]
-    found = [result(case, None, ((each.key, each.of(run, case)) for each in quantities)) for case in cases]
+    results = [result(case, None, ((each.key, each.of(run, case)) for each in quantities)) for case in cases]
     # Kernels under ncu, each as its launch of median time, and those under nsys.
     launches = by_key(((launch.case, launch.kernel), launch) for launch in run.launches)
     # Kernel of a traced program without cases -> its time in all, µs, and its executions.
@@ -90,19 +90,19 @@ def summarize(run: Run) -> Summary:
         counted = ((key, QUANTITIES[key].of(shown) if shown else None) for key in OF_LAUNCHES)
         traced = kernel_times(run, case, kernel)
         values = (*(number and number.value for number in traced), *program.get(kernel, ()))
-        found.append(result(case, kernel, [*counted, *zip(TRACED, values, strict=False)]))
-    return Summary(found)
+        results.append(result(case, kernel, [*counted, *zip(TRACED, values, strict=False)]))
+    return Summary(results)
 
 
-def write(run: Run, found: Summary) -> None:
+def write(run: Run, content: Summary) -> None:
     """Write the summary beside the tables. Raises FiprofError where that cannot be done."""
-    files.write_whole(run.tables_path / Path(layout.SUMMARY).name, json_file.encode(found))
+    files.write_whole(run.tables_path / Path(layout.SUMMARY).name, json_file.encode(content))
 
 
 def read(folder: Path) -> Summary | None:
     """The summary of a run folder; None where it has none that this fiprof reads. Raises FiprofError for a link."""
     try:
-        found = decode(files.read_bytes(folder, layout.SUMMARY), Summary)
+        content = decode(files.read_bytes(folder, layout.SUMMARY), Summary)
     except (OSError, MisfitError):
         return None
-    return found if found.schema_version == Summary.schema_version else None
+    return content if content.schema_version == Summary.schema_version else None

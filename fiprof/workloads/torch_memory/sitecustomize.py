@@ -56,16 +56,16 @@ def write() -> None:
 def _columns(events: list[dict[str, Any]], folder: str) -> dict[str, Any]:
     """The events in columns, each stack once: a list of frames, the innermost first. folder: torch's own."""
     stacks: dict[tuple[str, ...], int] = {}
-    found: dict[str, Any] = {"time_us": [], "action": [], "bytes": [], "address": [], "stack": [], "stacks": []}
+    columns: dict[str, Any] = {"time_us": [], "action": [], "bytes": [], "address": [], "stack": [], "stacks": []}
     for event in (each for each in events if each["action"] in ACTIONS):
         frames = [each for each in event.get("frames", ()) if not each["filename"].startswith((folder, "<frozen"))]
         stack = tuple(
             f"{each['name']} ({os.path.basename(each['filename'])}:{each['line']})" for each in frames[:MOST_FRAMES]
         )
         row = (event["time_us"], ACTIONS[event["action"]], event["size"], event["addr"])
-        for column, value in zip(found, (*row, stacks.setdefault(stack, len(stacks)))):  # noqa: B905 - Python 3.9
-            found[column].append(value)
-    return found | {"stacks": list(stacks), "lost": len(events) >= MOST_EVENTS}
+        for column, value in zip(columns, (*row, stacks.setdefault(stack, len(stacks)))):  # noqa: B905 - Python 3.9
+            columns[column].append(value)
+    return columns | {"stacks": list(stacks), "lost": len(events) >= MOST_EVENTS}
 
 
 def _state(torch: ModuleType, device: int, segments: list[dict[str, Any]]) -> dict[str, Any]:
