@@ -280,34 +280,34 @@ class _Gpu:
 
     def attention(self) -> tuple[Ints, Ints]:
         """When the GPU's kernels begin, and 1 for each that is cuDNN's attention, 0 at the end. Empty where none is."""
-        found = [np.zeros((2, 0), np.int64)]
+        pieces = [np.zeros((2, 0), np.int64)]
         if not any(ATTENTION.match(row["kernel"]) for row in self.kernels):
-            return found[0][0], np.zeros(1, np.int64)
+            return pieces[0][0], np.zeros(1, np.int64)
         for _, starts, (texts, code) in of_device(self.run, "kernels", self.part.device, "start_ns", "kernel"):
-            found.append(np.stack([starts, np.array([bool(ATTENTION.match(text or "")) for text in texts])[code]]))
-        starts, of_cudnn = np.concatenate(found, axis=1)
+            pieces.append(np.stack([starts, np.array([bool(ATTENTION.match(text or "")) for text in texts])[code]]))
+        starts, of_cudnn = np.concatenate(pieces, axis=1)
         order = np.argsort(starts)
         return starts[order], np.append(of_cudnn[order], 0)
 
     def called_in(self, names: re.Pattern[str]) -> Finding | None:
         """In which line of Python some calls take most of their time; None where nsys saw none, or too few."""
-        wanted = [number for number, name in enumerate(calls(self.run).names) if names.match(name)]
-        found = (
+        matching = [number for number, name in enumerate(calls(self.run).names) if names.match(name)]
+        within = (
             (thread, begins[here], ends[here])
             for thread, begins, ends, labels in self.looked_at
-            for here in [np.isin(labels, wanted)]
+            for here in [np.isin(labels, matching)]
         )
-        place = host_times(self.run).most_seen(found)
+        place = host_times(self.run).most_seen(within)
         return finding("called_in", "most often called in {place}", place=place) if place else None
 
     @cached_property
     def looked_at(self) -> list[tuple[int, Ints, Ints, Ints]]:
         """Of each thread that nsys looked at its calls in the part: thread, begins, ends, numbers of their names."""
-        traced, found = calls(self.run), list[tuple[int, Ints, Ints, Ints]]()
+        traced, pieces = calls(self.run), list[tuple[int, Ints, Ints, Ints]]()
         for thread, number in self.threads.items() if host_times(self.run).looks else ():
             if (nested := traced.nested.get(number)) is not None:
-                found.append((thread, *nested.overlaps(self.at.begins, self.at.ends)[1:]))
-        return found
+                pieces.append((thread, *nested.overlaps(self.at.begins, self.at.ends)[1:]))
+        return pieces
 
     def delays(self, rank: int | None) -> list[Delay]:
         """Who kept a rank waiting in the part, the longest first."""
@@ -328,25 +328,25 @@ class _Gpu:
         pct = 100 * (ns if saves_ns is None else saves_ns) / self.window_ns
         per_step = (count or 0) / self.steps if self.steps else 0.0
         about = {"name": name or "", "range": range_ or "the program", "per_step": per_step}
-        made = of_program(kind or cause.step, pct, because or Finding("share", {}, ""), about)
+        step = of_program(kind or cause.step, pct, because or Finding("share", {}, ""), about)
         if estimate_ns is not None:
-            made = made._replace(estimate_pct=100 * estimate_ns / self.window_ns)
-        self.row(cause, ns, name, range_, count, made)
+            step = step._replace(estimate_pct=100 * estimate_ns / self.window_ns)
+        self.row(cause, ns, name, range_, count, step)
 
     def row(
-        self, cause: Waste, ns: float, name: str | None, range_: str | None, count: float | None, made: Step | None
+        self, cause: Waste, ns: float, name: str | None, range_: str | None, count: float | None, step: Step | None
     ) -> None:
         """A row, with a step or without."""
-        sizes = [each for each in (made and made.bound_pct, made and made.estimate_pct) if each is not None]
-        unknown = GUESS * 100 * ns / self.window_ns if made else 0.0
+        sizes = [each for each in (step and step.bound_pct, step and step.estimate_pct) if each is not None]
+        unknown = GUESS * 100 * ns / self.window_ns if step else 0.0
         per_step = count / self.steps if self.steps and count is not None else None
-        if made and made.estimate_pct is not None and cause is Waste.LAUNCHES:  # of the time without nsys
-            without = made.estimate_pct * self.window_ns / (self.window_ns - self.taken_ns)
-            made = made._replace(estimate_pct=without)
+        if step and step.estimate_pct is not None and cause is Waste.LAUNCHES:  # of the time without nsys
+            without = step.estimate_pct * self.window_ns / (self.window_ns - self.taken_ns)
+            step = step._replace(estimate_pct=without)
         self.rows.append({
             "rank": self.part.rank, "device": self.part.device, "cause": cause, "name": name, "range": range_,
             "per_step": per_step, "total_ns": ns, "total_ms": ns / 1e6, "share": ns / self.window_ns,
-            "bound_pct": made and made.bound_pct, "estimate_pct": made and made.estimate_pct, "step": made,
+            "bound_pct": step and step.bound_pct, "estimate_pct": step and step.estimate_pct, "step": step,
             "size_pct": min(sizes, default=unknown),
         })  # fmt: skip
 
@@ -458,8 +458,8 @@ class _Gpu:
         idle = [
             (planned, *each)
             for thread, begins, ends, labels in self.part.host
-            for planned, here in split(of_cudnn[np.searchsorted(kernels_start, ends)])
-            for each in self._functions(thread, begins[here], ends[here], labels[here])
+            for planned, of_planned in split(of_cudnn[np.searchsorted(kernels_start, ends)])
+            for each in self._functions(thread, begins[of_planned], ends[of_planned], labels[of_planned])
         ]
         names: dict[tuple[Waste, HostWork], Counter[str]] = defaultdict(Counter)
         for _, cause, work, name, path, ns in idle:
@@ -643,23 +643,23 @@ class _Gpu:
         for (kernel, detail), rows in names.items():
             name = f"{kernel} ({detail})" if detail else kernel
             ns, count = (sum(row[key] for row in rows) for key in ("total_ns", "count"))
-            made, ns = None, ns * scale
+            step, ns = None, ns * scale
             if COLLECTIVE.search(kernel):
                 part, ns = ns / communicating, ns * max(1 - waits / communicating, 0)
                 if (alone := min(part * exposed, ns)) >= NOTICED * self.window_ns:
                     because = finding("alone", "no other kernel runs for {share:.0%} of its time", share=alone / ns)
-                    made = of_program("hide_communication", 100 * ns / self.window_ns, because, {})
+                    step = of_program("hide_communication", 100 * ns / self.window_ns, because, {})
                     estimate = 100 * alone / self.window_ns if alone < MOSTLY * ns else None  # hidden by part already
-                    made = made._replace(estimate_pct=estimate)
+                    step = step._replace(estimate_pct=estimate)
             else:
                 judged = [each for row in rows for each in row["judged"]]
                 library = next((what for what, begins in LIBRARIES if begins.search(name)), None)
-                made = _of_name(name, detail, ns / self.window_ns)
-                made = made or self._of_verdicts(judged, scale, OF_CALLERS if library else None)
-                if made is None and ns >= MATTERS * self.window_ns and (library or not judged):
+                step = _of_name(name, detail, ns / self.window_ns)
+                step = step or self._of_verdicts(judged, scale, OF_CALLERS if library else None)
+                if step is None and ns >= MATTERS * self.window_ns and (library or not judged):
                     kind, values = ("ask_for_another", {"library": library}) if judged else ("profile_kernel", {})
-                    made = of_program(kind, None, Finding("unknown", {}, ""), values)
-            self.row(Waste.KERNEL, ns, name, None, count, made)
+                    step = of_program(kind, None, Finding("unknown", {}, ""), values)
+            self.row(Waste.KERNEL, ns, name, None, count, step)
         if layouts:
             ns, count = (sum(row[key] for row in layouts) for key in ("total_ns", "count"))
             self.add(Waste.LAYOUTS, ns * scale, count=count)
@@ -739,29 +739,29 @@ class _Gpu:
         grid, is divided as the looks nearest to its launches are. None where nsys saw none, or too few."""
         host, traced = host_times(self.run), calls(self.run)
         kinds, places = dict[tuple[str | None, ...], int](), dict[str, int]()
-        spent, found = Counter[int](), [np.zeros((3, 0), np.int64)]
+        spent, placed = Counter[int](), [np.zeros((3, 0), np.int64)]
         columns = ("start_ns", "duration_ns", "kernel_full", "grid")
         pieces = of_device(self.run, "kernels", self.part.device, *columns) if host.looks else ()
         for by, starts, ns, (names, name), (grids, grid) in pieces:
             kind = np.empty(len(starts), np.int64)
             for code, rows in split(name * len(grids) + grid):
                 kind[rows] = kinds.setdefault((names[code // len(grids)], grids[code % len(grids)]), len(kinds))
-            here = np.flatnonzero(self.at.holds(starts) & (by != NOTHING))
-            for number, rows in split(kind[here]):
-                spent[number] += int(ns[here[rows]].sum())
+            within = np.flatnonzero(self.at.holds(starts) & (by != NOTHING))
+            for number, rows in split(kind[within]):
+                spent[number] += int(ns[within[rows]].sum())
             for thread, number in traced.threads.items():
-                own = here[traced.thread[by[here]] == number]
+                own = within[traced.thread[by[within]] == number]
                 look, far_ns, works = host.near(thread, traced.starts[by[own]])
                 near = far_ns <= (NEAR_NS if works else -1)
                 place = np.array([places.setdefault(work.place, len(places)) for work in works], np.int64)
-                found.append(np.stack([kind[own][near], far_ns[near], place[look[near]]]))
-        kind, far_ns, place = np.concatenate(found, axis=1)
-        lines, known = defaultdict[str, float](float), tuple(places)
+                placed.append(np.stack([kind[own][near], far_ns[near], place[look[near]]]))
+        kind, far_ns, place = np.concatenate(placed, axis=1)
+        lines, line_names = defaultdict[str, float](float), tuple(places)
         for number, rows in split(kind):
             by_distance = place[rows][np.argsort(far_ns[rows], kind="stable")]
             nearest = by_distance[: max(len(by_distance) // 8, FEW_LOOKS)].tolist()
             for line in nearest if len(nearest) >= FEWEST_LOOKS else ():
-                lines[known[line]] += spent[number] / len(nearest)
+                lines[line_names[line]] += spent[number] / len(nearest)
         whole = spent.total()
         if not whole or sum(lines.values()) < MOSTLY * whole:
             return None
@@ -777,11 +777,11 @@ class _Gpu:
         own = [row for row in self.kernels if ELEMENTWISE.match(row["kernel"]) and row["kernel_full"] not in small]
         if sum(row["total_ns"] for row in own) * self.scale < NOTICED * self.window_ns:
             return
-        names, found = {row["kernel_full"] for row in own}, list[Ints]()
+        names, pieces = {row["kernel_full"] for row in own}, list[Ints]()
         columns = ("start_ns", "duration_ns", "stream", "kernel_full")
         for _, starts, ns, stream, (texts, code) in of_device(self.run, "kernels", self.part.device, *columns):
-            found.append(np.stack([stream, starts, ns, np.array([text in names for text in texts])[code]]))
-        stream, starts, ns, plain = np.concatenate(found, axis=1)
+            pieces.append(np.stack([stream, starts, ns, np.array([text in names for text in texts])[code]]))
+        stream, starts, ns, plain = np.concatenate(pieces, axis=1)
         order = np.lexsort((starts, stream))
         order = order[self.at.holds(starts[order])]
         # A row begins where the kernel before it is another, or on another stream.
@@ -807,10 +807,10 @@ class _Gpu:
             return
         table = self.run.table("kernels", ("start_ns", "end_ns", "device", "kernel_full", "grid", "block"))
         starts, ends, devices = map(numbers, table.columns[:3])
-        mine = np.flatnonzero((devices == self.part.device) & self.at.holds(starts))
-        mine = mine[np.argsort(starts[mine])]
-        starts, ends, by = starts[mine], ends[mine], calls(self.run).of("kernels")[mine]
-        kinds = np.stack([coded(column)[1][mine] for column in table.columns[3:]])
+        on_device = np.flatnonzero((devices == self.part.device) & self.at.holds(starts))
+        on_device = on_device[np.argsort(starts[on_device])]
+        starts, ends, by = starts[on_device], ends[on_device], calls(self.run).of("kernels")[on_device]
+        kinds = np.stack([coded(column)[1][on_device] for column in table.columns[3:]])
         kind = np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
         again = (by != NOTHING) & np.isin(traced.thread[by], threads)
         most = np.maximum.accumulate(ends)
@@ -911,7 +911,7 @@ class _Gpu:
         if not ranking:
             return finding("nothing", words, **values)
         row = ranking[0]
-        made: Step | None = row["step"]
+        step: Step | None = row["step"]
         told = ("cause", "name", "range", "share", "per_step", "bound_pct", "estimate_pct")
         values |= {key: row[key] for key in told}
         words += " First: {cause}"
@@ -921,15 +921,15 @@ class _Gpu:
         idle = "" if row["cause"] in OF_GPU or first_steps else "idle for "
         of = "time of all steps" if first_steps else of
         words += f", {idle}{{share:.0%}}" + (f" of the {of}" if first_steps else "")
-        if made is None:
+        if step is None:
             return finding("no_step", words + ".", **values)
-        values |= {"step": made.id, "action": made.action, "basis": made.basis}
-        if made.bound_pct is None:
+        values |= {"step": step.id, "action": step.action, "basis": step.basis}
+        if step.bound_pct is None:
             return finding("first", words + ". {action}.", **values)
         words += ". {action} (saves at most {bound_pct:.3g}% of the " + of
-        words += ", {estimate_pct:.3g}% by estimate" if made.estimate_pct is not None else ""
+        words += ", {estimate_pct:.3g}% by estimate" if step.estimate_pct is not None else ""
         words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
-        return finding("first", words + (": {basis})." if made.basis.words else ")."), **values)
+        return finding("first", words + (": {basis})." if step.basis.words else ")."), **values)
 
 
 def _of_name(name: str, detail: str, share: float) -> Step | None:
@@ -953,11 +953,11 @@ def folded(ranges: Mapping[str | None, int]) -> dict[str | None, int]:
 
 def where(ranges: Mapping[str | None, int]) -> str | None:
     """The innermost range that holds most of the time; None outside all."""
-    found = folded(ranges)
-    total, path = sum(found.values()), ""
+    merged = folded(ranges)
+    total, path = sum(merged.values()), ""
     while True:
         below: dict[str, int] = defaultdict(int)
-        for each, ns in found.items():
+        for each, ns in merged.items():
             if each is not None and f"{each}{SEPARATOR}".startswith(path) and each != path.removesuffix(SEPARATOR):
                 below[path + each[len(path) :].partition(SEPARATOR)[0]] += ns
         best = max(below, key=below.__getitem__, default="")

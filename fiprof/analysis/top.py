@@ -159,7 +159,7 @@ def _groups(
     groups: list[Row] = []
     shown: dict[Any, int] = {}
     parts_of = steady(run) if within_steady else {}
-    signatures = {device: np.zeros(len(found.steps) + 1) for device, found in parts_of.items()}
+    signatures = {device: np.zeros(len(part.steps) + 1) for device, part in parts_of.items()}
     for piece in run.pieces("kernels", (*names, "pid", "start_ns", "duration_ns")):
         labels = calls(run).phases_of(started_by[at : (at := at + piece.num_rows)])
         own: dict[str, Ints] = {"rank": ranks.of_rows(piece.select(["pid", "device"]))} if ranks.several else {}
@@ -179,13 +179,13 @@ def _groups(
             groups.append(
                 row | {"of": shown.setdefault(key, len(shown)) if asked_for else NOTHING, "count": 0, "ns": 0}
             )
-        for device, found in parts_of.items():
+        for device, part in parts_of.items():
             on_device = devices == device
-            if len(found.steps) and on_device.any():
+            if len(part.steps) and on_device.any():
                 hashed = np.array([row["hash"] for row in groups])[kind[on_device]]
-                places = np.searchsorted(found.steps, starts[on_device], side="right")
-                signatures[device] += np.bincount(places, hashed, len(found.steps) + 1)
-            inside = found.holds(starts)
+                places = np.searchsorted(part.steps, starts[on_device], side="right")
+                signatures[device] += np.bincount(places, hashed, len(part.steps) + 1)
+            inside = part.holds(starts)
             if not (unprofiled := ~on_device | inside).all():
                 kind, ns, starts, devices = kind[unprofiled], ns[unprofiled], starts[unprofiled], devices[unprofiled]
         counts, times = np.bincount(kind), np.bincount(kind, ns)  # exact below 2^53 ns

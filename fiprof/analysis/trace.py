@@ -279,17 +279,17 @@ def calls(run: Run) -> Calls:
 
 
 def _started_by(run: Run, table: str) -> Ints:
-    found, calls = np.full(run.row_count(table), NOTHING, np.int32), np.empty(run.row_count("api"), np.int64)
+    rows, calls = np.full(run.row_count(table), NOTHING, np.int32), np.empty(run.row_count("api"), np.int64)
     if not len(calls):
-        return found
+        return rows
     for at, piece in _identities(run, "api"):
         calls[at : at + len(piece)] = piece
     order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)
     for at, work in _identities(run, table):
         place = np.minimum(np.searchsorted(calls, work, sorter=order), len(calls) - 1).astype(np.int32)
         place = place if order is None else order[place]
-        found[at : at + len(work)] = np.where(calls[place] == work, place, NOTHING)
-    return found
+        rows[at : at + len(work)] = np.where(calls[place] == work, place, NOTHING)
+    return rows
 
 
 def _identities(run: Run, table: str) -> Iterator[tuple[int, Ints]]:
@@ -307,11 +307,11 @@ def of_device(run: Run, table: str, device: int, *columns: str) -> Iterator[tupl
     for piece in run.pieces(table, (*columns, "device")):
         rows, on_device = by[at : (at := at + piece.num_rows)], numbers(piece["device"]) == device
         if on_device.any():
-            here: Any = slice(None) if on_device.all() else np.flatnonzero(on_device)
-            found = [rows[here]]
+            rows_here: Any = slice(None) if on_device.all() else np.flatnonzero(on_device)
+            found = [rows[rows_here]]
             for column in map(piece.column, columns):
                 values, of = (None, numbers(column)) if pa.types.is_integer(column.type) else coded(column)
-                found.append(of[here] if values is None else (values, of[here]))
+                found.append(of[rows_here] if values is None else (values, of[rows_here]))
             yield tuple(found)
 
 

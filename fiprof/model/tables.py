@@ -172,15 +172,15 @@ class Reader:
                 known = [name for name in new if name in self.columns]
                 there = self._file.read(known, use_threads=self.rows >= THREADED_ROWS)
                 # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
-                found = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
+                masked = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
                 # A row's parent stands above it.
                 most: dict[str, Any] = {"parent": range(-1, self.rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
                 for name in [name for name in most if name in new]:
                     whole = name != "share"
-                    values = (numbers if whole else floats)(found[name])
-                    if rows := int(((values < 0) | (values > most[name])).sum()) - found[name].null_count * whole:
+                    values = (numbers if whole else floats)(masked[name])
+                    if rows := int(((values < 0) | (values > most[name])).sum()) - masked[name].null_count * whole:
                         raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
-                self._read.update(zip(found.column_names, found.columns, strict=True))
+                self._read.update(zip(masked.column_names, masked.columns, strict=True))
             return pa.table({name: self._read[name] for name in names})
 
     @property

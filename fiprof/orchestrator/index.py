@@ -40,10 +40,10 @@ def opened(archive: Archive, url: str | None = None, *, anew: bool = False) -> C
         identity = os.fsencode(f"{platform.node()}:{root}") if root.is_dir() else b""
         with contextlib.suppress(OSError):
             if identity and not files.exists(root, IDENTITY):
-                with files.scratch(root) as made, contextlib.suppress(FileExistsError):
-                    (made / IDENTITY).write_text(f"{uuid.uuid4()}\n")
+                with files.scratch(root) as new, contextlib.suppress(FileExistsError):
+                    (new / IDENTITY).write_text(f"{uuid.uuid4()}\n")
                     # Of two at once the first.
-                    os.link(made / IDENTITY, root / IDENTITY)
+                    os.link(new / IDENTITY, root / IDENTITY)
             identity = identity and files.read_bytes(root, IDENTITY)
         key = hashlib.sha256(identity).hexdigest()[:32] if identity else "none"
         return Catalogue(named, archive.tell).migrate().of(archive.root, key, alone=False)

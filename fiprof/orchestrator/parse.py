@@ -74,28 +74,28 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         with packing.unpacked(folder, numbered(layout.NSYS_SQLITE, number)) as sqlite, file_errors(tables_folder):
             return nsys.parse(sqlite, into, declared=declared)
 
-    if len(found := numbers(folder, layout.NSYS_SQLITE)) < 2:
+    if len(traces := numbers(folder, layout.NSYS_SQLITE)) < 2:
         summary = parse(0, out)
         if packing.exists(folder, layout.TORCH_MEMORY):
             with packing.unpacked(folder, layout.TORCH_MEMORY) as history, file_errors(tables_folder):
                 torch_memory.parse(history, out, session_start_ns=summary.session_start_ns)
         return summary
     with scratch(out) as parts:
-        summaries = [parse(number, parts / str(number)) for number in found]
+        summaries = [parse(number, parts / str(number)) for number in traces]
         starts = [summary.session_start_ns for summary in summaries]
         known_starts = [start for start in starts if start is not None]
         # Sessions of two ranks may begin in the same nanosecond; one trace alone has the same kernels and calls.
         marks = [
             (start, *(packing.checksum(parts / str(number), f"{name}.parquet") for name in ("kernels", "api")))
-            for number, start in zip(found, starts, strict=True)
+            for number, start in zip(traces, starts, strict=True)
         ]
         if twice := next((mark for mark in marks if mark[0] is not None and marks.count(mark) > 1), None):
-            names = [numbered(layout.NSYS_SQLITE, number) for number in found]
+            names = [numbered(layout.NSYS_SQLITE, number) for number in traces]
             same = " and ".join(name for name, mark in zip(names, marks, strict=True) if mark == twice)
             raise FiprofError(f"{folder}: {same} are the same trace", "import it once")
         aligned = len(known_starts) == len(starts)
         shifts = [start - min(known_starts) if aligned and start is not None else 0 for start in starts]
-        shifted = {parts / str(number): shift for number, shift in zip(found, shifts, strict=True)}
+        shifted = {parts / str(number): shift for number, shift in zip(traces, shifts, strict=True)}
         with file_errors(tables_folder):
             merge(shifted, sorted(NSYS_TABLES | HOST_TABLES), out)
     return dataclasses.replace(
@@ -125,12 +125,12 @@ def parse_ncu(folder: Path, out: Path) -> tuple[str, ...]:
     """
     from fiprof.parsers.nsys import merge
 
-    if len(found := profiles(folder)) < 2:
+    if len(reports := profiles(folder)) < 2:
         return _parse_ncu(folder, 0, out)
     with scratch(out) as parts:
-        missing = [_parse_ncu(folder, number, parts / str(number)) for number in found]
+        missing = [_parse_ncu(folder, number, parts / str(number)) for number in reports]
         with file_errors(folder / layout.TABLES):
-            merge({parts / str(number): 0 for number in found}, sorted(NCU_TABLES), out)
+            merge({parts / str(number): 0 for number in reports}, sorted(NCU_TABLES), out)
     return _of_files("ncu/profile.ncu-rep", missing)
 
 

@@ -403,9 +403,9 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
     texts: dict[str, list[str | None]] = defaultdict(lambda: [None] * len(first))
     for place, (metric, of_launches) in enumerate(cells.items()):
         bases = {unit: to_base(unit) for unit, _ in of_launches.values()}
-        known = {base[0] for base in bases.values() if base} if all(bases.values()) else set()
-        units.append(known.pop() if len(known) == 1 else next(iter(bases)))
-        if None in bases.values() or known:
+        known_bases = {base[0] for base in bases.values() if base} if all(bases.values()) else set()
+        units.append(known_bases.pop() if len(known_bases) == 1 else next(iter(bases)))
+        if None in bases.values() or known_bases:
             unscaled.add(metric)
         for launch, (unit, cell) in of_launches.items():
             base, value = bases[unit], _number(cell)

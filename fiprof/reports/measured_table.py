@@ -353,7 +353,7 @@ def annotation(level: str, title: str, text: str) -> str:
 
 
 def baselines(
-    found: Sequence[tuple[NamedBaseline, Sequence[CaseEntry] | None]], *, with_cases: bool = False
+    named: Sequence[tuple[NamedBaseline, Sequence[CaseEntry] | None]], *, with_cases: bool = False
 ) -> Document:
     """A row a baseline; its cases are None where its run is gone. with_cases: people also get a row a case."""
     rows = [
@@ -365,14 +365,14 @@ def baselines(
             "cases": None if cases is None else tuple(case.id for case in cases),
             "set": of.set_at[:16].replace("T", " "),
         }
-        for of, cases in found
+        for of, cases in named
     ]
     gone = "{name} names the run {run}, which is not in this archive: fiprof gate cannot use it"
-    warnings = tuple(say(gone, name=of.name, run=of.run) for of, cases in found if cases is None)
-    notes = () if found else ("no baselines yet: fiprof baseline set NAME RUN makes one",)
+    warnings = tuple(say(gone, name=of.name, run=of.run) for of, cases in named if cases is None)
+    notes = () if named else ("no baselines yet: fiprof baseline set NAME RUN makes one",)
     shown = _document(BASELINES, rows, rows, warnings=warnings, notes=notes)
     if with_cases:
-        cases = [case for _, each in found for case in each or ()]
+        cases = [case for _, each in named for case in each or ()]
         label = Labels(case.id for case in cases)
         table = View((Column("", "case"),), tuple((label(case.id),) for case in cases))
         shown = replace(shown, shown=(*shown.shown, table))

@@ -271,21 +271,21 @@ class Catalogue:
     def _connection(self) -> Any:
         """The driver's. Transactions begin and end as they are told to."""
         if self.is_sqlite:
-            made = sqlite3.connect(self.name, timeout=BUSY_S, isolation_level=None)
+            database = sqlite3.connect(self.name, timeout=BUSY_S, isolation_level=None)
             # A stranger may have made it: its functions are not run.
             for setting in ("trusted_schema = OFF", "synchronous = NORMAL", "cache_size = -65536"):
-                made.execute(f"PRAGMA {setting}")
+                database.execute(f"PRAGMA {setting}")
             deadline = time.monotonic() + BUSY_S
             # Changing the mode does not wait for others, as everything else does.
-            while made.execute("PRAGMA journal_mode").fetchone()[0] == "delete":
+            while database.execute("PRAGMA journal_mode").fetchone()[0] == "delete":
                 try:
-                    made.execute("PRAGMA journal_mode = WAL")
+                    database.execute("PRAGMA journal_mode = WAL")
                     break
                 except sqlite3.OperationalError as error:
                     if time.monotonic() > deadline or error.sqlite_errorname.startswith(UNWRITABLE):
                         raise
                     time.sleep(0.01)
-            return made
+            return database
         import psycopg
 
         connection = psycopg.connect(f"postgresql://{self._where}", autocommit=True)
