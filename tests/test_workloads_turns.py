@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.workloads import runner
+from fiprof.workloads import runner, timing
 from fiprof.workloads.__main__ import main
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.runner import RunnerRequest, run_cases
@@ -123,6 +123,19 @@ def test_short_kernels_are_timed_in_groups(cuda: str) -> None:
     assert done[short.id]["gpu_us"] == [pytest.approx(8.0)] * 20
     assert done[short.id]["launches_per_time"] == 25  # 200 µs between two events
     assert "launches_per_time" not in done[long.id]
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_pause_of_the_host_is_in_one_of_several_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[float] = []
+
+    def launch() -> None:
+        launched.append(6_100.0 if len(launched) == 30 else 100.0)  # µs: one in the first loop takes long
+        torch.cuda.clock_us += 100.0
+
+    monkeypatch.setattr("time.perf_counter", lambda: sum(launched) / 1e6)
+    assert timing.measure(launch, 20, 1e-4)["wall_us"] == pytest.approx(100.0)
+    assert len(launched) == 20 * (1 + 5) and max(launched[20:40]) > 6_000
 
 
 FIRST_LOOK = 2 * SmClock.FIRST_READINGS
