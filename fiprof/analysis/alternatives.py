@@ -5,7 +5,7 @@ cores, a backend, the page size). Packs declare which, once: ``options`` and ``p
 :class:`~fiprof.model.packs.KernelInfo`. A parameter that is not declared defines the problem.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -79,6 +79,40 @@ def by_problem(cases: Iterable[CaseResult]) -> list[tuple[CaseResult, ...]]:
     return [tuple(case for _, case in sorted(members, key=lambda item: item[0])) for members in found.values()]
 
 
+def alternative(case: CaseResult, others: Sequence[CaseResult]) -> Alternative | None:
+    """The fastest of the other cases of the same problem and process; None where none is certain to be faster.
+
+    On the GPU, save where the GPU waits for the host for most of an iteration (WAITING): then in a loop. It must not be
+    slower in a loop in either case: a kernel launched from a CUDA graph is not. Of cases that are as fast as each other
+    (within WORTH_CHANGING) it is the one that changes least.
+    """
+    measure = Measure.LOOP if (case.waiting_pct or 0) >= WAITING else Measure.GPU
+    own, worth = _times(case, measure), 1 + WORTH_CHANGING / 100
+    timed = []
+    for other in others:
+        slower = case.wall_us and other.wall_us and case.wall_us < other.wall_us * worth
+        if (times := _times(other, measure)) is not None and not (slower and measure is Measure.GPU):
+            timed.append((times, other, _changes(case, other)))
+    if not timed or own is None:
+        return None
+    most_us = min(times.median_us for times, *_ in timed) * worth
+    fastest = [each for each in timed if each[0].median_us <= most_us]
+    times, instead, changes = min(fastest, key=lambda each: (len(each[2]), each[0].median_us))
+    certain = difference(case, instead, measure)
+    if certain is None:
+        return None
+    time, instead_time = _traced(case.id, measure, own), _traced(instead.id, measure, times)
+    return Alternative(instead.id, changes, measure, *certain, time, instead_time)
+
+
+def _changes(case: CaseResult, instead: CaseResult) -> tuple[ParameterChange, ...]:
+    """In what two cases of a problem differ."""
+    values = {WORKLOAD: (case.workload, instead.workload)} | {
+        name: (value, instead.params[name]) for name, value in case.params.items() if name in instead.params
+    }
+    return tuple(ParameterChange(name, value, other) for name, (value, other) in values.items() if value != other)
+
+
 def _times(case: CaseResult, measure: Measure) -> CaseTimes | None:
     return case.plain if measure is Measure.GPU else case.wall
 
@@ -124,33 +158,13 @@ def _traced(case: str, measure: Measure, times: CaseTimes) -> TracedNumber:
 
 
 def of_cases(cases: Iterable[CaseResult]) -> dict[str, Alternative]:
-    """Case id -> the fastest of the other cases of its problem and process; only of cases of which one is certain to be
-    faster.
-
-    On the GPU, save where the GPU waits for the host for most of an iteration (WAITING): then in a loop. It must not be
-    slower in a loop in either case: a kernel launched from a CUDA graph is not. Of cases that are as fast as each other
-    (within WORTH_CHANGING) it is the one that changes least.
-    """
-    found, worth = dict[str, Alternative](), 1 + WORTH_CHANGING / 100
-    for case, others in ((case, solving) for solving in by_problem(cases) for case in solving):
-        measure, timed = Measure.LOOP if (case.waiting_pct or 0) >= WAITING else Measure.GPU, []
-        for other in others:
-            slower = case.wall_us and other.wall_us and case.wall_us < other.wall_us * worth
-            times = None if other is case or (slower and measure is Measure.GPU) else _times(other, measure)
-            if times is not None:
-                values: dict[str, tuple[Value, Value]] = {WORKLOAD: (case.workload, other.workload)}
-                both = ((name, value) for name, value in case.params.items() if name in other.params)
-                values |= {name: (value, other.params[name]) for name, value in both}
-                changes = tuple(ParameterChange(name, *pair) for name, pair in values.items() if pair[0] != pair[1])
-                timed.append((times, other, changes))
-        most_us = min((times.median_us for times, *_ in timed), default=0.0) * worth
-        fastest = (each for each in timed if each[0].median_us <= most_us)
-        best = min(fastest, key=lambda each: (len(each[2]), each[0].median_us), default=None)
-        if best and (own := _times(case, measure)) and (certain := difference(case, best[1], measure)):
-            times, instead, changes = best
-            time, instead_time = _traced(case.id, measure, own), _traced(instead.id, measure, times)
-            found[case.id] = Alternative(instead.id, changes, measure, *certain, time, instead_time)
-    return found
+    """Case id -> its fastest alternative; only cases that have one."""
+    return {
+        case.id: found
+        for solving in by_problem(cases)
+        for case in solving
+        if (found := alternative(case, [other for other in solving if other is not case])) is not None
+    }
 
 
 @once

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fiprof.analysis.trace import thread_keys
 from fiprof.model.arrays import Ints, coded, numbers
@@ -48,12 +49,23 @@ class HostWork(NamedTuple):
         return f"{self.function} ({file}{'' if self.line is None else f':{self.line}'})" if file else self.function
 
 
+class Looks(NamedTuple):
+    """When nsys looked at a thread, what it saw, and which looks came within OVERDUE times the usual since the last."""
+
+    moments: Ints  # ns since the trace began
+    works: Sequence[HostWork]
+    in_time: npt.NDArray[np.bool_]
+
+
+NO_LOOKS = Looks(np.empty(0, np.int64), (), np.empty(0, bool))
+
+
 class HostTimes(NamedTuple):
     """When each thread did what; nothing in a run without samples and waits."""
 
     work: tuple[HostWork, ...]  # by label
     threads: Mapping[int, Stretches]  # thread (``thread_keys``) -> its work
-    looks: Mapping[int, tuple[Ints, Sequence[HostWork]]]  # thread -> when nsys looked at it, and what it saw
+    looks: Mapping[int, Looks]
     recomputing: frozenset[int]  # threads that were seen to repeat forward passes for the backward pass
 
     def during(self, thread: int, begins: Ints, ends: Ints) -> dict[HostWork, int]:
@@ -65,8 +77,8 @@ class HostTimes(NamedTuple):
             return {}
         of, starts, stops, labels = seen.overlaps(begins, ends)
         if looks := _seen(self.looks, thread):
-            place, since_ns = np.searchsorted(looks[0][:-1], stops), np.diff(looks[0], prepend=looks[0][:1])
-            behind = (looks[0][place] > ends[of]) & (since_ns[place] <= OVERDUE * np.median(since_ns))
+            place = np.searchsorted(looks.moments[:-1], stops)
+            behind = (looks.moments[place] > ends[of]) & looks.in_time[place]
             waits = np.array([work.waits_for_gil for work in self.work])[labels]
             behind[1:] &= (of[1:] == of[:-1]) & ~waits[1:] & ~waits[:-1]
             labels[1:] = np.where(behind[1:], labels[:-1], labels[1:])
@@ -82,10 +94,10 @@ class HostTimes(NamedTuple):
         """The look at a thread that is nearest to each moment, how far it is in ns, and what the looks saw, nothing
         where there is none. thread: as in ``during``; of one that seldom runs Python the looks at the main thread
         count too."""
-        looked, works = self.looks.get(thread, (np.empty(0, np.int64), ()))
-        others, seen = _seen(self.looks, thread & ~0xFFFFFFFF) or (looked, works)
-        if len(works) < len(seen) / 8:
-            looked, works = np.append(looked, others), (*works, *seen)
+        own, main = self.looks.get(thread, NO_LOOKS), _seen(self.looks, thread & ~0xFFFFFFFF) or NO_LOOKS
+        looked, works = own.moments, own.works
+        if len(works) < len(main.works) / 8:
+            looked, works = np.append(looked, main.moments), (*works, *main.works)
         if not works:
             return moments, moments, works
         order = np.argsort(looked, kind="stable")
@@ -100,9 +112,9 @@ class HostTimes(NamedTuple):
         its line; empty where it looked too seldom. stretches: thread, begins, ends."""
         seen, of = Counter[HostWork](), Counter[tuple[str, str]]()
         for thread, begins, ends in stretches:
-            moments, works = self.looks.get(thread, (np.empty(0, np.int64), ()))
-            inside = Stretches(begins, ends, np.zeros(len(begins), np.int64)).at(moments) != NOTHING
-            seen.update(works[row] for row in np.flatnonzero(inside).tolist())
+            looks = self.looks.get(thread, NO_LOOKS)
+            inside = Stretches(begins, ends, np.zeros(len(begins), np.int64)).at(looks.moments) != NOTHING
+            seen.update(looks.works[row] for row in np.flatnonzero(inside).tolist())
         for work, count in seen.items():
             of[work.function, work.source] += count
         if of.total() < FEWEST_LOOKS:
@@ -127,7 +139,9 @@ def host_times(run: Run) -> HostTimes:
     seen, looks = {}, {}
     for thread, rows in split(threads[samples]):
         moments = starts[samples[rows]]
-        looks[thread] = moments, [functions[each] for each in label[rows].tolist()]
+        since_ns = np.diff(moments, prepend=moments[:1])
+        in_time = since_ns <= OVERDUE * np.median(since_ns)
+        looks[thread] = Looks(moments, [functions[each] for each in label[rows].tolist()], in_time)
         before = np.append(2 * moments[:1] - moments[1:2], moments)[: len(moments)]
         seen[thread] = Stretches(before, moments, label[rows])
     # Of each wait the thread that held the lock, by what it mostly did meanwhile; nothing where that was not sampled.

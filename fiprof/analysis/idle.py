@@ -300,14 +300,7 @@ class _Host:
         called, returned = (np.where(turned, stops, each[rows]) for each in (self.calls.starts, self.calls.ends))
         same_call = last == rows
         for thread, of_thread in split(self.calls.thread[rows]):
-            gaps = (
-                begins[of_thread],
-                stops[of_thread],
-                called[of_thread],
-                returned[of_thread],
-                before[of_thread],
-                turned[of_thread],
-            )
+            gaps = tuple(each[of_thread] for each in (begins, stops, called, returned, before, turned))
             # Where the call had long returned the thread does not matter.
             further = same_call[of_thread]
             gone = further | (gaps[3] + ON_ITS_WAY_NS <= gaps[0])
@@ -318,10 +311,10 @@ class _Host:
                     part.causes[Why(cause, range=self.phases.path(key // 2 - 1))] += total
                 gaps = tuple(each[~gone] for each in gaps)
             if len(gaps[0]):
-                self._of_thread(thread, *gaps, part)
+                self._of_thread(part, thread, *gaps)
 
     def _of_thread(
-        self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, turned: Ints, part: Activity
+        self, part: Activity, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, before: Ints, turned: Ints
     ) -> None:
         """Split gaps by what their launching thread did. from_, to: of launching calls. before: the gap before each.
         turned: whether the work then waited while the GPU changed to its process."""

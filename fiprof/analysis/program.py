@@ -432,8 +432,10 @@ class _Gpu:
     def _waste(self, why: Why, share: float) -> tuple[Waste, str | None]:
         """What a cause counts as, and the name that it goes by. share: of the time, of its call."""
         cause, call = why.cause, why.call or ""
-        if cause in (IdleCause.UNKNOWN, IdleCause.TURN):
-            return Waste.UNKNOWN if cause is IdleCause.UNKNOWN else Waste.TURNS, None
+        if cause is IdleCause.UNKNOWN:
+            return Waste.UNKNOWN, None
+        if cause is IdleCause.TURN:
+            return Waste.TURNS, None
         if cause in (IdleCause.GPU, IdleCause.GRAPH):
             return Waste.GPU, cause.words
         of_calls = ((Waste.ALLOCATION, ALLOCATES), (Waste.LOADING, LOADS), (Waste.CAPTURES, CAPTURES))
@@ -540,7 +542,7 @@ class _Gpu:
         looks = (host_times(self.run).looks.get(thread) for thread in self.threads)
         seen = [
             int(self.at.holds(moments[[work.called == WRITES_STACK for work in works]]).sum())
-            for moments, works in filter(None, looks)
+            for moments, works, _ in filter(None, looks)
         ]
         tests = [row for row in self.kernels if row["detail"] in OF_NAN_TESTS]
         if sum(seen) < FEWEST_LOOKS or sum(row["count"] for row in tests) <= OFTEN * self.steps:

@@ -240,10 +240,10 @@ class Code:
         """
         if reason == "barrier":
             for before in self._before(place):
-                found = parse(self.lines[before])
-                if found.opcode == "BAR" and "ARV" not in found.modifiers:
+                instruction = parse(self.lines[before])
+                if instruction.opcode == "BAR" and "ARV" not in instruction.modifiers:
                     return before
-                if found.opcode == "WARPGROUP" or place - before >= BARRIER_REACH:
+                if instruction.opcode == "WARPGROUP" or place - before >= BARRIER_REACH:
                     break
             return None
         if reason == "long_scoreboard":

@@ -378,7 +378,7 @@ class Study:
             return None if share is None else 100 * share
 
         kernel, moved, least = main_kernel(case), dram_bytes(case), least_bytes(case)
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             **vars(case),
             "case": self.short(case),
             "plain_us": case.plain.median_us if case.plain else None,
@@ -394,7 +394,7 @@ class Study:
             achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
             held = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
             shared = kernel.shared_bytes_per_block
-            found |= {
+            figures |= {
                 **vars(kernel),
                 "bound": bound(kernel),
                 "roof_pct": percent(kernel.roof_share),
@@ -404,7 +404,7 @@ class Study:
                 "shared_kb": None if shared is None else shared / 1e3,
                 "registers": kernel.registers_per_thread,
             }
-        return {**case.params, **{column.key: found.get(column.key) for column in COLUMNS}}
+        return {**case.params, **{column.key: figures.get(column.key) for column in COLUMNS}}
 
 
 def _us(case: CaseResult) -> float:

@@ -264,9 +264,12 @@ def paces(moments: Moments, rows: Ints) -> dict[int, tuple[int, int]]:
         abrupt = beside >= max(LEAST_SHARE * usual, LEAST_NS, MOST_OF * change)
         if abrupt and np.percentile(slower, 10) > np.percentile(faster, 90):
             # Where exactly, near the step that running medians tell.
-            here = np.log(np.maximum(lengths, 1.0))
-            old, new = (np.median(each) for each in (here[max(at - NEIGHBOURS, 0) : at], here[at : at + NEIGHBOURS]))
-            nearer = np.abs(here - new) - np.abs(here - old)  # to what comes before, where positive
+            log_lengths = np.log(np.maximum(lengths, 1.0))
+            old, new = (
+                np.median(each)
+                for each in (log_lengths[max(at - NEIGHBOURS, 0) : at], log_lengths[at : at + NEIGHBOURS])
+            )
+            nearer = np.abs(log_lengths - new) - np.abs(log_lengths - old)  # to what comes before, where positive
             near = range(max(at - NEARBY, first + 1), min(at + NEARBY, stop - 1) + 1)
             at = max(near, key=lambda place: nearer[near[0] - 1 : place].sum() - nearer[place : near[-1] + 1].sum())
             sides = np.arange(max(at - NEIGHBOURS, first), at), np.arange(at, min(at + NEIGHBOURS, stop))

@@ -164,23 +164,15 @@ class Reader:
         """
         import pyarrow as pa
 
-        from fiprof.model.arrays import floats, numbers
-
         names = list(columns) if columns is not None else self.names
         with self._errors():
             if new := [name for name in names if name not in self._read]:
                 known = [name for name in new if name in self.columns]
                 there = self._file.read(known, use_threads=self.rows >= THREADED_ROWS)
                 # Each group of rows has a dictionary of its own in the file, and Arrow groups by one alone.
-                masked = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
-                # A row's parent stands above it.
-                most: dict[str, Any] = {"parent": range(-1, self.rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
-                for name in [name for name in most if name in new]:
-                    whole = name != "share"
-                    values = (numbers if whole else floats)(masked[name])
-                    if rows := int(((values < 0) | (values > most[name])).sum()) - masked[name].null_count * whole:
-                        raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
-                self._read.update(zip(masked.column_names, masked.columns, strict=True))
+                table = self._with_absent(self._masked(there).unify_dictionaries(), new, self.rows)
+                _require_possible(table)
+                self._read.update(zip(table.column_names, table.columns, strict=True))
             return pa.table({name: self._read[name] for name in names})
 
     @property
@@ -269,6 +261,20 @@ class Reader:
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             what = f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}"
             raise FiprofError(what, f"fiprof parse {self.folder.parent} makes it again from the raw files") from error
+
+
+def _require_possible(table: pa.Table) -> None:
+    """Raise ValueError where a row's parent does not stand above it, a share is none, or samples are below 0."""
+    from fiprof.model.arrays import floats, numbers
+
+    largest: dict[str, Any] = {"parent": range(-1, table.num_rows - 1), "share": 1 + 1e-9, "samples": 1 << 62}
+    names = frozenset(table.column_names)
+    for name, most in largest.items():
+        if name in names:
+            whole = name != "share"
+            values = (numbers if whole else floats)(table[name])
+            if rows := int(((values < 0) | (values > most)).sum()) - table[name].null_count * whole:
+                raise ValueError(f"its column {name} has impossible values in {rows:,} rows")
 
 
 _GOOD: dict[str, pa.Schema] = {}

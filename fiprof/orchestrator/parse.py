@@ -188,8 +188,8 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
     missing: list[str] = []
     for name, entry in manifest.files.items() if manifest else ():
         with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
-            tables_folder = name.endswith(PARSED) and packing.exists(folder, name)
-            if tables_folder and packing.checksum(folder, name) != entry.sha256:
+            is_read = name.endswith(PARSED) and packing.exists(folder, name)
+            if is_read and packing.checksum(folder, name) != entry.sha256:
                 missing.append(f"{folder / name} is not the file that its run made: its checksum in run.json differs")
     problems: list[FiprofError] = []
 

@@ -453,14 +453,14 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
     pieces = [schema.empty_table()]
     for piece in export.scan(GRAPH_TRACE, graph_fields, order="start_ns"):
         named = graph_names.encode(piece["graph"])
-        columns_found = {
+        graph_columns = {
             **{field.name: pa.nulls(piece.num_rows, field.type) for field in schema},
             **calls.columns(piece, devices),
             "kernel": named,
             "kernel_full": named,
             "graph_node": pa.repeat(0, piece.num_rows),
         }
-        pieces.append(pa.table(columns_found).cast(schema))
+        pieces.append(pa.table(graph_columns).cast(schema))
     graphs = pa.concat_tables(pieces).unify_dictionaries()
 
     full_names, mangled = Texts(export.strings), Texts(export.strings)

@@ -237,30 +237,9 @@ class Export:
         key = next((name for field in fields if field.name == order for name in field.needs if name in present), None)
         incomplete, impossible = 0, 0
         for values in self._in_order(self._tables[table], reals, key):
-            columns, rows = [], len(next(iter(values.values())).numbers)
-            for field in fields:
-                sources = [values[name] for name in field.needs if name in values]
-                if len(sources) < len(field.needs):
-                    columns.append(
-                        pa.repeat(pa.scalar(field.otherwise, pa.float64() if field.real else pa.int64()), rows)
-                    )
-                    continue
-                numbers = [source.numbers for source in sources]
-                nulls = [source.nulls for source in sources if source.nulls is not None]
-                mask = np.logical_or.reduce(nulls) if nulls else None
-                columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
-            whole = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
-            for field in required:
-                if whole[field.name].null_count:
-                    whole = whole.filter(whole[field.name].is_valid())
-            # A time that is not known may be any.
-            times = [whole[name] for name in ("start_ns", "end_ns", "time_ns") if name in whole.schema.names]
-            bounds = (pa.scalar(self.span[0]), *times, pa.scalar(self.span[1]))
-            wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
-            possible = whole
-            if any(pc.any(each).as_py() for each in wrong):
-                possible = whole.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
-            incomplete += rows - whole.num_rows
+            whole = _batch(fields, values)
+            possible = _possible(whole, self.span)
+            incomplete += len(next(iter(values.values())).numbers) - whole.num_rows
             impossible += whole.num_rows - possible.num_rows
             if possible.num_rows:
                 yield possible
@@ -431,6 +410,36 @@ def _ascending(values: Values, last: int) -> int:
     if numbers[0] < last or (numbers[:-1] > numbers[1:]).any():
         raise _OutOfOrderError
     return int(numbers[-1])
+
+
+def _batch(fields: Sequence[Field], values: Mapping[str, Values]) -> pa.RecordBatch:
+    """The rows of some source columns that have each required field."""
+    columns, rows = [], len(next(iter(values.values())).numbers)
+    for field in fields:
+        sources = [values[name] for name in field.needs if name in values]
+        if len(sources) < len(field.needs):
+            kind = pa.float64() if field.real else pa.int64()
+            columns.append(pa.repeat(pa.scalar(field.otherwise, kind), rows))
+            continue
+        numbers = [source.numbers for source in sources]
+        nulls = [source.nulls for source in sources if source.nulls is not None]
+        mask = np.logical_or.reduce(nulls) if nulls else None
+        columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
+    piece = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+    for field in fields:
+        if field.required and piece[field.name].null_count:
+            piece = piece.filter(piece[field.name].is_valid())
+    return piece
+
+
+def _possible(piece: pa.RecordBatch, span: tuple[int, int]) -> pa.RecordBatch:
+    """The rows whose times lie in a span and end no sooner than they begin; a time that is not known may be any."""
+    times = [piece[name] for name in ("start_ns", "end_ns", "time_ns") if name in piece.schema.names]
+    bounds = (pa.scalar(span[0]), *times, pa.scalar(span[1]))
+    wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
+    if not any(pc.any(each).as_py() for each in wrong):
+        return piece
+    return piece.filter(pc.invert(functools.reduce(pc.or_kleene, wrong)).fill_null(True))
 
 
 def quoted(name: str) -> str:
