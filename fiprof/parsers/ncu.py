@@ -34,10 +34,10 @@ def parse(
     raw: ``--page raw --print-units base``. details: ``--page details``; without a raw page the metrics are those that
     it shows, rounded. source: ``--page source --print-source sass``. report: the ``.ncu-rep`` itself, read by NVIDIA's
     package ncu-report instead of all pages. declared: NVTX ranges that are cases.
-    Returns sentences about pages, tables and columns of ``metrics.csv`` that the report does not have: a page that is
-    not given, or cannot be read, leaves its table empty.
-    Raises FiprofError where what tells of the launches cannot be read, and where the package is not installed; then no
-    table is written.
+    Returns a sentence for each page, table and metric of ``metrics.csv`` that is missing; the table of a page that is
+    not given, or cannot be read, is empty.
+    Raises FiprofError where the page or report with the launches cannot be read, or the package is not installed; then
+    no table is written.
     """
     missing: list[str] = []
     if report is not None:
@@ -67,7 +67,8 @@ def parse(
 def _page(
     table: str, page: Path | None, read: Callable[[Path, Profile], pa.Table], profile: Profile, missing: list[str]
 ) -> pa.Table:
-    """The table of a page that may be missing or unreadable: empty then, and a sentence more in ``missing``."""
+    """The table that ``read`` makes of a page; where the page is missing or unreadable, an empty one, with a sentence
+    added to ``missing``."""
     try:
         if page is not None:
             return read(page, profile)
@@ -78,10 +79,11 @@ def _page(
 
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
-    """The table ``launches``: who each launch is, and each metric of ``metrics.csv``, null where not collected."""
+    """The table ``launches``: the kernel, grid, case, … of each launch, and each metric of ``metrics.csv``, null where
+    it was not collected."""
     names = {name: short_name(name) for name in set(profile.launches["kernel_full"])}
-    # Case and iteration: of the runner's ranges inside ``measure``, or the innermost declared range. ncu does not tell
-    # how often a range has been, so that a declared one has no iteration.
+    # Case and iteration: by the runner's ranges inside ``measure``, or the innermost declared range. A declared range
+    # has no iteration: ncu does not count its repetitions.
     scopes: list[tuple[str | None, int | None]] = []
     for ranges in profile.launches["ranges"]:
         cases = (case_of(domain, name, declared) for domain, name in reversed(ranges))
@@ -136,12 +138,12 @@ def metrics_table(profile: Profile) -> pa.Table:
     for metric, name in enumerate(profile.metrics):
         if name in profile.texts:
             texts[metric] = [text is not None for text in profile.texts[name]]
-    words_found = [text for name in profile.metrics for text in profile.texts.get(name, ()) if text is not None]
-    words = pa.array(words_found, pa.string()).dictionary_encode()
+    all_texts = [text for name in profile.metrics for text in profile.texts.get(name, ()) if text is not None]
+    words = pa.array(all_texts, pa.string()).dictionary_encode()
     values = profile.values[numbers]
     wordless = pa.DictionaryArray.from_arrays(pa.nulls(len(values), pa.int32()), words.dictionary)
     of_numbers = rows(numbers, pa.array(values), wordless)
-    return pa.concat_tables([of_numbers, rows(texts, pa.nulls(len(words_found), pa.float64()), words)])
+    return pa.concat_tables([of_numbers, rows(texts, pa.nulls(len(all_texts), pa.float64()), words)])
 
 
 def stalls_table(profile: Profile) -> pa.Table:
@@ -150,8 +152,7 @@ def stalls_table(profile: Profile) -> pa.Table:
     share is warps_per_issue over its sum; for a launch without these ratios, samples over their sum.
     """
     per_issue = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
-    found = ((name, per_issue.fullmatch(name)) for name in profile.metrics)
-    ratios = {spelled(match[1]): name for name, match in found if match}
+    ratios = {spelled(match[1]): name for name in profile.metrics if (match := per_issue.fullmatch(name))}
     samples = sampled_metrics(profile.metrics)
     reasons = sorted(ratios.keys() | samples.keys())
     if not reasons:
@@ -219,7 +220,8 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
         raise FiprofError(what, "ncu --import FILE says what ncu makes of it")
     rules = [rule for launch, action in enumerate(actions) for rule in _rules(launch, action)]
     hotspots = {launch: _instructions(action) for launch, action in enumerate(actions)}
-    return _profile(actions), ncu_pages.rules_table(rules), ncu_pages.hotspots_table(hotspots)
+    rules_table = pa.Table.from_pylist(rules, tables.schema("rules"))
+    return _profile(actions), rules_table, ncu_pages.hotspots_table(hotspots)
 
 
 def _launch(number: int, action: Action) -> dict[str, Any]:

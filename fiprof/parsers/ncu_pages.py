@@ -36,15 +36,15 @@ from fiprof.parsers.recognize import RAW_PAGE
 Made = TypeVar("Made")
 LARGEST_BYTES = 2 * 10**9
 NO_VALUE = ("", "n/a", "no data", "nan")  # cells that say that nothing was collected
-NUMBERS = frozenset(name for metric in METRICS for name in metric.ncu)
-CAST_CELLS = 30_000  # Cells cast at a time. Most such batches hold no text, and need no search for it.
-CHECKED_ROWS = 100  # launches in which the format of numbers is looked at: a page has one
+KNOWN_METRICS = frozenset(name for metric in METRICS for name in metric.ncu)  # whose cells are numbers, if they are any
+CAST_CELLS = 30_000  # cells cast at a time: most such batches hold no text, and need no search for it
+CHECKED_ROWS = 100  # launches in which the format of numbers is checked: a page has one format throughout
 FOREIGN = re.compile(
     r"-?(?:\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234.567,8
     r"|\d+,(?:\d{1,2}|\d{4,})|\d{4,},\d+|0\d*,\d+"  # 0,25
     r"|\d{1,3}(?:['\N{RIGHT SINGLE QUOTATION MARK}\xa0\u202f\u2009\ufffd ]\d{3})+(?:[.,]\d+)?)"  # 1 234 567
 )
-"""Numbers that nobody writes who separates thousands by commas; 1.234 and 1,234 alone tell nothing."""
+"""Numbers of a locale that does not separate thousands by commas; 1.234 and 1,234 may be of either."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Page:
     def check_end(self, begin: int = 0, end: int | None = None, *, closing: bytes = b'\n"}') -> None:
         """Raise FiprofError unless the page between these places ends with a whole cell.
 
-        That is before a line's end, or behind a quote that closes a cell: whether the last row has all its cells is for
-        the reader of the page to say. closing: characters that end a cell.
+        A whole cell ends at the end of a line, or with its closing quote; whether the last row has all its cells is for
+        the reader of the page to check. closing: characters that end a cell.
         """
         characters = np.frombuffer(self.data, np.uint8)[begin:end]
         if characters[-1] not in closing or np.count_nonzero(characters == ord('"')) % 2:
@@ -134,15 +134,15 @@ def _number(text: str) -> float | None:
 # The raw page: a row a launch, a column a metric, the second row holding units
 
 METRIC_ROW = re.compile(r"(?P<name>\w+__[\w.]+)(?: \[(?P<unit>[^\]]*)\])?")
-"""Of the viewer's export of the same page: a row a metric, a column a launch."""
+"""Name and unit at the beginning of a row of the viewer's export, which has a row a metric and a column a launch."""
 IDENTITY = frozenset({"ID", "Context", "Stream", "Device", "CC"})
-"""Columns that say which launch a row is; so do all that have a space or a colon in their name."""
+"""Columns that say which launch a row is, besides all with a space or a colon in their name."""
 
 
 def read_raw(path: Path) -> Profile:
     """The launches and metrics of a raw page.
 
-    Lines of ncu or of the program before the header, and of ncu after the last row, are passed over.
+    Lines of ncu or of the program before the header, and after the last row, are skipped.
     """
     page = Page.read(path, "raw")
     header_at = RAW_PAGE.search(page.data)
@@ -161,9 +161,9 @@ def read_raw(path: Path) -> Profile:
     if len(units) != len(header):
         raise page.cut_short("its row of units is not complete")
     rows_at = units_end + 1
-    if units[0]:
+    if units[0]:  # an ID: the page has no row of units
         units, rows_at = [""] * len(header), header_end + 1
-    # What ncu or the program printed after the last row is none; what may be of a row is none of that.
+    # Skip the lines behind the last row: those without a quote that do not begin with a digit are not of a row.
     end = len(page.data)
     while end > rows_at:
         last = max(page.data.rfind(b"\n", rows_at, end - 1) + 1, rows_at)
@@ -215,7 +215,7 @@ def _read_transposed(page: Page) -> Profile:
 
 
 def _text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.StringArray]:
-    """The columns of the rows between two places of a page, null for NO_VALUE. count: how many columns there are."""
+    """The columns of the rows between two positions in a page, null for NO_VALUE. count: of the columns."""
     page.check_end(begin, end)
     names = [str(column) for column in range(count)]
     bad_rows: list[pyarrow.csv.InvalidRow] = []
@@ -224,7 +224,7 @@ def _text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.Strin
         bad_rows.append(row)
         return "error"
 
-    # Arrow would answer a signal itself, by an error of its own.
+    # Arrow would turn a Ctrl-C into an error of its own.
     pa.enable_signal_handlers(False)
     try:
         table = pyarrow.csv.read_csv(
@@ -241,8 +241,8 @@ def _text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.Strin
         )
     except pa.ArrowInvalid as error:
         for row in bad_rows:
-            found = f"row {row.number} has {row.actual_columns:,} of {count:,} cells"
-            raise page.error(f"is cut short, or other output stands among its rows: {found}") from error
+            cells = f"row {row.number} has {row.actual_columns:,} of {count:,} cells"
+            raise page.error(f"is cut short, or other output stands among its rows: {cells}") from error
         raise page.error(f"is no CSV of ncu: {str(error).splitlines()[0]}") from error
     if not table.num_rows:
         raise page.error("has a header and no launches")
@@ -251,7 +251,7 @@ def _text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.Strin
 
 
 def _raw_profile(page: Page, header: Sequence[str], units: Sequence[str], columns: Sequence[pa.StringArray]) -> Profile:
-    """header, units, columns: of the page's columns, in any order."""
+    """The launches and metrics of a page's columns, in any order: header (their names), units and cells."""
     identity: dict[str, pa.StringArray] = {}
     metrics: dict[str, pa.StringArray] = {}
     column_units: list[str] = []
@@ -268,7 +268,7 @@ def _raw_profile(page: Page, header: Sequence[str], units: Sequence[str], column
         raise FiprofError(what, "ncu --list-sections and --query-metrics name what there is")
     launches = _launches(page, {name: column.to_pylist() for name, column in identity.items()}, len(columns[0]))
     for name, unit in zip(metrics, column_units, strict=True):
-        if unit or name in NUMBERS:
+        if unit or name in KNOWN_METRICS:
             page.check_numbers(metrics[name].slice(0, CHECKED_ROWS).to_pylist())
     values, texts = _numbers_and_texts(list(metrics.values()))
     bases = [to_base(unit) for unit in column_units]
@@ -366,15 +366,16 @@ RULE_COLUMNS = ("Section Name", "Rule Name", "Rule Type", "Rule Description")
 
 
 def read_rules(path: Path, profile: Profile) -> pa.Table:
+    """The table ``rules`` of a details page beside the raw page whose launches ``profile`` has."""
     page = Page.read(path, "details")
     known = {str(launch): launch for launch in profile.launches["launch"]}
-    return rules_table(_rules(page, list(_details(page, RULE_COLUMNS)), known))
+    return _rules_table(page, list(_details(page, RULE_COLUMNS)), known)
 
 
 def read_details(path: Path) -> tuple[Profile, pa.Table]:
     """The launches with the metrics that a details page has, and the table ``rules``.
 
-    A metric whose label is not known is called by section and label, as the page has them.
+    A metric with an unknown label is named ``section/label``.
     """
     page = Page.read(path, "details")
     rows = list(_details(page, METRIC_COLUMNS))
@@ -395,7 +396,7 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
         metric = label if "__" in label else labels.get(f"{section}/{label}", f"{section}/{label}")
         if cells[metric].setdefault(places[row["ID"]], (unit, cell))[1] != cell and "__" in label:
             raise page.error(f"has {label} of launch {row['ID']} twice, with different values")
-        if unit or metric in NUMBERS:
+        if unit or metric in KNOWN_METRICS:
             page.check_numbers([cell])
     if not cells:
         raise page.error("has launches and no metrics")
@@ -423,7 +424,7 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
         texts=texts,
         unscaled=frozenset(unscaled),
     )
-    return profile, rules_table(_rules(page, rows, dict(zip(first, launches["launch"], strict=True))))
+    return profile, _rules_table(page, rows, dict(zip(first, launches["launch"], strict=True)))
 
 
 def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -451,27 +452,22 @@ def _details(page: Page, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         raise page.cut_short()
 
 
-def _rules(page: Page, rows: Iterable[dict[str, str]], launches: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Rows of the table ``rules``. launches: ID as the page has it -> launch."""
+def _rules_table(page: Page, rows: Iterable[dict[str, str]], launches: Mapping[str, int]) -> pa.Table:
+    """The table ``rules``. launches: ID as the page has it -> launch."""
+    rules = []
     for row in rows:
         if not row.get("Rule Name") or "Rule Description" not in row:
             continue
         if row["ID"] not in launches:
             raise page.error(f"is not of the same report: the raw page has no launch {row['ID']}")
         percent = _number(row.get("Estimated Speedup", ""))
-        yield {
-            "launch": launches[row["ID"]],
-            "section": row["Section Name"],
-            "rule": row["Rule Name"],
-            "kind": row["Rule Type"],
-            "message": row["Rule Description"],
+        rules.append({
+            "launch": launches[row["ID"]], "section": row["Section Name"], "rule": row["Rule Name"],
+            "kind": row["Rule Type"], "message": row["Rule Description"],
             "speedup_kind": row.get("Estimated Speedup Type") or None,
             "speedup_pct": percent if percent is not None and math.isfinite(percent) else None,
-        }
-
-
-def rules_table(rules: Iterable[dict[str, Any]]) -> pa.Table:
-    return pa.Table.from_pylist(list(rules), tables.schema("rules"))
+        })  # fmt: skip
+    return pa.Table.from_pylist(rules, tables.schema("rules"))
 
 
 # The source page: for each launch a line with its kernel's name, a header, and a row a SASS instruction
@@ -501,8 +497,8 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
     """The table ``hotspots`` from a source page.
 
     The page does not say which launch a listing belongs to. Listings are given to the launches in order, and each
-    must have the kernel and the number of samples that the raw page gives its launch. ncu prints a listing more than
-    once where several kernels of a module were profiled; repetitions count once.
+    must have the kernel and the number of samples that the raw page gives its launch. Where several kernels of a module
+    were profiled, ncu prints listings more than once; repetitions count once.
     """
     page = Page.read(path, "source")
     page.check_end()
@@ -516,8 +512,8 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
 
     def counts(metric: str) -> list[int | None]:
         """A count of each launch; None where it was not collected."""
-        found = profile.of(metric)
-        return [None] * len(launches) if found is None else [None if each != each else int(each) for each in found]
+        values = profile.of(metric)
+        return [None] * len(launches) if values is None else [None if each != each else int(each) for each in values]
 
     counted = counts("smsp__pcsamp_sample_count")
     sampled = {reason: counts(metric) for reason, metric in sampled_metrics(profile.metrics).items()}
@@ -529,8 +525,7 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
         if counted[place] not in (None, samples):
             values = f"{counted[place]} samples, its listing {samples}"
             raise page.error(f"does not fit the raw page: launch {launch} has {values}")
-        # Samples that no column names are of the one reason that can be meant, if it is one: the page of 2025.3 has no
-        # column for warpgroup_arrive.
+        # Where one reason of the launch has no column (in 2025.3 warpgroup_arrive), the samples of no column are its.
         unnamed = {reason for reason, values in sampled.items() if (values[place] or 0) > 0} - listing.reasons
         for instruction in listing.instructions if len(unnamed) == 1 else ():
             rest = (instruction["samples"] or 0) - sum(instruction["reasons"].values())
@@ -541,11 +536,10 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
 
 
 def _without_repetitions(listings: list[SourceListing], kernels: list[str]) -> list[SourceListing]:
-    """A listing a launch, where the repetitions can be told.
+    """One listing for each launch, as far as repetitions can be told from launches with the same samples.
 
-    kernels: the launches' short names. Where a kernel's listings in a row are a multiple of its launches in a row,
-    each launch has as many copies: launches that really have the same samples stay apart. Otherwise neighbours that
-    are equal count once.
+    kernels: short name of each launch's kernel. Where a kernel's listings in a row are a multiple of its launches in a
+    row, each launch has that many copies. Otherwise equal neighbours count once.
     """
     if len(listings) == len(kernels):
         return listings

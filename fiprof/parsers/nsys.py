@@ -158,15 +158,15 @@ def _int32(values: pa.Array) -> pa.Array:
 def _numbers(values: pa.Array, missing: int = 0) -> Ints:
     """Integers as a NumPy array, ``missing`` in place of null."""
     filled = values.fill_null(missing) if values.null_count else values
-    found: Ints = filled.to_numpy(zero_copy_only=False)
-    return found
+    integers: Ints = filled.to_numpy(zero_copy_only=False)
+    return integers
 
 
 class Texts:
-    """Integers to texts, as Arrow dictionaries that grow from piece to piece."""
+    """Makes text columns of columns of integers: Arrow dictionaries, which grow from piece to piece of a table."""
 
     def __init__(self, texts: Callable[[Sequence[int]], Sequence[str | None]]) -> None:
-        """texts: gives the text of each of some integers, None for an integer without one."""
+        """texts: gives the text of each integer in a list, None for an integer without one."""
         self._texts = texts
         self._codes: dict[int, int | None] = {}
         self._by_text: dict[str, int] = {}
@@ -183,20 +183,20 @@ class Texts:
 
 
 class Devices:
-    """CUDA device ordinals, which each process counts for itself, to GPUs as the trace counts them."""
+    """Which GPU of the trace a CUDA device ordinal means: each process counts its ordinals for itself."""
 
     def __init__(self, export: Export) -> None:
         rows = export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
-        self.known = {(pid, ordinal): gpu for pid, ordinal, gpu in rows if None not in (pid, ordinal, gpu)}
-        """Process and ordinal -> GPU; a GPU of which the trace does not say it has the ordinal's number."""
+        self.gpu_of = {(pid, ordinal): gpu for pid, ordinal, gpu in rows if None not in (pid, ordinal, gpu)}
+        """Process id and ordinal -> GPU. A GPU that the trace does not list here has the ordinal's number."""
 
     def gpus(self, processes: pa.Array, ordinals: pa.Array) -> pa.Array:
         """The GPU (int32) of each process id and ordinal."""
-        pids, own = _numbers(processes), _numbers(ordinals)
-        gpus = own.copy()
-        for (pid, ordinal), gpu in self.known.items():
+        pids, ordinal_of = _numbers(processes), _numbers(ordinals)
+        gpus = ordinal_of.copy()
+        for (pid, ordinal), gpu in self.gpu_of.items():
             if gpu != ordinal:
-                gpus[(pids == pid) & (own == ordinal)] = gpu
+                gpus[(pids == pid) & (ordinal_of == ordinal)] = gpu
         return _int32(pa.array(gpus, mask=ordinals.is_null().to_numpy(zero_copy_only=False)))
 
 
@@ -226,12 +226,13 @@ class RangeRow(NamedTuple):
 
 
 def read_ranges(export: Export) -> list[RangeRow]:
-    """Every range and mark of the program by start, nested: nsys's own of the host are no part of it."""
+    """Every NVTX range and mark of the program, by start, with its depth and parent; those that nsys itself writes
+    (HOST_DOMAINS) are left out."""
     domains = read_domains(export)
     where: dict[str, Sequence[int]] = {"eventType": (PUSH_POP, START_END, MARK)}
     if host := {domain for (_, domain), name in domains.items() if name in HOST_DOMAINS}:
         program = {domain for (_, domain), name in domains.items() if name not in HOST_DOMAINS}
-        # There are millions of nsys's own.
+        # Of nsys's own there are millions: they are not read at all.
         where["domainId"] = tuple(program | {domain for (domain,) in export.distinct(NVTX, "domainId")} - host)
     kinds = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
     ranges = []
@@ -262,47 +263,51 @@ def _events(export: Export, where: dict[str, Sequence[int]]) -> Iterator[tuple[A
 
 def nested(ranges: list[RangeRow]) -> list[RangeRow]:
     """The ranges by start, outer before inner, each with its depth and parent."""
-    ranges.sort(key=lambda found: (found.start_ns, -found.last_ns, found.kind))
-    around: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-    nested = []
+    ranges.sort(key=lambda range_: (range_.start_ns, -range_.last_ns, range_.kind))
+    open_ranges: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    """Thread and domain -> end and position of each range that has begun and not ended, the outermost first."""
+    with_parents = []
     for index, range_ in enumerate(ranges):
-        stack = around[range_.thread, range_.domain]
+        stack = open_ranges[range_.thread, range_.domain]
         while stack and stack[-1][0] <= range_.start_ns and stack[-1][0] < range_.last_ns:
             stack.pop()
         enclosing = [position for last_ns, position in stack if last_ns >= range_.last_ns]
-        nested.append(range_._replace(parent=enclosing[-1] if enclosing else None, depth=len(enclosing)))
+        with_parents.append(range_._replace(parent=enclosing[-1] if enclosing else None, depth=len(enclosing)))
         if range_.kind == "push_pop":
             stack.append((range_.last_ns, index))
-    return nested
+    return with_parents
 
 
 class Scope(NamedTuple):
+    """The phase, case and iteration that a moment on a thread belongs to."""
+
     phase: str  # setup, warmup or measure
     case: str | None = None
     iteration: int | None = None
 
 
 class Scopes:
-    """The scopes of a trace, and which one holds when."""
+    """The scopes of a trace, and which one each moment on a thread is in."""
 
     def __init__(self, ranges: Sequence[RangeRow], declared: Sequence[str] = ()) -> None:
         """ranges: all of the trace, nested and in order, as :func:`read_ranges` gives them.
 
-        declared: those that are cases besides the runner's; each time, counted in its process, is an iteration.
+        declared: names of ranges that are cases besides the runner's; each of their ranges is an iteration, counted
+        in its process.
         """
         positions: dict[Scope, int] = {}
         of_range: dict[int | None, Scope | None] = {}
-        times: dict[tuple[int, str], int] = defaultdict(int)
-        held: list[tuple[int, int, int, int]] = []
+        next_iteration: dict[tuple[int, str], int] = defaultdict(int)  # process and declared range
+        stretches: list[tuple[int, int, int, int]] = []  # thread, start, end and position of the scope
         for index, range_ in enumerate(ranges):
             case = case_of(range_.domain, range_.name, declared)
             if range_.kind != "push_pop" or not (case or range_.domain == FIPROF_DOMAIN):
                 continue
             scope, iteration = of_range.get(range_.parent), re.fullmatch(r"iter (\d{1,9})", range_.name)
             if case:
-                again = process_id(range_.thread), case
-                scope = Scope(MEASURE, case, times[again])
-                times[again] += 1
+                key = process_id(range_.thread), case
+                scope = Scope(MEASURE, case, next_iteration[key])
+                next_iteration[key] += 1
             elif range_.parent is None:
                 scope = Scope(range_.name) if range_.name in PHASES else None
             elif scope and scope.case is None:
@@ -311,9 +316,9 @@ class Scopes:
                 scope = scope._replace(iteration=int(iteration[1]))
             of_range[index] = scope
             position = NOTHING if scope is None else positions.setdefault(scope, len(positions))
-            held.append((range_.thread, range_.start_ns, range_.last_ns, position))
-        self._threads = by_thread(*np.array(held, np.int64).reshape(-1, 4).T)
-        self.all = list(positions)  # every scope once; other tables refer to them by position
+            stretches.append((range_.thread, range_.start_ns, range_.last_ns, position))
+        self._threads = by_thread(*np.array(stretches, np.int64).reshape(-1, 4).T)
+        self.all = list(positions)  # every scope once; calls refer to it by its position here
 
     def at(self, threads: Ints, times_ns: Ints) -> npt.NDArray[np.int32]:
         """The position in ``all`` of the scope of each moment on a thread (globalTid), NOTHING outside all of them."""
@@ -434,7 +439,7 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> CallIndex:
             write(pa.table(columns))
             of_piece = slice(rows, rows := rows + piece.num_rows)
             if rows >= len(keys):
-                # Of 50 million calls these are 1 GB, and pieces that are joined are there twice.
+                # For 50 million calls these take 1 GB; joining pieces at the end would take twice that.
                 for each in (keys, durations_ns, positions):
                     each.resize(rows + GROWTH, refcheck=False)
             keys[of_piece] = _call_keys(threads, piece["correlation"])
@@ -447,7 +452,7 @@ def _write_api(export: Export, folder: Path, scopes: Scopes) -> CallIndex:
 @read_again
 def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
     """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole."""
-    # Graphs traced whole, in the order of their start; their node is 0.
+    # The graphs that were traced whole, by start. Their node is 0.
     graph_names, devices = Texts(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
     graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), tables.schema("kernels")
     pieces = [schema.empty_table()]
@@ -471,7 +476,8 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
         for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
             work, named = calls.columns(piece, devices), piece["name"].fill_null(UNKNOWN).dictionary_encode()
             if piece["graph_node"].null_count < piece.num_rows:
-                # A call that launched a graph counts for the first of its nodes alone.
+                # The call that launched a graph is given to the first of its nodes alone, also where later nodes come
+                # in the next piece.
                 nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
                 launching, first = np.unique(
                     _call_keys(piece["process"], piece["correlation"])[nodes], return_index=True
@@ -499,19 +505,20 @@ def _write_kernels(export: Export, folder: Path, calls: CallIndex) -> None:
                 captured = [captures.get(key, (None, None)) for key in keys]
                 columns["captured_ns"] = pa.array([at for at, _ in captured], pa.int64())
                 columns["captured_tid"] = pa.array([tid for _, tid in captured], pa.int32())
-            written = pa.table(columns)
+            rows = pa.table(columns)
+            # The graphs that started by the end of this piece go among its kernels.
             if graphs.num_rows:
-                due = int(pc.sum(pc.less_equal(graphs["start_ns"], written["start_ns"][-1])).as_py())
-                both = [written, graphs.slice(0, due).select(written.column_names)]
-                written, graphs = pa.concat_tables(both).unify_dictionaries().sort_by("start_ns"), graphs.slice(due)
-            write(written)
+                due = int(pc.sum(pc.less_equal(graphs["start_ns"], rows["start_ns"][-1])).as_py())
+                both = [rows, graphs.slice(0, due).select(rows.column_names)]
+                rows, graphs = pa.concat_tables(both).unify_dictionaries().sort_by("start_ns"), graphs.slice(due)
+            write(rows)
         write(graphs)
 
 
 def _captures(export: Export) -> dict[tuple[int, int | None], tuple[int, int]]:
-    """Process and number of each instantiated node of a CUDA graph -> when and on which thread it was captured.
+    """(Process, number of a node of a CUDA graph) -> when and on which thread it was captured.
 
-    A node has a row when it is captured, without an original, and one for each instance of it.
+    A captured node has a row without an original; each of its instances has one that names it as the original.
     """
     rows = export.rows(GRAPH_NODES, "start", "globalTid", "graphNodeId", "originalGraphNodeId")
     captured = {
@@ -551,13 +558,13 @@ HOST_MEMORY = {0: "pageable", 1: "pinned"}
 """The values of memKind (and of srcKind and dstKind) for the host's memory; the device's are higher."""
 OPERATIONS = {0: ("Allocation", 1), 1: ("Deallocation", -1)}
 """memoryOperationType -> its name, and the sign of its bytes."""
-METRIC_BITS = 31
+METRIC_BITS = 31  # of a metric's id, in the key that _metric_key makes
 METRIC_MASK = (1 << METRIC_BITS) - 1
-HIGHEST_CLOCK_MHZ = 1e5
+HIGHEST_CLOCK_MHZ = 1e5  # a clock above it is in Hz
 
 
 def _write_memory(export: Export, folder: Path) -> None:
-    """Write the table ``memory``: device memory only, host memory is left out."""
+    """Write the table ``memory``: allocations of device memory, without those of the host's."""
     devices, events = Devices(export), []
     totals: dict[tuple[int, int | None], int] = defaultdict(int)
     export.require(MEMORY, "start", "bytes", "globalPid")
@@ -567,7 +574,7 @@ def _write_memory(export: Export, folder: Path) -> None:
         if kind in HOST_MEMORY or None in (time_ns, size, process):
             continue
         pid = process_id(process)
-        device = devices.known.get((pid, ordinal), ordinal)
+        device = devices.gpu_of.get((pid, ordinal), ordinal)
         name, sign = OPERATIONS.get(operation, (f"memoryOperationType {operation}", 0))
         totals[pid, device] += sign * size
         event = {"time_ns": time_ns, "kind": name, "bytes": size, "device": device, "pid": pid, "address": address}
@@ -612,16 +619,17 @@ HOST_DOMAINS = frozenset({GIL, SAMPLING})  # NVTX domains of nsys's own (``--tra
 WAITING = "Waiting for GIL"
 PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 NOT_OWN = re.compile(PACKAGE.pattern + r"|.*[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]|.*[/\\](?=torchinductor_)|(?=<)|$")
-"""How files begin that are not the program's own: of packages, the standard library, what torch compiled, no file."""
+"""Beginning of the path of a file that is not the program's own: a package's, the standard library's, one that torch
+compiled, or none at all."""
 CHECKPOINTS = re.compile(r".*\btorch[/\\]utils[/\\]checkpoint\.py$")
 REPEATS = frozenset(("recompute_fn", "unpack_hook", "backward"))
-"""Functions of that file in which a forward pass runs once more: one that is not reentrant, and one that is."""
+"""Functions of torch's checkpoint.py that run a forward pass again: without and with reentrant autograd."""
 Frames = tuple[tuple[int, int, int], ...]
-"""Function and file, as ids in StringIds, and line of a thread's frames, the innermost first."""
+"""A thread's stack, the innermost frame first: function and file as ids in StringIds, and line."""
 
 
 def read_samples(export: Export, domains: Mapping[tuple[int, int], str]) -> list[tuple[int, int, Frames]]:
-    """Time, globalTid and frames of the trace's looks at Python threads. domains: ``read_domains``."""
+    """Time (ns), globalTid and stack of each sample of a Python thread. domains: as read_domains gives them."""
     sampling = tuple({number for (_, number), name in domains.items() if name == SAMPLING})
     frames_of = functools.lru_cache(1 << 13)(_frames)  # a loop is seen in the same places again and again
     rows = export.rows(NVTX, "start", "globalTid", "domainId", "jsonText", where={"domainId": sampling})
@@ -656,7 +664,7 @@ def _write_host_samples(export: Export, folder: Path) -> None:
 
 
 def _frames(text: str | None) -> Frames:
-    """Those of a sample's payload; none of one that is none."""
+    """The stack in a sample's payload; empty where the text is no such payload."""
     with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError, OverflowError):
         frames = json.loads(text or "")[SAMPLING]["Frames"]
         return tuple((int(frame["Function"]), int(frame["File"]), int(frame["Line"])) for frame in frames)
@@ -666,9 +674,11 @@ def _frames(text: str | None) -> Frames:
 def _functions(
     stacks: Mapping[Frames, Sequence[tuple[str, str, int]]], seen: Mapping[Frames, int]
 ) -> dict[Frames, dict[str, Any]]:
-    """Of each look the innermost function of the program's own files, else of all, and its line; and the function below
-    that most looks at this line went through, as far in as half of them do, else what it called; and whether it
-    repeated a forward pass. seen: how often each was.
+    """The columns of ``host_samples`` for each stack: function, source and line, called, recomputes.
+
+    function, source, line: the innermost frame in a file of the program's own, or of all frames where it has none.
+    called: a function that this line called, as deep as at least half of the line's samples agree; else the one that it
+    called directly. recomputes: whether the stack repeats a forward pass. seen: how many samples have each stack.
     """
     by_frames: dict[Frames, dict[str, Any]] = {}
     sources = {source for stack in stacks.values() for _, source, _ in stack}
@@ -681,7 +691,7 @@ def _functions(
         own = next((place for place, (_, file, _) in enumerate(stack) if file not in others), 0)
         name, file, line = stack[own]
         inner = [f"{below} ({shown[source]})" for below, source, _ in reversed(stack[:own])]
-        # What a package does with Python's own library is the package's work.
+        # What a package calls in Python's own library is the package's work: it ends there.
         packages = [source in packaged for _, source, _ in reversed(stack[:own])]
         inner = inner[: next((n for n in range(1, own) if packages[n - 1] and not packages[n]), own)]
         within[stack[own]][frames] = inner
@@ -707,10 +717,10 @@ def _functions(
 
 
 def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: Sequence[int]) -> pa.Table:
-    """Each wait for the interpreter's lock, with the thread that held it longest meanwhile.
+    """Each wait for Python's interpreter lock, with the thread that held the lock longest meanwhile.
 
-    sampled: threads (globalTid) with samples. Others of their process hold it to look: nsys's own, whose waits, and
-    those for it, are left out.
+    sampled: threads (globalTid) with samples. Other threads of their process are nsys's own, which take the lock to
+    sample: their waits, and the waits for them, are left out.
     """
     gil = [pid << 32 | number for (pid, number), name in domains.items() if name == GIL]
     pieces = [np.empty((4, 0), np.int64)]
@@ -739,52 +749,59 @@ def _gil_waits(export: Export, domains: Mapping[tuple[int, int], str], sampled: 
     return pa.table({**nothing, **waits_table}).cast(tables.schema("host_samples"))
 
 
-# Who ran kernels on which GPU, and which rank of a job it is by its environment
+# Which process ran kernels on which GPU, and which rank of a job it is by its environment
 
-NOTED = "FIPROF_PROCESSES"  # keeps in a scrubbed export what the table ``processes`` needs of those that go
+NOTED = "FIPROF_PROCESSES"  # table of a scrubbed export with the processes, whose own tables were removed
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 """The rank as torchrun, Open MPI, PMIx and MPICH give it to a process."""
 VM_BITS, HARDWARE_BITS = 48, 56  # where vmId and hwId begin in a globalPid
 
-Process = tuple[int, str | None, str | None, int | None, int | None]
-"""A process that used CUDA, its name, its host, its rank by its environment, and 1 where nsys itself started it; None
-for what is not known."""
+
+class Process(NamedTuple):
+    """A process that used CUDA, a row of the table NOTED; None for what the trace does not say."""
+
+    pid: int
+    name: str | None = None
+    host: str | None = None
+    rank: int | None = None  # by its environment
+    started: int | None = None  # 1 where nsys itself started it
 
 
 def read_processes(export: Export) -> list[Process]:
     """The processes that used CUDA, by their ids."""
     if export.has(NOTED):
-        return [row for row in export.rows(NOTED, "pid", "name", "value", "rank", "started") if row[0] is not None]
+        rows = export.rows(NOTED, "pid", "name", "value", "rank", "started")
+        return [Process(*row) for row in rows if row[0] is not None]
     names = {process_id(each or 0): name for each, name in export.rows("PROCESSES", "globalPid", "name")}
     host = dict(export.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")).get("Hostname")
     used = {pid for table in (CONTEXTS, STREAMS) for (pid,) in export.rows(table, "processId") if pid}
     ranks = _ranks(export)
-    # It keeps the output of no other.
+    # nsys records the output of the processes that it starts, and of no other.
     started = {process_id(each) for (each,) in export.rows("ProcessStreams", "globalPid") if each}
     return [
-        (pid, Path(names.get(pid) or "").name or None, host, ranks.get(pid), 1 if pid in started else None)
+        Process(pid, Path(names.get(pid) or "").name or None, host, ranks.get(pid), 1 if pid in started else None)
         for pid in sorted(used)
     ]
 
 
 def started_alone(sqlite: Path) -> bool:
-    """Whether no process launched kernels but the one that nsys started, as far as an export tells."""
+    """Whether the process that nsys started, and no other, launched kernels, as far as an export says."""
     with Export(sqlite) as export:
-        started = {process[0] for process in read_processes(export) if process[-1]}
+        started = {process.pid for process in read_processes(export) if process.started}
         return {pid for pid, _ in _workers(export)} == started
 
 
 def _ranks(export: Export) -> dict[int, int]:
-    """Process -> its rank, where nsys wrote down the environments that tell.
+    """Process id -> rank, by the environments that nsys recorded; empty where they do not say.
 
-    Of the program that nsys started it knows whose environment it is. Of its children's it does not: those of one
-    job are given to the processes in the order of their GPUs, as launchers do.
+    For the program that nsys started the export says which environment is its. For child processes it does not: the
+    local ranks are given to the processes in the order of their GPUs, as launchers assign them.
     """
 
     def variable(environment: str, *names: str) -> int | None:
         """The first of these variables that an environment has."""
-        found = (re.search(rf'(?:^|\s){name}="?(\d{{1,6}})(?:"|\s|$)', environment) for name in names)
-        return next((int(match[1]) for match in found if match), None)
+        matches = (re.search(rf'(?:^|\s){name}="?(\d{{1,6}})(?:"|\s|$)', environment) for name in names)
+        return next((int(match[1]) for match in matches if match), None)
 
     pids = [pid for _, pid in sorted((ordinal or 0, pid) for pid, ordinal in _workers(export))]
     captured = export.rows("META_DATA_CAPTURE", "name", "value")
@@ -799,7 +816,8 @@ def _ranks(export: Export) -> dict[int, int]:
 
 
 def _workers(export: Export) -> Iterator[tuple[int, int]]:
-    """(Process, CUDA device as it counts) of each that ran kernels. To look for all in millions of rows takes long."""
+    """Process id and CUDA device ordinal of each process that ran kernels."""
+    # Contexts are few: of each, one kernel is looked for, where to read the millions of kernels would take long.
     contexts = set(export.rows(CONTEXTS, "hwId", "vmId", "processId", "deviceId"))
     if not contexts:
         pairs = {row for table in (KERNEL, GRAPH_TRACE) for row in export.distinct(table, "globalPid", "deviceId")}
@@ -811,14 +829,14 @@ def _workers(export: Export) -> Iterator[tuple[int, int]]:
 
 
 def _write_processes(export: Export, folder: Path, session_start_ns: int | None) -> None:
-    by_pid = {pid: further for pid, *further in read_processes(export)}
+    by_pid = {process.pid: process for process in read_processes(export)}
     devices = Devices(export)
     gpus = {gpu: facts for gpu, *facts in export.rows("TARGET_INFO_GPU", "id", "name", "uuid", "memoryBandwidth")}
     rows = []
     for pid, ordinal in sorted(_workers(export)):
-        device = devices.known.get((pid, ordinal), ordinal)
-        name, host, rank, _ = by_pid.get(pid, (None,) * 4)
-        cells = (pid, name, host, device, *gpus.get(device, (None,) * 3), rank, session_start_ns)
+        device, process = devices.gpu_of.get((pid, ordinal), ordinal), by_pid.get(pid, Process(pid))
+        gpu_facts = gpus.get(device, (None,) * 3)
+        cells = (pid, process.name, process.host, device, *gpu_facts, process.rank, session_start_ns)
         columns = ("pid", "process", "host", "device", "gpu", "uuid", "dram_bytes_per_s", "rank", "session_start_ns")
         rows.append(dict(zip(columns, cells, strict=True)))
     tables.write(folder, "processes", pa.Table.from_pylist(rows, tables.schema("processes")))
@@ -829,12 +847,12 @@ Numbers = dict[int, int]  # number in a trace -> number in the run, where they d
 
 
 def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
-    """Write each of some tables, made of those in the parts; the column ``file`` tells which part a row is of.
+    """Join the tables of several files (traces or profiles) into those of one run, with ``file``, the file of each row.
 
-    Rows are in the order of their times. Launches of further files are numbered on, ranges find their parents, and of
-    traces no two have a process or a GPU of one number, but those of a GPU that is the same.
-    parts: the folder of each file's tables -> what is added to its times, ns.
-    Raises FiprofError for more processes of one number than can be told apart.
+    Rows are sorted by time. Launches are numbered through all files, and the parents of ranges point to rows of the
+    joined table. Where two files use the same number for different processes or GPUs, the later file's is changed.
+    parts: folder of each file's tables -> what is added to its times, ns. names: of the tables.
+    Raises FiprofError where more files share a process id than can be renumbered.
     """
     first_launches, next_launch = [], 0
     for folder in parts:
@@ -842,7 +860,7 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
         if "launches" in names:
             ids = tables.read(folder, "launches", ["launch"])["launch"]
             next_launch += (pa.compute.max(ids).as_py() or 0) + 1
-    moved = {"pid": _processes(parts, names), "device": _gpus(parts, names)} if "processes" in names else {}
+    renumbered = {"pid": _processes(parts, names), "device": _gpus(parts, names)} if "processes" in names else {}
     for name in names:
         rows, of_files = 0, []
         for file, (folder, shift_ns) in enumerate(parts.items()):
@@ -854,7 +872,7 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
                     values = pa.compute.add(values, pa.scalar(added[field.name], field.type))
                 elif field.name == tables.FILE:
                     values = pa.repeat(pa.scalar(file, pa.int32()), table.num_rows)
-                for old, new in (moved[field.name][file] if field.name in moved else {}).items():
+                for old, new in (renumbered[field.name][file] if field.name in renumbered else {}).items():
                     here = pa.compute.equal(table[field.name], old)
                     values = pa.compute.if_else(here, pa.scalar(new, field.type), values)
                 table = table.set_column(place, field.name, values)
@@ -873,16 +891,16 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
 
 
 def _used(folder: Path, names: Sequence[str], column: str) -> list[int]:
-    """The values that a column has in a part's tables."""
-    there = [name for name in names if column in tables.schema(name).names]
-    found = {value for name in there for value in tables.read(folder, name, [column])[column].unique().to_pylist()}
-    return sorted(found - {None})
+    """The distinct values of a column in all tables of a folder that have it."""
+    having = [name for name in names if column in tables.schema(name).names]
+    values = {value for name in having for value in tables.read(folder, name, [column])[column].unique().to_pylist()}
+    return sorted(values - {None})
 
 
 def _processes(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
-    """Of each part the processes that another one before has a process of the same number as: containers do."""
+    """For each part, its process ids that an earlier part uses too, as containers do -> free numbers for them."""
     pids: set[int] = set()
-    moved = []
+    renumbered = []
     for folder in parts:
         free: Numbers = {}
         for pid in _used(folder, names, "pid"):
@@ -891,17 +909,17 @@ def _processes(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]
                 raise FiprofError(f"{folder.name}: too many traces have a process {pid}", "import fewer at once")
             free[pid] = new
         pids.update(free.values())
-        moved.append({pid: new for pid, new in free.items() if new != pid})
-    return moved
+        renumbered.append({pid: new for pid, new in free.items() if new != pid})
+    return renumbered
 
 
 def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
-    """Of each part the GPUs that have another number in the run than in their trace: another one before has it.
+    """For each part, its GPU numbers that mean another GPU in an earlier part -> their numbers in the run.
 
-    GPUs are the same that have the same UUID; where a trace does not say it, the same number on the same host.
+    Two GPUs are the same where their UUIDs are; where a trace does not say its UUIDs, number and host.
     """
-    identities: dict[int, tuple[str | None, tuple[str, int] | None]] = {}
-    moved = []
+    identities: dict[int, tuple[str | None, tuple[str, int] | None]] = {}  # number in the run -> UUID, host and number
+    renumbered = []
     for folder in parts:
         rows = tables.read(folder, "processes", ["device", "host", "uuid"]).to_pylist()
         uuids, host = {row["device"]: row["uuid"] for row in rows}, next((row["host"] for row in rows), None)
@@ -918,5 +936,5 @@ def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
             before, first = identities.get(number, (None, place))
             identities[number] = uuid or before, first
             numbers[device] = number
-        moved.append({device: number for device, number in numbers.items() if device != number})
-    return moved
+        renumbered.append({device: number for device, number in numbers.items() if device != number})
+    return renumbered

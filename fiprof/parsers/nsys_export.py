@@ -36,8 +36,8 @@ PIECE_BYTES = 8 << 20  # bytes of a table's pages that are read at once
 FETCHED_ROWS = 1 << 16
 SORTED_ROWS = 1 << 20  # rows sorted at once, about: what memory they take does not grow with the table
 SAMPLED = 64
-"""Of so many times one is looked at to divide a table; and so many pages tell, as a rule, whether it is in order."""
-READERS = 2
+"""A table is divided by one of so many of its times; so many of its pages show, as a rule, whether it is in order."""
+READERS = 2  # threads that decode pages ahead
 EARLIEST = int(np.iinfo(np.int64).min)
 SECOND = 10**9  # events lie at most so many ns outside their session; recorded ones do by 0.04 s
 LONGEST_NS = 30 * 86_400 * SECOND  # of a session that does not say how long it was
@@ -48,14 +48,14 @@ Reading: TypeAlias = Callable[[Sequence[Ints], Mapping[str, bool]], Iterator[dic
 
 @dataclass(frozen=True)
 class Field:
-    """A column to read in bulk: integers, or null where the export lacks what they are made of."""
+    """A column to read in bulk: integers, null where the export lacks a source column."""
 
     name: str  # its name in the result
     needs: tuple[str, ...]  # the source columns
     combine: Callable[..., Any] | None = None
-    """Makes one array of integers of those of several source columns; null where one of them is."""
+    """Makes the column of the arrays of several source columns; it is null where one of them is."""
     real: bool = False  # whether it holds real numbers instead
-    required: bool = False  # whether a row without it says nothing
+    required: bool = False  # whether a row without it is left out
     otherwise: int | None = None  # the value where the export lacks a source column
 
 
@@ -64,11 +64,11 @@ def column(name: str, source: str | None = None, *, required: bool = False, othe
 
 
 class ReadAgainError(Exception):
-    """A table's rows, of which some were given, have to be read in another way."""
+    """A scan has to begin anew, in another way, though some rows were given already."""
 
 
 def read_again(make: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Have a function that scans tables begin anew whenever rows do not lie, or cannot be decoded, as expected."""
+    """Call a function that scans tables again whenever the rows of one turn out to be unordered or undecodable."""
 
     @functools.wraps(make)
     def made(*args: Given.args, **options: Given.kwargs) -> Result:
@@ -87,9 +87,9 @@ class Export:
         self.absent_columns: dict[str, None] = {}  # a sentence for each column that was asked for in vain so far
         self._left_out: dict[tuple[str, str, object], int] = {}
         self._columns: dict[str, dict[str, bool]] = {}
-        self._ways: dict[str, int] = {}
+        self._reading: dict[str, int] = {}  # table -> which way of _in_order reads it
         with self._readable():
-            # SQLite would not notice.
+            # SQLite would not notice a file that is cut short.
             size, expected = path.stat().st_size, database_bytes(path) or 0
             if size < expected and not unwritten(path):
                 raise FiprofError(f"{path} is cut short: {size:,} of {expected:,} bytes", self._remedy)
@@ -97,11 +97,11 @@ class Export:
             masked = masking()
             self._connection.text_factory = lambda raw: masked(printable(raw.decode(errors="replace")))
         versions: dict[str, tuple[int, str]] = {}
-        self._unlike: dict[str, str] = {}
+        self._named: dict[str, str] = {}  # table or view, without version and in lower case -> its kind and name
         try:
             for name, kind in self._query("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"):
                 plain, version = re.fullmatch(r"(.+?)(?:_V(\d{1,9}))?", name, re.DOTALL).groups("1")  # type: ignore[union-attr]
-                self._unlike[plain.casefold()] = f"the {kind} {name}"
+                self._named[plain.casefold()] = f"the {kind} {name}"
                 if kind == "table":
                     versions[plain] = max(versions.get(plain, (0, "")), (int(version), name))
             # Name without its version -> name in the file, of the highest version there is (``…_V2``).
@@ -129,26 +129,26 @@ class Export:
         return frozenset(self._described(self._tables[table])) if self.has(table) else frozenset()
 
     def _described(self, table: str) -> dict[str, bool]:
-        """The columns of a table, of which the name as the file has it is given -> whether only SQLite reads them."""
+        """Column of a table -> whether only SQLite can read it. table: its name in the file."""
         if table not in self._columns:
-            found = self._query(f"PRAGMA main.table_xinfo({quoted(table)})")
-            self._columns[table] = {row[1]: bool(row[5]) or any(each[6] for each in found) for row in found}
+            infos = self._query(f"PRAGMA main.table_xinfo({quoted(table)})")
+            self._columns[table] = {info[1]: bool(info[5]) or any(each[6] for each in infos) for info in infos}
         return self._columns[table]
 
     def has(self, table: str) -> bool:
         """Whether the table is there, under any version of its name. Raises FiprofError for a view, or other case."""
-        if table not in self._tables and (other := self._unlike.get(table.casefold())):
+        if table not in self._tables and (other := self._named.get(table.casefold())):
             raise FiprofError(f"{self.path} has {other} in place of nsys's table {table}", self._remedy)
         return table in self._tables
 
     @functools.cached_property
     def span(self) -> tuple[int, int]:
-        """Between which times (ns) an event may lie: by the length of the session, or by what nsys said last."""
+        """The first and last time (ns) of a possible event: by the session's length, else by nsys's last message."""
         details = self.rows("ANALYSIS_DETAILS", "startTime", "duration", "stopTime")
         spans = [(begin, length) for begin, length, end in details if length and end and end - length == begin]
-        said = [(time + 60 * SECOND,) * 2 for (time,) in self.rows("DIAGNOSTIC_EVENT", "timestamp") if time]
-        before, after = (max(each) + SECOND for each in zip(*(spans or said or [(LONGEST_NS,) * 2]), strict=True))
-        # One that most of the first kernels are outside of is not theirs.
+        messages = [(time + 60 * SECOND,) * 2 for (time,) in self.rows("DIAGNOSTIC_EVENT", "timestamp") if time]
+        before, after = (max(each) + SECOND for each in zip(*(spans or messages or [(LONGEST_NS,) * 2]), strict=True))
+        # A span that most of the first kernels lie outside of is of something else.
         table = self._tables.get("CUPTI_ACTIVITY_KIND_KERNEL")
         some = self._query(f'SELECT "start" FROM {quoted(table)} LIMIT 99') if table else []
         inside = sum(isinstance(time, int) and -before <= time <= after for (time,) in some)
@@ -247,21 +247,20 @@ class Export:
         self._left_out[table, IMPOSSIBLE, tuple(fields)] = impossible
 
     def _in_order(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
-        """Columns of a table by one of them: as they lie, sorted here, or by SQLite, which takes many times as long.
+        """Columns of a table in the order of one of them, the key. Tables that lie in that order are read as they lie,
+        others are sorted here; those whose pages cannot be decoded SQLite sorts, which takes many times as long.
 
         reals: column -> whether it is of real numbers. key: None where the table lacks it.
         """
         ways = (self._as_they_lie, self._sorted, self._by_sqlite)
-        way = self._ways.setdefault(table, 0)
         try:
-            yield from ways[way](table, reals, key)
+            yield from ways[self._reading.setdefault(table, 0)](table, reals, key)
         except (_OutOfOrderError, NotPlainError) as error:
-            self._ways[table] = 1 if isinstance(error, _OutOfOrderError) else 2
+            self._reading[table] = 1 if isinstance(error, _OutOfOrderError) else 2
             raise ReadAgainError from error
 
     def _as_they_lie(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Rows in the order of their ids. Raises _OutOfOrderError, for most tables before any row is given."""
-
         last = EARLIEST
         with self._plain(table, reals) as (groups, read):
             if key is not None:
@@ -273,7 +272,8 @@ class Export:
                 yield values
 
     def _sorted(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
-        """Rows by the key and then by their ids, a stretch of time after the other: of each those pages are read."""
+        """Rows by the key and then by their ids: one stretch of the key's values after the other is read and sorted, of
+        the pages that hold some of it."""
         assert key is not None
         with self._plain(table, reals) as (groups, read):
             spans, sample = [], []
@@ -288,7 +288,7 @@ class Export:
                 spanned = zip(groups, stretches, strict=True)
                 overlapping = [group for group, (first, last) in spanned if first <= number <= last]
                 if not overlapping:
-                    # Before an edge that is the earliest time of all there is nothing.
+                    # The first edge is the earliest time of all: nothing lies before it.
                     continue
                 parts = []
                 for values in read(overlapping, reals):
@@ -302,7 +302,6 @@ class Export:
 
     def _by_sqlite(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Rows by the key, whatever they hold."""
-
         select = ", ".join(f"CAST({quoted(name)} AS REAL)" if real else quoted(name) for name, real in reals.items())
         query = f"SELECT {select} FROM {quoted(table)}" + (f" ORDER BY {quoted(key)}" if key else "")
         with self._readable():
@@ -316,8 +315,7 @@ class Export:
                 yield columns
 
     def integers(self, table: str, columns: Sequence[str]) -> set[int]:
-        """The integers that stand in some columns of a table, of which the name as the file has it is given."""
-
+        """The distinct integers in some columns of a table. table: its name in the file."""
         numbers: set[int] = set()
         try:
             with self._plain(table, columns) as (groups, read):
@@ -333,14 +331,14 @@ class Export:
 
     @contextlib.contextmanager
     def _plain(self, table: str, columns: Collection[str]) -> Iterator[tuple[list[Ints], Reading]]:
-        """A table's pages in the order of the rows' ids, as many together as are read at once; and what reads them.
+        """A table's pages in groups of PIECE_BYTES, by the rows' ids; and a function that reads some of these groups.
 
-        That gives some columns (name -> whether it is of real numbers) of the rows in each group of pages, decoded some
-        groups ahead. Raises NotPlainError.
+        The function takes column -> whether it is of real numbers, and gives these columns of each group's rows,
+        decoded READERS groups ahead. Raises NotPlainError where only SQLite can read a column.
         """
         roots = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
         described = self._described(table)
-        # A column that is the row's id does not stand in the row; changes may stand in a log beside the file.
+        # A column that is the row's id is not stored in the row; a log beside the file may hold changes.
         if not roots or not roots[0][0] or any(map(described.get, columns)) or unwritten(self.path):
             raise NotPlainError
         names, ((count,),) = list(described), self._query("PRAGMA page_count")
@@ -377,8 +375,7 @@ class Export:
 
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
-        """Whatever the libraries raise for a file that cannot be read, as a FiprofError."""
-
+        """Turn whatever the libraries raise for a file that cannot be read into a FiprofError."""
         try:
             yield
         except FileNotFoundError:
@@ -398,7 +395,7 @@ class _OutOfOrderError(Exception):
 
 
 def _times(values: Values) -> Ints:
-    """The values of a key, null before all others, as SQLite sorts them."""
+    """The values of a key, EARLIEST for null: SQLite sorts null before all others."""
     return values.numbers if values.nulls is None else np.where(values.nulls, EARLIEST, values.numbers)
 
 
@@ -413,7 +410,7 @@ def _ascending(values: Values, last: int) -> int:
 
 
 def _batch(fields: Sequence[Field], values: Mapping[str, Values]) -> pa.RecordBatch:
-    """The rows of some source columns that have each required field."""
+    """The fields, made of their source columns; without the rows that lack a required one."""
     columns, rows = [], len(next(iter(values.values())).numbers)
     for field in fields:
         sources = [values[name] for name in field.needs if name in values]
@@ -433,7 +430,7 @@ def _batch(fields: Sequence[Field], values: Mapping[str, Values]) -> pa.RecordBa
 
 
 def _possible(piece: pa.RecordBatch, span: tuple[int, int]) -> pa.RecordBatch:
-    """The rows whose times lie in a span and end no sooner than they begin; a time that is not known may be any."""
+    """The rows whose known times lie in a span (ns), the end not before the start."""
     times = [piece[name] for name in ("start_ns", "end_ns", "time_ns") if name in piece.schema.names]
     bounds = (pa.scalar(span[0]), *times, pa.scalar(span[1]))
     wrong = [pc.greater(earlier, later) for earlier, later in itertools.pairwise(bounds)]
