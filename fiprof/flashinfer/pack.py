@@ -28,6 +28,12 @@ def expectations() -> Mapping[str, Any]:
     return {"source": data.data()["source"], "family": families}
 
 
+def best_cases() -> Mapping[str, Any]:
+    """The most that FlashInfer's kernels were measured to use a resource."""
+    best: dict[str, Any] = data.data()["best_cases"]
+    return best
+
+
 def kernels() -> Mapping[str, KernelInfo]:
     as_they_are = ("title", "family", "parameters", "problem", "growth")
     return {

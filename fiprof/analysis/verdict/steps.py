@@ -34,7 +34,8 @@ from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mm
 from fiprof.text import csv_rows
 
 STEPS, WAYS = (csv_rows(Path(__file__).with_name(name)) for name in ("steps.csv", "ways.csv"))
-"""A step's words for a sentence and for a table's cell, what it relieves and changes; the words of a way to do one."""
+"""A step's words for a sentence and for a table's cell, what it relieves and changes, the resource that it lets work as
+much of the time as in the best case of the kernel; the words of a way to do one."""
 MOST_STEPS = 3
 INSTRUCTION_BYTES = 16  # of SASS, from compute capability 7.0 on
 SECTOR_BYTES, MOST_WARPS = 32, 32  # bytes of a sector, warps of a block at the most
@@ -155,6 +156,7 @@ class LaunchContext(NamedTuple):
     code: Listing = NO_LISTING  # its instructions
     share: float | None = None  # its part of the kernel time of ``whole``, 0 to 1; None where that is not known
     whole: TimeOf = TimeOf.KERNELS
+    best: Mapping[Part, tuple[float, str]] = {}  # the most that its kernel uses a resource, percent; in which case
 
     def traced(self, quantity: Quantity) -> TracedNumber | None:
         return quantity.traced(self.row, self.names)
@@ -202,6 +204,9 @@ class LaunchContext(NamedTuple):
         basis = None
         if work not in ("unbounded", "iteration"):
             left, basis, left_source, freed = self._left(less, {*less, *_parts(row["changes"])}, still, work)
+            if estimate is None and freed is None and row["nears"]:
+                estimate, best_case = self._as_in_best_case(Part(row["nears"]))
+                because = both(best_case, because)
             estimate = freed if estimate is None else estimate
             if most_pct is None or left < most_pct:
                 most_pct, source = left, left_source
@@ -254,6 +259,15 @@ class LaunchContext(NamedTuple):
             words = "the least bytes and operations leave no more than {most}"
             needed, source, basis = 100 - saving.value, saving.source, finding("floor", words, most=saving)
         return min(max(100 - needed, 0.0), 100.0), basis, source, freed
+
+    def _as_in_best_case(self, part: Part) -> tuple[TracedNumber | None, Finding | None]:
+        """What is saved where the launch uses a resource as much as the best case of its kernel does, and that case."""
+        use, (best_pct, case) = self.use_of(part)["use"], self.best.get(part, (0.0, ""))
+        saved = calculated(f"100 * (1 - a / {best_pct!r})", use, spec=".0f", unit="%") if best_pct else None
+        if saved is None or saved.value < thresholds.LEAST_GAIN:
+            return None, None
+        words = "the best measured case of this kernel reaches {best_pct:.0f}% ({case})"
+        return saved, finding("best_case", words, best_pct=best_pct, case=case)
 
     @property
     def too_small(self) -> bool:
@@ -375,8 +389,10 @@ def steps(s: LaunchContext) -> tuple[Step, ...]:
 
     def rank(each: Step) -> tuple[bool, float, int, float]:
         binds = (idle if limit.kind is Kind.IMBALANCE else 100 - idle for limit in limits if each.relieving(limit))
-        known = 0 if each.estimate_pct is not None else 1 + (each.bound_pct is None or each.little_known)
-        return each.id != "less_copying", -sum(binds), known, -(each.size_pct or 0.0)
+        # What another case of the kernel reaches says less than the counters of this one.
+        counted = each.estimate_pct is not None and not STEPS[each.id]["nears"]
+        known = 0 if counted else 1 + (each.bound_pct is None or each.little_known)
+        return each.id != "less_copying", -sum(binds), known, -((each.size_pct if counted else each.bound_pct) or 0.0)
 
     first = sorted(worth, key=rank)[:MOST_STEPS]
     return tuple(each.part_of(s.whole, s.share) if each.id == "fuse_or_batch" and s.share else each for each in first)

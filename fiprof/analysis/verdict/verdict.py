@@ -11,9 +11,9 @@ from fiprof.analysis.thresholds import BESIDE, BUSY, DOMINANT_STALL, MOSTLY, NOI
 from fiprof.analysis.trace import StandsFor, standing, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, TimeOf, Verdict
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
-from fiprof.analysis.verdict.rules import judge, loads_behind_barriers
+from fiprof.analysis.verdict.rules import RESOURCES, judge, loads_behind_barriers
 from fiprof.analysis.verdict.steps import Step
-from fiprof.model import case_quantities
+from fiprof.model import case_quantities, packs
 from fiprof.model.arrays import MISSING, coded, numbers
 from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
 from fiprof.model.finding import Finding, finding
@@ -194,6 +194,24 @@ def _judged_before(_: Run) -> dict[int, LaunchVerdict]:
     return {}
 
 
+@once
+def best_cases(run: Run) -> dict[str, dict[Part, tuple[float, str]]]:
+    """Full name of a kernel -> resource -> the most that a launch of it uses that, percent, and the launch's case.
+
+    The launches are the run's, and those that a pack knows on this GPU.
+    """
+    packed, gpu = packs.merged("best_cases"), run.environment("gpu", "name")
+    best: dict[str, dict[Part, tuple[float, str]]] = {}
+    for launch in run.launches:
+        case = run.labels(launch.case) if launch.case else f"launch {launch.launch}"
+        of_packs = packed.get(launch.kernel, {}).get(gpu, {})
+        of_kernel = best.setdefault(launch.kernel_full, {Part(part): (pct, of) for part, (pct, of) in of_packs.items()})
+        for part in (Part.TENSOR_CORES, Part.DRAM):
+            use_pct = max(number(launch, column) or 0.0 for column in RESOURCES[part].columns)
+            of_kernel[part] = max(of_kernel.get(part, (0.0, "")), (use_pct, case))
+    return best
+
+
 def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> Iterator[LaunchVerdict]:
     """The verdicts of launches, with caveats and steps. failed: the run's checks that did."""
     from fiprof.analysis import alternatives, instructions
@@ -234,6 +252,7 @@ def _advised(run: Run, launches: Sequence[Launch], failed: Sequence[Check]) -> I
             code=code.get(launch.launch, instructions.NO_LISTING),
             share=share if stands is None else stands.share,
             whole=TimeOf.ITERATION_KERNELS if stands is None else TimeOf.KERNELS,
+            best=best_cases(run).get(launch.kernel_full, {}) if (launch.duration_us or 0.0) >= SHORT else {},
         )
         advice = steps.steps(context)
         # What tensor cores gain was measured.
