@@ -233,12 +233,6 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, old: st
     assert raised.value.message.startswith(str(path)) and message in raised.value.message
 
 
-def test_a_run_without_expectations(tmp_path: Path) -> None:
-    launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0}
-    run = make_run(tmp_path / "run", launches=[launch])
-    assert "nothing is expected of mine" in refusal("expected", run.path).message
-
-
 @pytest.mark.parametrize("samples", [0, None])
 def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -> None:
     launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0}

@@ -27,6 +27,7 @@ from tests import golden
 from tests.fakes.recorded import recorded_bytes
 from tests.nsys_exports import PYTHON_THREADS, TWO_RANKS, altered, executed
 from tests.recorded_runs import answer, copied, imported, invoke, on_h100, parsed, refusal, served, two_ranks
+from tests.test_import import importing
 from tests.test_programs import kernel, launch, made_run
 
 told = cache(partial(answer, "story"))
@@ -168,17 +169,37 @@ def test_phases_in_turns_are_one_line_and_long_or_missing_names_are_short_to_rea
     assert long in invoke("top", str(run.path), "--table", "ranges", "--format", "csv")[1]
 
 
+def paused(folder: Path, pauses: Sequence[int], names: int) -> Path:
+    """A loop of some kernels of 20 µs, with a pause of some µs before each."""
+    kernels, api, at = [], [], 0
+    for number, pause in enumerate(pauses):
+        at += pause
+        api.append(launch(at, number))
+        name = f"k{number % names}"
+        kernels.append(kernel(at + 5, at + 25, number, kernel=name, kernel_full=name))
+        at += 30
+    return made_run(folder, kernels=kernels, api=api).path
+
+
 def test_long_ones_among_steps_as_short_as_layers(tmp_path: Path) -> None:
     """What an autotuner compiles between launches; not each gap at a layer's end, of which there are many."""
-    kernels, api, at = [], [], 0
-    for number in range(1600):
-        at += 40_000 if number in (402, 802, 1202) else 400 if number % 100 == 0 else 0
-        api.append(launch(at, number))
-        kernels.append(kernel(at + 5, at + 25, number, kernel=f"k{number % 4}", kernel_full=f"k{number % 4}"))
-        at += 30
-    found = told(made_run(tmp_path, kernels=kernels, api=api).path)["surprises"]
+    pauses = [40_000 if number in (402, 802, 1202) else 400 * (number % 100 == 0) for number in range(1600)]
+    found = told(paused(tmp_path, pauses, 4))["surprises"]
     assert [round(each["number"], -1) for each in found] == [100, 200, 300]
     assert [each["length_ms"] for each in found] == pytest.approx(3 * [40.1], abs=0.1)
+
+
+@pytest.mark.parametrize(("names", "every"), [(1, 2), (1, 8), (2, 8), (3, 9), (2, 32)])
+def test_steps_are_what_lies_between_regular_pauses(tmp_path: Path, names: int, every: int) -> None:
+    path = paused(tmp_path, [800 + number % 200 if number % every == 0 else 0 for number in range(60 * every)], names)
+    assert (f"step of {every // names} x k0", 59) in [(row["what"], row["count"]) for row in told(path)["rows"]]
+    assert {row["kernels"] for row in told(path, "--table", "steps")["rows"]} == {every}
+    assert "No step takes much longer" in invoke("story", str(path))[1]
+
+
+def test_pauses_without_a_period_are_told_so(tmp_path: Path) -> None:
+    path = paused(tmp_path, [1000 * (number**2 % 37 < 6) for number in range(600)], 1)
+    assert "step of k0 have a spread of" in invoke("story", str(path))[1]
 
 
 def test_how_steps_grow(tmp_path: Path) -> None:
@@ -234,20 +255,13 @@ def test_the_time_is_told_once_and_so_are_copies() -> None:
 
 
 def test_the_host_of_steps_told_as_one_is_that_of_all_and_without_calls_it_is_not_traced(tmp_path: Path) -> None:
-    assert invoke("import", str(PYTHON_THREADS), "--artifacts", str(tmp_path), "--quiet")[0] == 0
-    (run,) = tmp_path.glob("*/run.json")
-    (line,), (_, steps, _) = (told(run.parent, "--table", table)["rows"] for table in ("told", "happened"))
+    run, _ = importing(tmp_path, PYTHON_THREADS)
+    (line,), (_, steps, _) = (told(run, "--table", table)["rows"] for table in ("told", "happened"))
     host = [{"id": "doing", "share": pytest.approx(0.95, abs=0.001), "does": "host"}]
     assert line["said"]["part_0"]["doing"] == host == steps["does"]
     before = told(two_ranks().path, "--table", "told")["rows"][0]["said"]["part_0"]["doing"]
     # From the first kernel at 6,520 ms to the first call at 7,079, of 714.6 ms.
     assert [(each["does"], round(each["share"], 2)) for each in before] == [("untraced", 0.78), ("host", 0.17)]
-
-
-def test_the_line_and_the_phase_of_most_time_are_the_same() -> None:
-    lines, phases_ = (told(parsed("graph").path, "--table", table)["rows"] for table in ("told", "happened"))
-    (line,), (phase,) = ([row for row in rows if row["hot"]] for rows in (lines, phases_))
-    assert line["said"]["what"] == phase["what"] == "before the steps"
 
 
 def test_a_rank_is_asked_for_and_a_run_of_cases_refused() -> None:
@@ -257,10 +271,8 @@ def test_a_rank_is_asked_for_and_a_run_of_cases_refused() -> None:
     for command in (shlex.split(each["command"]) for each in one["again"]):
         assert command[2] == str(two_ranks().path) and invoke(*command[1:])[0] == 0
     refused = refusal("story", parsed("decode").path)
-    assert (
-        "measured cases one after the other" in refused.message
-        and f"timeline {parsed('decode').path} " in refused.remedy
-    )
+    assert "measured cases one after the other" in refused.message
+    assert f"timeline {parsed('decode').path} " in refused.remedy
 
 
 def own(recorded: str) -> list[dict[str, Any]]:
@@ -317,17 +329,16 @@ def test_requests_that_came_before_a_capture(first: int, tmp_path: Path) -> None
     since = "CREATE TEMP TABLE since AS SELECT " + begin + " AS ns"
     of_ranges = "DELETE FROM NVTX_EVENTS WHERE eventType IN (34, 59) AND start < (SELECT ns FROM since)"
     executed(trace, since, of_ranges, *(f"DELETE FROM {table} WHERE start < (SELECT ns FROM since)" for table in timed))
-    assert invoke("import", str(trace), "--artifacts", str(tmp_path / "runs"), "--quiet")[0] == 0
-    (run,) = (tmp_path / "runs").glob("*/run.json")
+    run, _ = importing(tmp_path, trace)
     truth = {str(line["request"]): line for line in own("batching") if "request" in line}
-    rows = {row["request"]: row for row in told(run.parent, "--table", "requests")["rows"]}
+    rows = {row["request"]: row for row in told(run, "--table", "requests")["rows"]}
     before = [row for row in rows.values() if row["arrived_ms"] is None]
     assert len(before) >= 3 and all(row["ttft_ms"] is row["first_token_ms"] is None for row in before)
     for row in rows.values():
         gaps, true = np.diff(row["token_ms"]), np.diff(truth[row["request"]]["token_us"])
         assert len(gaps) >= 2 and all(map(near, gaps, true[len(true) - len(gaps) :]))
-    assert "; ITL " in invoke("story", str(run.parent))[1]
-    assert ";" in invoke("story", str(run.parent), "--table", "requests", "--format", "csv")[1]
+    assert "; ITL " in invoke("story", str(run))[1]
+    assert ";" in invoke("story", str(run), "--table", "requests", "--format", "csv")[1]
 
 
 def test_processes_that_share_a_gpu_each_have_their_steps(tmp_path: Path) -> None:
@@ -341,9 +352,8 @@ def test_processes_that_share_a_gpu_each_have_their_steps(tmp_path: Path) -> Non
     for name, sql in (("apart", ()), ("shared", one_gpu)):
         (tmp_path / name).mkdir()
         trace = altered(tmp_path / name, *sql, source=TWO_RANKS)
-        assert invoke("import", str(trace), "--artifacts", str(tmp_path / name), "--quiet")[0] == 0
-        (run,) = (tmp_path / name).glob("*/run.json")
-        stories = [told(run.parent, "--rank", rank, "--table", "steps") for rank in ("0", "1")]
+        run, _ = importing(tmp_path / name, trace)
+        stories = [told(run, "--rank", rank, "--table", "steps") for rank in ("0", "1")]
         found.append([[row["what"] for row in story["rows"]] for story in stories])
         assert [story["summary"][0].get("ranks") for story in stories] == ([2, 2] if name == "shared" else [None, None])
     assert found[0] == found[1] and all(len(rows) > 5 for rows in found[1])
@@ -362,11 +372,7 @@ def test_the_story_of_a_server_is_told_in_order() -> None:
     assert events["step 42"]["readmitted"]["who"] == ["r14"]
     folded = [row["said"] for row in rows if row["said"]["id"] == "steps" and "step" in row["said"]["first"]]
     assert len(said) + sum(each["count"] for each in folded) == 84
-    printed = {
-        "happened": ",77% host work; 14% launching,",
-        "told": "step 5, 3.99 ms, GPU busy 36%:",
-        "steps": ",r0,120,",
-    }
+    printed = {"happened": ",77% host work; 14% launching,", "told": "step 5, 3.99 ms, GPU busy", "steps": ",r0,120,"}
     for table, words in printed.items():
         assert words in invoke("story", str(served("batching").path), "--table", table, "--format", "csv")[1]
     again = [each["command"] for each in told(served("batching").path)["again"]]
@@ -429,10 +435,9 @@ def test_what_a_token_in_the_kv_cache_costs_beside_its_bytes(tmp_path: Path) -> 
         "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId) SELECT start, 34,"
         " 'KV cache: kv_bytes_per_token 32768', globalTid, domainId FROM NVTX_EVENTS WHERE text LIKE 'r0 arrives%'",
     )
-    assert invoke("import", str(trace), "--artifacts", str(tmp_path / "runs"), "--quiet")[0] == 0
-    (run,) = (tmp_path / "runs").glob("*/run.json")
+    run, _ = importing(tmp_path, trace)
     asked = told(served("batching").path, "--kv-bytes", "32768")["served"]
-    for laws in (told(run.parent)["served"], asked):
+    for laws in (told(run)["served"], asked):
         (law,) = (each for each in laws if each["id"] == "kv_law")
         (cost,) = (each for each in laws if each["id"] == "kv_cost")
         assert (cost["kv_bytes"], round(cost["gb_per_s"]), cost["basis"]["id"]) == (2 * 8 * 8 * 128 * 2, 4814, "peak")

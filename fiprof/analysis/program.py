@@ -17,7 +17,7 @@ from fiprof.analysis.frames import Row, columns
 from fiprof.analysis.host import FEWEST_LOOKS, HostWork, host_times
 from fiprof.analysis.idle import OWN_WORK_NS, Activity, IdleCause, Why, between, outside, parts
 from fiprof.analysis.samples import device_memory
-from fiprof.analysis.steady import WHOLE, By, Steady, steady
+from fiprof.analysis.steady import LAYER_NS, WHOLE, By, Steady, steady
 from fiprof.analysis.trace import FEWEST_STEPS, SEPARATOR, calls, of_device, phases
 from fiprof.analysis.verdict.model import TimeOf
 from fiprof.analysis.verdict.steps import Step, of_program
@@ -96,7 +96,6 @@ OF_CALLERS = frozenset(
     )
 )  # fmt: skip
 """Steps that who calls a kernel can take."""
-LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
 OFTEN, CHANGING = 1.5, 0.25
 """Waits a step that cannot all lie at its end; share of the steps that differ from the one before in their kernels."""
 LOADING_SHARE = 0.2

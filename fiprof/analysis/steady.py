@@ -26,6 +26,7 @@ ODD, FEW_ODD, MANY_STEPS = 5.0, 2, 20
 """One step, or two, of many that take so many times as long as the next longest are left out: they do not repeat."""
 REGULAR = 0.25  # (p90 - p10) / median of the number of kernels from one repetition to the next, at most
 ALIKE = 0.9  # share of a step's kernels that are those of the step before, at least, where only a variant differs
+LAYER_NS = 1e6  # a pattern of kernels that repeats sooner is a part of a program's step
 SAMPLED, LONGEST_STEP, LONGEST_PERIOD = 1 << 20, 1 << 16, 4096
 """Kernels among which a pattern is looked for, of a step in which layers are, and of a layer, at most."""
 OPERATORS = ("aten::", "{")
@@ -320,7 +321,31 @@ def _of_pattern(run: Run, device: int, limits: tuple[int, int]) -> Steady | None
         if len(places := np.flatnonzero(np.array([each == full for each in texts])[text])):
             title = detailed_kernel(str(shorts[short[places[0]]]), full)
             break
-    return _of_steps(By.PATTERN, title, times[:-1], int(times[-1]))
+    steps, every = _between_pauses(starts, times)
+    return _of_steps(By.PATTERN, f"{every} x {title}" if every > 1 else title, steps[:-1], int(steps[-1]))
+
+
+def _between_pauses(starts: Ints, times: Ints) -> tuple[Ints, int]:
+    """When steps begin, and how many repetitions a step holds: those between two pauses, where short ones are paused
+    after again and again as many, for a good part of the time. starts: of all kernels; times: of each repetition."""
+    lengths = np.diff(times)
+    usual = np.percentile(lengths, 25)
+    long = np.flatnonzero(lengths > LONGER * usual)
+    long = long[lengths[long] > COVERED * np.median(lengths[long])] if len(long) else long
+    if usual >= LAYER_NS or len(long) <= FEWEST_PATTERNS or lengths[long].sum() < REGULAR * lengths.sum():
+        return times, 1
+    low, median, high = np.percentile(np.diff(long), (10, 50, 90))
+    if median < 2 or high - low > REGULAR * median:
+        return times, 1
+    # The pause is where its repetition has the most time from one kernel to the next.
+    edges = np.searchsorted(starts, times)
+    resumed = [
+        a + 1 + int(np.argmax(np.diff(starts[a : b + 1]))) for a, b in zip(edges[long], edges[long + 1], strict=True)
+    ]
+    # The first of the repetitions may have been taken for none.
+    kernels = int(np.median(np.diff(resumed)))
+    first = max(resumed[0] - kernels, edges[0] - kernels // int(median), 0)
+    return starts[[first, *resumed]], int(median)
 
 
 def _varies(codes: Ints, seldom: Ints, often: Ints) -> bool:

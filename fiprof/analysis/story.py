@@ -14,7 +14,7 @@ from fiprof.analysis.frames import Column, Narrow, Row, columns
 from fiprof.analysis.host import host_times
 from fiprof.analysis.layers import LAYERS, layers, typical_steps
 from fiprof.analysis.moments import BEFORE, DOES, Moments
-from fiprof.analysis.program import LAYER_NS, OUTSIDE, Program
+from fiprof.analysis.program import OUTSIDE, Program
 from fiprof.analysis.requests import (
     FEW_STEPS,
     REQUESTS,
@@ -26,7 +26,7 @@ from fiprof.analysis.requests import (
     served,
     short_name,
 )
-from fiprof.analysis.steady import steady
+from fiprof.analysis.steady import LAYER_NS, steady
 from fiprof.analysis.telling import TOLD, doing, tell
 from fiprof.analysis.trace import SEPARATOR, calls, marks, phases
 from fiprof.errors import FiprofError

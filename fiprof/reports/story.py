@@ -50,7 +50,11 @@ def _shown(what: Story, program: Program, planned: Sequence[Row], most: int | No
         kept = [column for column in REQUESTS if any(row[column.key] is not None for row in rows)]
         yield view_of(kept, rows, title="Requests", summary=findings["served"], notes=notes)
     grown = [law for law in findings["laws"] if abs(law.values["grown"]) >= LEAST_SHARE]
-    slow = (*findings["causes"], *grown) or ("No step takes much longer than its neighbours.",)
+    most_of = max(what.rows("happened"), key=lambda row: row["share"] or 0.0)
+    words = "No step takes much longer than its neighbours."
+    if (most_of["spread"] or 0.0) > 1:
+        words = "No step stands out: {count:,d} x {what} have a spread of {spread:,.0%}, and no regular period."
+    slow = (*findings["causes"], *grown) or (say(words, **most_of),)
     once = [finding("first", "First, as expected: {step}", step=each) for each in findings["first_steps"]]
     yield View(title="What surprised", summary=(*slow, *once))
     each = []
