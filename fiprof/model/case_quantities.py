@@ -1,4 +1,4 @@
-"""Quantities of a case: what its iterations took by each tool, and what it needs at the least, with their provenance.
+"""Quantities of a case: what its iterations took by each tool, and the least that it needs, with their provenance.
 
 Each is a function of a run and a case id that gives a traced number, or None where the run does not have it.
 """
@@ -35,13 +35,13 @@ from fiprof.model.times import Times, measured, slowest, summarize
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 from fiprof.text import csv_rows
 
-Part = Callable[[Run, str], TracedNumber | None]  # a number of a case id; None where the run does not have it
-DEVICE_BITS, STREAM_BITS = 8, 24  # of the number that names a stream of a GPU of a process, which has 31
+CaseNumber = Callable[[Run, str], TracedNumber | None]  # of a case id; None where the run does not have it
+DEVICE_BITS, STREAM_BITS = 8, 24  # of the key of a stream: process, GPU and stream
 
 
 @once
 def busy_times(run: Run) -> dict[str, Times]:
-    """Case id -> the working time of its iterations in the phase ``measure``, by nsys; empty without."""
+    """Case id -> time of an iteration in which a kernel or a copy ran, in the phase ``measure``; empty without nsys."""
     ranks, kinds, parts = ranks_of(run), Kinds(), [(np.empty(0, np.int64),) * 3]
     for name in ("kernels", "copies"):
         for piece in run.pieces(name, ("start_ns", "end_ns", "phase", "case", "iteration", "pid", "device")):
@@ -54,7 +54,7 @@ def busy_times(run: Run) -> dict[str, Times]:
     of, starts, ends = union_by(*map(np.concatenate, zip(*parts, strict=True)))
     working_ns = np.bincount(of, ends - starts, len(kinds.numbers)).tolist()  # exact below 2^53 ns
     by_rank = by_key(((case, rank), ns / 1e3) for (case, rank, _), ns in zip(kinds.numbers, working_ns, strict=True))
-    # Of ranks, GPUs work side by side: the slowest one's time is the iteration's.
+    # The ranks' GPUs work at the same time: an iteration takes as long as the slowest one.
     of_ranks = ({case: times} for (case, _), working_us in by_rank.items() if (times := summarize(working_us)))
     return slowest(of_ranks, lambda times: times.median_us)
 
@@ -68,10 +68,10 @@ def overlap_share(run: Run, case: str | None, kernel: str) -> TracedNumber | Non
 
 @once
 def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
-    """(Case id, kernel) -> the share of its time under nsys in which a kernel of another stream of the same process
-    ran on the same GPU, which ncu does not see; 0 to 1. Kernels of set-up and warm-up are left out.
+    """(Case id, kernel) -> share of its time under nsys, 0 to 1, in which a kernel of another stream of the same
+    process ran on the same GPU: ncu runs kernels alone. Kernels of set-up and warm-up are left out.
 
-    Kernels of one stream never count, though a programmatic dependent launch starts one before the other has ended.
+    Kernels of one stream do not count, though a programmatic dependent launch starts one before the other has ended.
     Empty without nsys.
     """
     if not run.row_count("kernels"):
@@ -97,34 +97,30 @@ def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
 
 @dataclass(frozen=True)
 class CaseQuantity(Key):
-    """A number of a case, with a row of ``quantities.csv`` that says its unit, format and meaning."""
+    """A number of a case; its row of ``quantities.csv`` says its unit, format and meaning."""
 
     spec: str  # format for people
-    trace: Part  # the number, in any format
+    trace: CaseNumber  # the number, in any format
 
     def traced(self, run: Run, case: str | None) -> TracedNumber | None:
         """The number with its provenance; None without it. case: its id."""
         # Every launch of a case asks for it, and it is made of all of them.
-        return None if case is None else run.once(_as_written, self, case)
+        traced = None if case is None else run.once(self.trace, case)
+        return traced and traced.as_(self.spec, unit_text(self.unit))
 
     def of(self, run: Run, case: str | None) -> float | None:
         """The number in its unit."""
-        found = self.traced(run, case)
-        return None if found is None else found.value
+        traced = self.traced(run, case)
+        return None if traced is None else traced.value
 
 
-def _as_written(run: Run, quantity: CaseQuantity, case: str) -> TracedNumber | None:
-    found = quantity.trace(run, case)
-    return found and found.as_(quantity.spec, unit_text(quantity.unit))
-
-
-def _quantity(key: str, trace: Part) -> CaseQuantity:
+def _quantity(key: str, trace: CaseNumber) -> CaseQuantity:
     row = table()[key]
     return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace, title=row["title"])
 
 
-def _ratio(key: str, formula: str, part: Part, whole: Part) -> CaseQuantity:
-    """The quantity that is a formula over two numbers of the case, a and b; None where a is 0."""
+def _ratio(key: str, formula: str, part: CaseNumber, whole: CaseNumber) -> CaseQuantity:
+    """The quantity that is a formula over two numbers of the case, a (part) and b (whole); None where a is 0."""
 
     def trace(run: Run, case: str) -> TracedNumber | None:
         amount = part(run, case)
@@ -137,7 +133,7 @@ def _ratio(key: str, formula: str, part: Part, whole: Part) -> CaseQuantity:
 
 
 def timed(times: Times | None, of: Provenance) -> tuple[TracedNumber | None, TracedNumber | None]:
-    """Median, µs, and spread, (p90 - p10) / median, of durations."""
+    """Median (µs) and spread ((p90 - p10) / median) of durations, with where they come from."""
     if times is None:
         return None, None
     in_us = "" if of.origin == "plain" else " / 1000"
@@ -152,23 +148,24 @@ def _plain(run: Run, case: str) -> tuple[TracedNumber | None, TracedNumber | Non
 
 
 def _iteration(run: Run, case: str) -> tuple[TracedNumber | None, TracedNumber | None]:
-    """Under nsys."""
-    found = run.trace.cases.get(case)
-    return timed(found and found.iteration, Provenance("nsys", "iteration_ns", case=case))
+    """Median and spread of an iteration's kernel time under nsys."""
+    traced = run.trace.cases.get(case)
+    return timed(traced and traced.iteration, Provenance("nsys", "iteration_ns", case=case))
 
 
 def kernel_times(run: Run, case: str | None, kernel: str) -> tuple[TracedNumber | None, TracedNumber | None]:
-    """The same of a kernel's executions in a case under nsys."""
+    """Median and spread of a kernel's executions in a case under nsys."""
     source = Provenance("nsys", "duration_ns", case=case, kernel=kernel)
     return timed(run.trace.kernels.get((case or "", kernel)), source)
 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
+    """Kernel time of an iteration under ncu, the median of the iterations; None where a launch has no duration."""
     durations = [(launch.iteration, launch.traced(DURATION)) for launch in run.launches_of(case)]
-    seen = by_key((iteration, us) for iteration, us in durations if us is not None)
+    by_iteration = by_key((iteration, us) for iteration, us in durations if us is not None)
     if not durations or None in (us for _, us in durations):
         return None
-    totals = [_together(SUM, sum, each) for each in seen.values()]
+    totals = [_together(SUM, sum, each) for each in by_iteration.values()]
     return _together("median(parts)", median, totals)
 
 
@@ -186,7 +183,7 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
 
 
 def _busy(run: Run, case: str) -> TracedNumber | None:
-    """Of ncu alone where there is no trace."""
+    """Working time of an iteration by nsys; without a trace the kernels' time by ncu."""
     busy, _ = timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
     return busy or NCU.traced(run, case)
 
@@ -215,8 +212,8 @@ def kernels(run: Run, case: str) -> int | None:
 # What a case needs at the least, by its workload's cost model
 
 
-def _least(*names: str) -> Part:
-    """The sum of some of a case's numbers in run.json."""
+def _least(*names: str) -> CaseNumber:
+    """Gives the sum of some numbers of a case's cost model in run.json."""
 
     def trace(run: Run, case: str) -> TracedNumber | None:
         entry, source = run.case(case), Provenance("run.json", " + ".join(names), case=case)
@@ -231,11 +228,11 @@ def _longest(run: Run, case: str) -> Launch | None:
 
 
 def _peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
-    """The most of something in a second at a launch's clocks; None where that is not known or 0."""
-    most = of.value(launch) if launch is not None and of is not None else None
-    if launch is None or of is None or not most:
+    """A peak rate (operations or bytes a second) at a launch's clocks; None where it is not known or 0."""
+    peak = of.value(launch) if launch is not None and of is not None else None
+    if launch is None or of is None or not peak:
         return None
-    return TracedNumber(most, Provenance("ncu", launch.written(of), launch=launch.launch))
+    return TracedNumber(peak, Provenance("ncu", launch.written(of), launch=launch.launch))
 
 
 def _compute_peak(run: Run, case: str) -> TracedNumber | None:
@@ -285,13 +282,13 @@ def counted_ops(run: Run, case: CaseEntry) -> tuple[float | None, bool]:
 
 
 def excess_ops(run: Run, case: CaseEntry) -> float | None:
-    """The same over those that the case needs; None where one is not known, or nothing was counted."""
+    """Operations that ncu counted in an iteration over those that the case needs; None where either is not known."""
     counted, _ = counted_ops(run, case)
     return counted / case.flops if counted and case.flops else None
 
 
 def excess_bytes(run: Run, case: CaseEntry) -> float | None:
-    """DRAM bytes likewise."""
+    """DRAM bytes that ncu counted in an iteration over those that the case needs; None where either is not known."""
     moved, least = run.per_iteration(case.id, Formula("dram_bytes").value), case.bytes_read + case.bytes_written
     return moved / least if moved is not None and least else None
 
@@ -304,20 +301,20 @@ def excess_bytes(run: Run, case: CaseEntry) -> float | None:
 # have to cross DRAM in each iteration: not where all of them fit into L2, where a loop finds them again.
 
 MAIN_SHARE = 0.9
-"""Of its iteration's kernel time under ncu, from which a kernel is the case's main one: the least bytes of the case are
-then taken for its own, over the time of the whole iteration."""
+"""Share of its iteration's kernel time under ncu from which a kernel is the case's main one: it is taken to move the
+case's least bytes, in the time of the whole iteration."""
 
 
 class DramUse(NamedTuple):
     """How much of DRAM's peak a launch uses, percent: two lower bounds, of which the larger counts."""
 
-    quantity: Key  # what the larger is: DRAM_FLOOR, or ncu's
+    quantity: Key  # the larger one's: DRAM_FLOOR, or ncu's dram_throughput_pct
     number: TracedNumber
     by_ncu: TracedNumber | None
 
 
 def dram_use(run: Run, launch: Launch) -> DramUse | None:
-    """How much of DRAM's peak a launch uses; None where neither way tells.
+    """How much of DRAM's peak a launch uses; None where neither bound is known.
 
     The floor is left out where the bytes may stay in L2, and for a kernel that is not the case's main one.
     """
@@ -336,14 +333,14 @@ class Floor(NamedTuple):
     of_bytes: TracedNumber | None
     """Least bytes over DRAM's peak; None where they may stay in L2, or something is not known."""
     of_work: TracedNumber | None
-    """Least operations over the peak of the kind of work that the case's longest kernel does; None likewise. Of tensor
-    kinds the fastest dense instruction's peak is meant."""
+    """Least operations over the peak of the longest kernel's main kind of work (of a tensor kind, its fastest dense
+    instruction's); None where something is not known."""
 
     def saving_pct(self, *, other_work: bool = False) -> TracedNumber | None:
         """The most that anything can save of the warm time, percent.
 
         other_work: for steps that move the operations to another kind (tensor cores, a smaller type): the floor of the
-        operations does not hold for them. None without a floor.
+        operations does not apply to them. None without a floor.
         """
         floors = [each for each in (self.of_bytes, None if other_work else self.of_work) if each is not None]
         saving = calculated("100 * (1 - a / b)", max(floors, key=lambda each: each.value, default=None), self.warm)
@@ -359,7 +356,7 @@ def floor(run: Run, case: str) -> Floor | None:
         return None
 
     def least_time(amount: TracedNumber | None, most: Formula) -> TracedNumber | None:
-        """An amount at a peak, µs; None where the case was faster, for then it needed less."""
+        """An amount at a peak rate, µs; None where the case took less time: then it needs less than that."""
         time = calculated("1e6 * a / b", amount, _peak(longest, most))
         return time.as_(",.2f", " µs") if time is not None and 0 < time.value <= warm.value else None
 
@@ -396,10 +393,10 @@ def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float
 
 
 _OTHERS = [Key(**row) for row in csv_rows(Path(__file__).with_name("keys.csv")).values()]
-_OF_CASES = [found for found in list(vars().values()) if isinstance(found, CaseQuantity)]
+_OF_CASES = [each for each in list(vars().values()) if isinstance(each, CaseQuantity)]
 KEYS: dict[str, Key] = {key.key: key for key in (*_OTHERS, STALL_SHARE, BESIDE, *QUANTITIES.values(), *_OF_CASES)}
 """Every key of the JSON output, with its unit and meaning: one key a quantity, the same in every command.
 
-Numbers of launches and cases say theirs in ``quantities.csv``, ``keys.csv`` says those of the rest. docs/keys.md is
-made from all of them and from the columns that are declared with a meaning; a test holds page and output together.
+``quantities.csv`` has those of launches and cases, ``keys.csv`` the rest. docs/keys.md is made from all of them and
+from the columns that are declared with a meaning; a test compares the page with the output.
 """

@@ -36,18 +36,18 @@ P = ParamSpec("P")
 Shape = tuple[str, str, str]  # kernel, grid and block
 
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
-"""Columns of ``launches`` that tell which launch it is."""
+"""Columns of ``launches`` that say which launch a row is."""
 SECTIONS = {
     "SpeedOfLight": "sm_throughput_pct",
     "Occupancy": "achieved_occupancy_pct",
     "MemoryWorkloadAnalysis": "dram_bytes_per_second",
     "SourceCounters": "uniform_branches_pct",
 }
-"""Section of ncu -> a column of ``launches`` that it alone has. WarpStateStats has a table of its own."""
+"""Section of ncu -> a column of ``launches`` that no other section fills. WarpStateStats fills the table ``stalls``."""
 
 
 def shape(row: Mapping[str, Any]) -> Shape:
-    """What is the same in nsys's and in ncu's row of a launch."""
+    """Kernel, grid and block of a row of ``kernels`` (nsys) or ``launches`` (ncu), spelled the same for both."""
     return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
 
 
@@ -68,10 +68,10 @@ class StallReason(NamedTuple):
 
 
 class Launch(Mapping[str, Any]):
-    """A kernel launch under ncu: who it is, and a row of ``launches`` for whatever evaluates on one."""
+    """A kernel launch under ncu: its identity as attributes, and as a mapping its row of ``launches``."""
 
     def __init__(self, run: Run, columns: Mapping[str, Sequence[Any]], place: int) -> None:
-        """columns: of the table, for the launches share them; place: of the row."""
+        """columns: the whole table, which all launches share. place: position of this launch's row."""
         self._run, self._columns, self._place = run, columns, place
         self.launch = int(self["launch"])
         """ncu's ID."""
@@ -107,20 +107,20 @@ class Launch(Mapping[str, Any]):
 
     @functools.cached_property
     def duration_us(self) -> float | None:
-        """Under ncu."""
+        """Duration under ncu."""
         return DURATION.of(self)
 
     @functools.cached_property
     def nsys(self) -> Times | None:
-        """Executions of its kernel with its grid and block under nsys, in its case; of several ranks, of the slowest:
-        which of them ncu saw is not known."""
-        if of := self._run.shape_times.get((self.case, shape(self))):
-            return max(of.values(), key=lambda times: times.median_us)
+        """Times under nsys of its kernel with its grid and block, in its case. Of several ranks, those of the slowest:
+        which rank ncu saw is not known."""
+        if by_rank := self._run.shape_times.get((self.case, shape(self))):
+            return max(by_rank.values(), key=lambda times: times.median_us)
         return self._run.trace.kernels.get((self.case or "", self.kernel))
 
     @property
     def nsys_duration_us(self) -> float | None:
-        """Median under nsys."""
+        """Median duration under nsys."""
         return self.nsys.median_us if self.nsys else None
 
     def traced(self, quantity: Quantity, *, spec: str = "", unit: str | None = None) -> TracedNumber | None:
@@ -128,9 +128,9 @@ class Launch(Mapping[str, Any]):
         return quantity.traced(self, self._run.metric_name, spec=spec, unit=unit)
 
     def written(self, formula: Formula) -> str:
-        """A formula in this run's metric names."""
-        found = formula.evaluate(self, self._run.metric_name)
-        return found[1] if found else ""
+        """A formula in this run's metric names; empty where a metric was not collected."""
+        evaluated = formula.evaluate(self, self._run.metric_name)
+        return evaluated[1] if evaluated else ""
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ class Run:
 
     path: Path
     new_tables: Path | None = field(default=None, repr=False)
-    """Where its tables lie, where that is not yet its folder ``tables``."""
+    """The folder of its tables while they are being made; None for its folder ``tables``."""
     leaving: bool = field(default=False, repr=False)
-    """Whether it is written elsewhere: manifest and tables of before secrets were masked are read without them."""
+    """Whether it is read to be handed on: secrets in what an older fiprof wrote without masking are masked."""
     _tables: dict[str, tables.Reader] = field(default_factory=dict, init=False, repr=False, compare=False)
     _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -152,8 +152,8 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        found = manifests.read_manifest(self.path)
-        return decode(found.to_json(), Manifest) if self.leaving else found
+        manifest = manifests.read_manifest(self.path)
+        return decode(manifest.to_json(), Manifest) if self.leaving else manifest
 
     @functools.cached_property
     def tables_path(self) -> Path:
@@ -177,7 +177,7 @@ class Run:
         return self._reader(name).read(columns)
 
     def pieces(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of a table some rows at a time, which are not kept; none where the run has no such table."""
+        """Columns of a table, some rows at a time and not cached; nothing where the run has no such table."""
         if self.has(name):
             yield from self._reader(name).pieces(columns)
 
@@ -190,7 +190,7 @@ class Run:
         return self._reader(table).columns if self.has(table) else frozenset()
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """The same as a DataFrame."""
+        """A table, or some of its columns, as a DataFrame."""
         frame: pd.DataFrame = self.table(name, columns).to_pandas()
         return frame
 
@@ -201,9 +201,9 @@ class Run:
         """
         if not self.has(table):
             return []
-        there = [column for column in columns if column in self._reader(table).columns]
-        absent = dict.fromkeys(column for column in columns if column not in there)
-        rows = finite_rows(self.table(table, there))
+        present = [column for column in columns if column in self._reader(table).columns]
+        absent = dict.fromkeys(column for column in columns if column not in present)
+        rows = finite_rows(self.table(table, present))
         for row in rows if absent else ():
             row.update(absent)
         return rows
@@ -211,16 +211,16 @@ class Run:
     def by_launch(
         self, table: str, columns: Sequence[str], make: Callable[[list[dict[str, Any]]], T]
     ) -> Mapping[int, T]:
-        """What a function makes of each launch's rows of a table; empty where the run has no such table."""
+        """Launch -> what ``make`` gives for its rows of a table; empty where the run has no such table."""
         return ByLaunch(make, self.table(table, ["launch", *columns])) if self.has(table) else {}
 
     def once(self, make: Callable[Concatenate[Run, P], T], *of: P.args, **named: P.kwargs) -> T:
-        """What a function of a module makes of this run, made when it is first asked for."""
+        """What a function gives for this run and these arguments, computed on the first call."""
         key = (make, *of, *named.items())
         if key not in self._made:
             self._made[key] = make(self, *of, **named)
-        found: T = self._made[key]
-        return found
+        result: T = self._made[key]
+        return result
 
     # Cases
 
@@ -244,16 +244,16 @@ class Run:
 
     @functools.cached_property
     def plain(self) -> dict[str, Times]:
-        """Case id -> an iteration without a profiler, between CUDA events.
+        """Case id -> times of an iteration without a profiler, between CUDA events.
 
-        Event overhead and the gaps between kernels are in it: 1 to 3 µs an iteration.
+        They include the events' overhead and the gaps between kernels: 1 to 3 µs an iteration.
         """
-        found = {case: summarize(baseline.gpu_us) for case, baseline in self.baseline.items()}
-        return {case: times for case, times in found.items() if times is not None}
+        times_of = {case: summarize(baseline.gpu_us) for case, baseline in self.baseline.items()}
+        return {case: times for case, times in times_of.items() if times is not None}
 
     @functools.cached_property
     def case_errors(self) -> dict[str, str]:
-        """Case id -> why it failed, of those that failed by themselves in the plain run."""
+        """Case id -> why it failed, for the cases that failed in the plain run."""
         return manifests.case_errors(self.path / layout.BASELINE)
 
     # Under nsys
@@ -267,12 +267,12 @@ class Run:
             return TraceTimes({}, {})
         ranks = ranks_of(self)
         reader, who = self._reader("kernels"), ("pid", "device") if ranks.several else ()
-        told = (lambda piece: ranks.of_rows(piece.select(who))) if who else None
-        return trace_times(reader.pieces((*TIMED, *who)), reader.rows, told)
+        rank_of = (lambda piece: ranks.of_rows(piece.select(who))) if who else None
+        return trace_times(reader.pieces((*TIMED, *who)), reader.rows, rank_of)
 
     @functools.cached_property
     def shape_times(self) -> dict[tuple[str | None, Shape], dict[int, Times]]:
-        """Executions under nsys by case and shape, and by rank: in the phase ``measure``; without cases all of them."""
+        """(Case, shape) -> rank -> times under nsys, in the phase ``measure``; of a run without cases, in all of it."""
         from fiprof.model.ranks import ranks_of
 
         ranks, kinds, durations = ranks_of(self), Kinds(), Quantiles(self.row_count("kernels"))
@@ -298,10 +298,9 @@ class Run:
         """Kernel launches with every metric of ``metrics.csv``, in the order of the table; none without ncu."""
         if not self.has("launches"):
             return ()
-        known = self.columns("launches")
-        there = [name for name in (*IDENTITY, *COLUMNS) if name in known]
-        table = self.table("launches", there)
-        columns = Columns(table, {*IDENTITY, *COLUMNS} - {*there})
+        present = [name for name in (*IDENTITY, *COLUMNS) if name in self.columns("launches")]
+        table = self.table("launches", present)
+        columns = Columns(table, {*IDENTITY, *COLUMNS} - {*present})
         launches = tuple(Launch(self, columns, place) for place in range(table.num_rows))
         counts = Counter((launch.case, launch.kernel) for launch in launches)
         for launch in launches:
@@ -323,13 +322,14 @@ class Run:
         Raises FiprofError where the run has no launches, or none of these.
         """
         self.require_launches()
-        found = [each for each in self.launches if among is None or each.launch in among]
-        return wanted.of(found, self.manifest.name, weights=weights)
+        candidates = [each for each in self.launches if among is None or each.launch in among]
+        return wanted.of(candidates, self.manifest.name, weights=weights)
 
     def require_launches(self, what: str = "counters", *, there: bool | None = None, section: str = "") -> None:
-        """Raise FiprofError where the run has no launches under ncu; or, with ``there``, not what it names.
+        """Raise FiprofError where the run has no launches under ncu.
 
-        section: of ncu, that has it.
+        what: what the error says that the run lacks. there: whether it has that, where launches alone are not enough.
+        section: the section of ncu that collects it.
         """
         if not (self.launches if there is None else there):
             why = next(iter(self.uncollected(section)), None) if section else None
@@ -337,10 +337,10 @@ class Run:
             raise FiprofError(f"{self.manifest.name} has no {what}", remedy, why=why or self.missing("ncu"))
 
     def uncollected(self, *sections: str) -> tuple[Finding, ...]:
-        """Those of ncu's sections that the run's launches have nothing of, with the option that collects them."""
-        there = {each for each, of in SECTIONS.items() if any(launch[of] is not None for launch in self.launches)}
-        there |= {"WarpStateStats"} if self.stall_reasons else set()
-        lacking = tuple(each for each in sections if self.launches and each not in there)
+        """A finding that names which of these sections of ncu were not collected, and the options that collect them."""
+        present = {each for each, of in SECTIONS.items() if any(launch[of] is not None for launch in self.launches)}
+        present |= {"WarpStateStats"} if self.stall_reasons else set()
+        lacking = tuple(each for each in sections if self.launches and each not in present)
         kinds = {file.kind for file in self.manifest.imported}
         words = "ncu ran without its {sections:section|sections}; {options} collects that"
         if "ncu-details" in kinds and kinds.isdisjoint(("ncu-raw", "ncu-rep")):
@@ -350,7 +350,7 @@ class Run:
 
     @functools.cached_property
     def stall_reasons(self) -> Mapping[int, tuple[StallReason, ...]]:
-        """Launch -> why its warps did not issue, in the order of the table; empty where that was not collected."""
+        """Launch -> its stall reasons, in the order of the table; empty where they were not collected."""
 
         def reasons(rows: list[dict[str, Any]]) -> tuple[StallReason, ...]:
             total = sum(row["samples"] or 0 for row in rows)
@@ -377,16 +377,16 @@ class Run:
 
     @functools.cached_property
     def metric_name(self) -> Callable[[str], str]:
-        """Gives ncu's name in this run of a column of ``launches``."""
+        """Column of ``launches`` -> ncu's name of the metric in this run."""
         chunks = self.table("metrics", ["metric"])["metric"].chunks if self.has("metrics") else ()
         collected = {name for chunk in chunks for name in chunk.dictionary.to_pylist()}
         names = {each.name: next((name for name in each.ncu if name in collected), each.ncu[0]) for each in METRICS}
         return names.__getitem__
 
-    # What the manifest tells
+    # By the manifest
 
     def status_warning(self) -> tuple[Finding, ...]:
-        """What to put above everything when the run did not complete."""
+        """A warning for a run that did not complete; empty for one that did."""
         manifest = self.manifest
         if manifest.status == "complete":
             return ()
@@ -394,7 +394,7 @@ class Run:
 
     @functools.cached_property
     def settings(self) -> CollectSettings:
-        """How it was measured; the default where the manifest says nothing."""
+        """How it was measured; defaults for what the manifest does not say."""
         return from_manifest(self.manifest.settings)
 
     def environment(self, *path: str) -> Any:
@@ -403,17 +403,17 @@ class Run:
 
     @property
     def given(self) -> str:
-        """What a command that is printed has for RUN: where the run lies, as a shell reads it."""
+        """RUN in a command that is printed: the run's path, quoted for a shell."""
         return shlex.quote(escape_control(str(self.path)))
 
     @property
     def folder(self) -> str:
-        """Likewise in a document, whose reader has the run elsewhere: the folder's name."""
+        """RUN in a document, whose reader has the run in another place: the folder's name, quoted for a shell."""
         return shlex.quote(escape_control(self.path.name))
 
     @property
     def imported(self) -> bool:
-        """Whether it was made of files that fiprof did not measure."""
+        """Whether ``fiprof import`` made it."""
         return bool(self.manifest.imported)
 
     @property
@@ -422,7 +422,7 @@ class Run:
         return not self.imported and "cover_pct" in self.manifest.settings
 
     def remedy(self, options: str) -> str:
-        """How to come by what the run lacks, and what it has. options: by which fiprof measures that."""
+        """How to measure what the run lacks, and which command shows what it has. options: those that measure it."""
         traced = self.row_count("kernels") and not self.launches
         command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
         again = f"{command.format(options)} collects that"
@@ -447,7 +447,7 @@ class Run:
                 if action.message not in ("", action.outcome):
                     kind, words = "step_said", "{step} {outcome}: {message}"
                 return finding(kind, words, step=action.step, outcome=action.outcome, message=action.message)
-        # The step that tables need.
+        # The step whose output the tables are made of.
         exported = {"nsys": "nsys-export", "ncu": "ncu-raw"}.get(tool)
         if manifest.status == "interrupted" and not any(action.step == exported for action in manifest.actions):
             return finding("not_ended", "{tool} did not come to its end: {reason}", tool=tool, reason=manifest.reason)
@@ -463,8 +463,8 @@ class Run:
                 return finding("no_cases", words, tool=tool)
             if manifest.status == "failed":
                 return finding("failed", "the run failed: {reason}", reason=manifest.reason)
-            told = self.rows("diagnostics", ("severity", "text"))
-            texts = {row["text"] or "" for row in told if row["severity"] in ("Warning", "Error")}
+            diagnostics = self.rows("diagnostics", ("severity", "text"))
+            texts = {row["text"] or "" for row in diagnostics if row["severity"] in ("Warning", "Error")}
             if messages := tuple(sorted(text.rstrip(".") for text in texts if "CUDA" in text or "CUPTI" in text)):
                 words = (
                     "CUDA was not traced: nsys said {said}. Trace with --trace=cuda and an nsys as new as the driver"
@@ -477,10 +477,10 @@ class Run:
 
 
 def once(make: Callable[[Run], T]) -> Callable[[Run], T]:
-    """A function of a run that makes what it gives once for each run, when it is first asked for."""
+    """Decorate a function of a run: it is computed on the first call for each run."""
 
     @functools.wraps(make)
-    def made(run: Run) -> T:
+    def cached(run: Run) -> T:
         return run.once(make)
 
-    return made
+    return cached

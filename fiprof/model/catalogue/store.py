@@ -1,8 +1,8 @@
-"""The catalogue: its tables, what is read of a run folder into them, and the database that holds them.
+"""The catalogue: its tables, the rows that a run folder becomes, and the database that holds them.
 
 Everything in it is derived from run folders and can be made again from those. A run's rows are written in one
 transaction. Writers take turns, by SQLite's own lock or by an advisory lock of PostgreSQL, and decide within their turn
-what is new: several who index the same runs at once write each of them once.
+what is new: several processes that index the same runs at once write each run once.
 
 ``measured`` has a column for each quantity of ``summary.py``. Columns that a catalogue lacks are added when it is
 opened, so a new quantity needs no migration. (Rows of key and value were measured: with 20 of them per kernel a rebuild
@@ -40,22 +40,22 @@ from fiprof.text import escape_control
 
 HEAD = "0005"  # version of these tables
 REMADE = ("0001", "0002", "0003", "0004")
-"""Versions whose tables are thrown away and made again; another's in a table of that name are somebody else's."""
+"""Versions whose tables are dropped and made again; with any other version they are somebody else's."""
 MANY = 1000  # new runs after which PostgreSQL looks at its tables anew: it plans by what it saw last
 LONGEST_NAME = 200  # characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB
 ADVISORY_LOCK = 0x66_6970_726F66  # PostgreSQL's lock of whoever writes: a number that no other program takes
 BUSY_S = 60  # longest wait for another writer of an SQLite file
-TELL_S = 0.5  # after which it is said
+TELL_S = 0.5  # wait after which the user is told
 UNWRITABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 MOST_IDS = 5000  # numbers in a statement
-BATCH = 1000  # runs that are written at once: a killed index loses no more than it read of these
+BATCH = 1000  # runs that are written at once: a killed ``fiprof index`` reads at most so many again
 LONGEST_TEXT = 4000  # characters of a command or a reason
 OWN = "fiprof index --rebuild makes an archive's own again"
 ANOTHER = "--catalog or FIPROF_CATALOG names another"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 Row = dict[str, Any]
-Rows = dict[tuple[str, ...], dict[Any, tuple[Any, ...]]]  # a table and the columns that are given -> key -> row
+Rows = dict[tuple[str, ...], dict[Any, tuple[Any, ...]]]  # table and some of its columns -> key -> values of these
 
 TABLES = {
     # An archive; a database of a team may hold several.
@@ -86,7 +86,8 @@ TABLES = {
     # HEAD when the tables were made. Its name is that of before.
     "alembic_version": "version_num VARCHAR(32) NOT NULL PRIMARY KEY",
 }
-OF_ALL = ("measured", "subject", "started_us", "run", "archive", "environment", "place")
+MEASURED = ("measured", "subject", "started_us", "run", "archive", "environment", "place")
+"""The table ``measured`` and its columns but for the quantities."""
 INDEXES = {
     "run_started": "runs (archive, started_us, name)",
     "run_user": 'runs (archive, "user")',
@@ -104,7 +105,7 @@ INDEXES = {
 
 
 class Entry(NamedTuple):
-    """A run as rows of the catalogue's tables, or what is wrong with it."""
+    """A run as rows of the catalogue's tables; of a damaged run what is wrong with it."""
 
     run: Row  # columns of ``runs`` that the folder decides
     description: Row  # what is only shown: reason, replayed_from, command, cases, case_labels, tools and notes
@@ -114,9 +115,9 @@ class Entry(NamedTuple):
 
 
 def stamp(folder: Path | str) -> str | None:
-    """What changes when a run folder does; None where it is not one.
+    """A text that changes whenever a run folder does; None where the folder is not a run.
 
-    Everything that fiprof changes in a run is renamed into its folder, which moves the folder's time; the manifest's
+    Everything that fiprof changes in a run is renamed into its folder, which changes the folder's time; the manifest's
     own time and size change when somebody edits it in place.
     """
     try:
@@ -134,7 +135,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     name, hide, problem = escape_control(folder.name), escape_control, ""
     try:
         manifest = read_manifest(folder)
-        if manifest.masked is None:  # of before secrets were
+        if manifest.masked is None:  # an older fiprof's, which masked no secrets
             from fiprof.model.redaction import masking
 
             manifest, mask = decode(manifest.to_json(), Manifest), masking()
@@ -148,14 +149,14 @@ def read_entry(folder: Path, stamped: str) -> Entry:
     git = env("program", "git") or env("git")
     if isinstance(git, dict):
         git = f"{git['commit']}-dirty" if git.get("commit") and git.get("dirty") else git.get("commit")
-    # Before the folder is measured: it may leave a summary there.
+    # Before the folder's size is taken: this may write a summary into it.
     results = () if problem else tuple(_results(folder, manifest, hide))
     entries, annotations = walk(folder), Annotations()
     if layout.ANNOTATIONS in entries:
         with contextlib.suppress(FiprofError):
             annotations = read_annotations(folder)
 
-    # Microseconds since 1970, UTC; by the folder's name where the manifest does not say, 0 where that has no time.
+    # When it began: by the manifest, else by the folder's name, else 1970.
     started, began = _text(manifest.started), EPOCH
     try:
         started_at = datetime.fromisoformat(started or "")
@@ -208,7 +209,7 @@ def read_entry(folder: Path, stamped: str) -> Entry:
 
 
 def _results(folder: Path, manifest: Manifest, hide: Callable[[str], str]) -> Iterator[SummaryResult]:
-    """The results of the run's summary, made from its tables where it has none, and every case that was asked for."""
+    """The results of the run's summary (made from its tables where it has none), then each case without a result."""
     cases = dict.fromkeys(escape_control(case.id) for case in manifest.cases)
     with contextlib.suppress(FiprofError):
         results = summary.read(folder)
@@ -248,7 +249,7 @@ class Catalogue:
     def __init__(self, url: str, tell: Callable[[str], None] = lambda _: None) -> None:
         """url: ``sqlite:///FILE``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/NAME``.
 
-        tell: is told what has to be waited for.
+        tell: called with a line for the user while another process is waited for.
         """
         self.tell = tell
         kind, _, self._where = url.partition("://")
@@ -264,15 +265,15 @@ class Catalogue:
         except (ValueError, ImportError) as error:
             remedy = "name sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (pip install 'psycopg[binary]')"
             raise FiprofError(f"the catalogue {url} cannot be opened: {error}", remedy, exit_code=2) from error
-        # What people know it by: its file, or its URL without the password.
+        # Its name in messages: its file, or its URL without the password.
         self.name = self._where[1:] or ":memory:" if self.is_sqlite else re.sub("(//[^:@/]*):.*@", r"\1:***@", url)
 
     @functools.cached_property
     def _connection(self) -> Any:
-        """The driver's. Transactions begin and end as they are told to."""
+        """The driver's connection. Transactions begin and end by statements of :meth:`transaction` alone."""
         if self.is_sqlite:
             database = sqlite3.connect(self.name, timeout=BUSY_S, isolation_level=None)
-            # A stranger may have made it: its functions are not run.
+            # A stranger may have made the file: no function in its schema is run.
             for setting in ("trusted_schema = OFF", "synchronous = NORMAL", "cache_size = -65536"):
                 database.execute(f"PRAGMA {setting}")
             deadline = time.monotonic() + BUSY_S
@@ -289,26 +290,27 @@ class Catalogue:
         import psycopg
 
         connection = psycopg.connect(f"postgresql://{self._where}", autocommit=True)
-        # Tables fit into memory: random reads cost what sequential ones do, and compiling a query more than it.
+        # Tables fit into memory: random reads cost as much as sequential ones, and to compile a query costs more than
+        # to run it.
         for setting in ("random_page_cost = 1.1", "effective_cache_size = '16GB'", "jit = off"):
             connection.execute(f"SET {setting}")
         return connection
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> Any:
-        """A cursor over what a statement answers. values: of its parameters, each ``:NAME``."""
+        """A cursor over a statement's rows. values: of its parameters, each ``:NAME``."""
         if not self.is_sqlite:
             statement = re.sub(r":(\w+)", r"%(\1)s", statement.replace("%", "%%"))
         return self._connection.execute(statement, values or {})
 
     def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Row]:
-        """The rows of a statement's answer by the names of its columns."""
+        """A statement's rows, each as a dictionary by column."""
         cursor = self.execute(statement, values)
         names = [column[0] for column in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool = False) -> Iterator[None]:
-        """writes: as the only one who does."""
+        """A transaction around a block, undone where the block fails. writes: as the only writer."""
         try:
             telling = threading.Timer(TELL_S, self._tell)
             telling.daemon = True
@@ -335,7 +337,8 @@ class Catalogue:
             raise kind(what, f"{OWN}; {ANOTHER}" if self.is_sqlite else ANOTHER) from error
 
     def _tell(self) -> None:
-        """Say what is waited for, and whom /proc/locks names: opening the file would let go of this process's locks."""
+        """Tell the user what is waited for, and which process has it by /proc/locks (to open the file instead would
+        release this process's own locks)."""
         holders, limit = set(), f"up to {BUSY_S} s " if self.is_sqlite else ""
         with contextlib.suppress(OSError):
             inodes = {str(os.stat(f"{self.name}{suffix}").st_ino) for suffix in ("", "-shm")} if self.is_sqlite else ()
@@ -357,7 +360,7 @@ class Catalogue:
                 for name in (*TABLES, "cases", "packages") if version else ():
                     self.execute(f"DROP TABLE IF EXISTS {name}{'' if self.is_sqlite else ' CASCADE'}")
                 for name, columns in TABLES.items():
-                    # What is asked for together lies together.
+                    # Rows that are read together lie together.
                     clustered = " WITHOUT ROWID" if self.is_sqlite and name == "measured" else ""
                     self.execute(f"CREATE TABLE {name} ({columns}){clustered}")
                 for name, of in INDEXES.items():
@@ -374,7 +377,7 @@ class Catalogue:
         return self
 
     def _version(self) -> str | None:
-        """HEAD of whoever made the tables; None where there are none."""
+        """HEAD of the fiprof that made the tables; None where there are none."""
         tables = "sqlite_master WHERE name" if self.is_sqlite else "pg_class WHERE pg_table_is_visible(oid) AND relname"
         if not self.execute(f"SELECT 1 FROM {tables} = 'alembic_version'").fetchone():
             return None
@@ -382,18 +385,18 @@ class Catalogue:
 
     def _missing_columns(self) -> list[str]:
         """Quantities for which an older fiprof made no column."""
-        there = {column[0] for column in self.execute("SELECT * FROM measured LIMIT 0").description}
-        return [key for key in VALUES if key not in there]
+        present = {column[0] for column in self.execute("SELECT * FROM measured LIMIT 0").description}
+        return [key for key in VALUES if key not in present]
 
     def of(self, root: Path, key: str, *, alone: bool) -> Self:
-        """Have the other methods, and questions, mean an archive. root: where it lies. key: what tells it from others.
+        """Make an archive the one that the other methods and queries are about, and note its path.
 
-        alone: the only one; what the catalogue has of others is no longer true.
+        root: its folder. key: its identity. alone: whether the catalogue may hold no other; others are removed then.
         """
         self.root, self.archive, path = root, row_id(key), escape_control(str(root.resolve()))
         with self.transaction():
-            there = dict(self.execute("SELECT id, path FROM archives").fetchall())
-        if there.get(self.archive) != path or (alone and len(there) > 1):
+            paths = dict(self.execute("SELECT id, path FROM archives").fetchall())
+        if paths.get(self.archive) != path or (alone and len(paths) > 1):
             with self.transaction(writes=True):
                 if alone:
                     self._delete([f"SELECT id FROM runs WHERE archive != {self.archive}"])
@@ -402,14 +405,13 @@ class Catalogue:
         return self
 
     def refresh(self, *, rebuild: bool = False) -> Finding:
-        """Read what is new or changed, forget what is gone; how many of each, and how many runs there are.
+        """Read runs that are new or changed, remove those that are gone. Returns how many of each, and of all runs.
 
         rebuild: read everything.
         """
         if rebuild:
             self.remove()
-        present: dict[str, tuple[str, str]] = {}
-        """Name of each run as the catalogue has it -> its folder's name and stamp."""
+        present: dict[str, tuple[str, str]] = {}  # name of each run in the catalogue -> its folder's name and stamp
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
             for each in entries:
                 if each.name[0] != "." and (stamped := stamp(each.path)):
@@ -431,7 +433,7 @@ class Catalogue:
             self._delete(every if names is None else id_lists([row_id(self.archive, name) for name in names]))
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Write runs in place of those of the same names, except where they are there already."""
+        """Write runs, replacing those of the same names; those with an unchanged stamp stay."""
         with self.transaction(writes=True):
             by_id = {row_id(self.archive, entry.run["name"]): entry for entry in entries}
             for some in id_lists([*by_id]):
@@ -446,13 +448,13 @@ class Catalogue:
                 cells = ", ".join(["?" if self.is_sqlite else "%s"] * len(names))
                 columns = ", ".join(f'"{name}"' for name in names)
                 statement = f"INSERT INTO {table} ({columns}) VALUES ({cells}) ON CONFLICT DO NOTHING"
-                # In order, as B-trees like it.
+                # By key: B-trees take sorted rows faster.
                 self._connection.cursor().executemany(statement, [of_table[key] for key in sorted(of_table)])
             if len(by_id) >= MANY and not self.is_sqlite:
                 self.execute("ANALYZE")
 
     def _delete(self, which: Iterable[str]) -> None:
-        """Delete runs, whose ids are listed or selected; the rows that runs share stay."""
+        """Delete runs; the rows that runs share stay. which: lists of ids, or selects of them."""
         for some in which:
             for table in ("measured", "tags", "descriptions"):
                 self.execute(f"DELETE FROM {table} WHERE run IN ({some})")
@@ -478,36 +480,36 @@ def _add_rows(rows: Rows, archive: int, run: int, entry: Entry) -> None:
     add("descriptions", run, run=run, shown=msgspec.json.encode(entry.description).decode())
     for tag in json.loads(entry.run["tags"]):
         add("tags", (tag[:LONGEST_NAME], run), tag=tag[:LONGEST_NAME], run=run)
-    subject_ids = rows["subjects", "id", "case", "kernel", "whole"]
+    subjects = rows["subjects", "id", "case", "kernel", "whole"]
     for number, each in enumerate(entry.results):
-        if (subject := row_id(each.case, each.kernel)) not in subject_ids:
+        if (subject := row_id(each.case, each.kernel)) not in subjects:
             whole = row_id(each.case, None) if each.case else None
-            subject_ids[subject] = subject, each.case, each.kernel, whole
+            subjects[subject] = subject, each.case, each.kernel, whole
             if whole:
-                subject_ids[whole] = whole, each.case, None, whole
+                subjects[whole] = whole, each.case, None, whole
         # Without nulls, each of which costs Python's driver for SQLite what ten numbers do.
-        names, place = _measured(tuple(each.values)), (subject, started_us, run)
-        rows[names][place] = (*place, archive, environment, number, *map(each.values.get, names[len(OF_ALL) :]))
-    subject_ids = rows["parameters", "subject", "name", "text", "number"]
+        names, key = _measured(tuple(each.values)), (subject, started_us, run)
+        rows[names][key] = (*key, archive, environment, number, *map(each.values.get, names[len(MEASURED) :]))
+    parameters = rows["parameters", "subject", "name", "text", "number"]
     for case, named in entry.parameters.items():
         whole = row_id(case, None)
         for name, value in named.items():
-            if (parameter := (whole, escape_control(name)[:LONGEST_NAME])) in subject_ids:
+            if (parameter := (whole, escape_control(name)[:LONGEST_NAME])) in parameters:
                 continue
             finite: float | None = None
             with contextlib.suppress(ValueError, OverflowError):
                 finite = None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
             text = json.dumps(value) if isinstance(value, bool) else escape_control(str(value))
-            subject_ids[parameter] = (*parameter, text[:LONGEST_NAME], finite)
+            parameters[parameter] = (*parameter, text[:LONGEST_NAME], finite)
 
 
 @functools.lru_cache(1_000)
 def _measured(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The table ``measured`` and its columns for a row with the quantities among a summary's keys."""
-    return (*OF_ALL, *(key for key in VALUES if key in keys))
+    """The table ``measured`` and its columns for a row, with the quantities among a summary's keys."""
+    return (*MEASURED, *(key for key in VALUES if key in keys))
 
 
 def id_lists(numbers: Sequence[int]) -> Iterator[str]:
-    """Numbers as they stand in statements, some in each: a database limits how long one is."""
+    """Numbers with commas between them, MOST_IDS in each text: databases limit the length of a statement."""
     for start in range(0, len(numbers), MOST_IDS):
         yield ", ".join(map(str, numbers[start : start + MOST_IDS]))
