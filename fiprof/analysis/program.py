@@ -695,9 +695,9 @@ class _Gpu:
             return None
         first = max(saved, key=lambda each: each[1])[2]
         bound, size = min(sum(each[0] for each in saved), 100.0), sum(each[1] for each in saved)
-        estimate = size if size < bound else None
-        said = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=None)
-        return said._replace(bound_pct=bound, estimate_pct=estimate)
+        measured = bound if all(step.measured_pct is not None for *_, step in saved) else None
+        said = first._replace(of=TimeOf.PROGRAM, bound_source=None, measured_pct=measured)
+        return said._replace(bound_pct=bound, estimate_pct=size if size < bound else None)
 
     def _of_ranks(self) -> tuple[float, float]:
         """Waiting for other ranks in collectives. Returns its ns, and for how long these communicated alone."""
@@ -927,6 +927,9 @@ class _Gpu:
         values |= {"step": step.id, "action": step.action, "basis": step.basis}
         if step.bound_pct is None:
             return finding("first", words + ". {action}.", **values)
+        if step.measured_pct is not None:
+            words += ". {action} (saved {bound_pct:.3g}% of the " + of + ": measured, {basis})."
+            return finding("first", words, **values)
         words += ". {action} (saves at most {bound_pct:.3g}% of the " + of
         words += ", {estimate_pct:.3g}% by estimate" if step.estimate_pct is not None else ""
         words += ", as the host then launches ahead" if saves_more(row) and row["cause"] is not Waste.LAUNCHES else ""
