@@ -1,5 +1,5 @@
-"""Two sides measured beside each other: what is typed (``git:HEAD~1``, ``env:NAME=VALUE``, …), the files and processes
-of both, which are kept warm and measured in turns, and a profile of each that explains the difference."""
+"""Two sides measured in turns: how a side is written (``git:HEAD~1``, ``env:NAME=VALUE``, …), its files, its processes,
+which are kept warm between rounds, and a profile of each side that explains the difference."""
 
 import dataclasses
 import json
@@ -55,6 +55,8 @@ CHECKOUT_TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class SideSpec:
+    """One side of a comparison, as the user wrote it."""
+
     text: str  # as typed
     ref: str | None = None  # commit of a checkout whose files are imported
     folder: Path = Path()  # folder of that checkout: what is imported lies in it, in the commit too
@@ -65,7 +67,7 @@ class SideSpec:
     program: tuple[str, ...] = ()  # measured instead of cases
 
     def cases(self, common: Sequence[Case]) -> list[Case]:
-        """This side's cases, in the order of those of both sides. Raises FiprofError (exit status 2)."""
+        """The common cases with this side's parameters, in their order. Raises FiprofError (exit status 2)."""
         if self.case is not None:
             return [self.case]
         values_of = {name: [value] for name, value in self.params}
@@ -79,7 +81,7 @@ class SideSpec:
 def parse_side(text: str) -> SideSpec:
     """The side that a text means: items with commas between them, a program last.
 
-    Raises FiprofError (exit status 2) for one that is none.
+    Raises FiprofError (exit status 2) for a text that means none.
     """
 
     def wrong(what: str) -> FiprofError:
@@ -140,7 +142,7 @@ def pairs_of(a: SideSpec, b: SideSpec, common: Sequence[Case]) -> tuple[tuple[Ca
 
 @dataclass(frozen=True)
 class CompareRequest(CompareSettings):
-    """Two sides, and how they are to be measured."""
+    """Two sides, and how to measure them."""
 
     a: SideSpec = field(kw_only=True)
     b: SideSpec = field(kw_only=True)
@@ -156,8 +158,8 @@ class CompareRequest(CompareSettings):
     def schedule(self) -> str:
         """The processes as they start, ``BABBAABAAB`` for five a side.
 
-        Every order is as likely as any other, and each round draws its own: whatever noise comes with time, of any
-        period, falls on the processes as the permutations of their labels take it to. A fixed order resonates.
+        Every order is equally likely. Noise that varies with time, of whatever period, then falls on the processes as a
+        permutation test assumes; a fixed order may resonate with it.
         """
         return "".join(random.Random(f"{self.order_seed}").sample("AB" * self.processes, 2 * self.processes))
 
@@ -174,19 +176,18 @@ class Checkout(NamedTuple):
     """The files of a side's commit, in a folder of their own."""
 
     commit: str
-    top: Path  # the checkout that it is of
-    files: Path
-    folder: Path  # in files, what is imported
+    top: Path  # the user's checkout that has the commit
+    files: Path  # the folder
+    folder: Path  # inside it, where what is imported lies
 
 
 def check_out(side: SideSpec, target: Path) -> Checkout | None:
     """The commit of a side in a folder; None for a side without one.
 
-    It has an index of its own: the checkout, its index and its list of worktrees stay as they are. Submodules are left
-    empty, and no filter runs: files of Git LFS are their pointers.
+    It has an index of its own: the user's checkout, its index and its list of worktrees stay as they are. Submodules
+    are empty, and no filter runs: files of Git LFS are their pointers.
     Raises FiprofError where the folder is in no checkout, git knows no such commit, or it cannot be written.
     """
-
     env = {"GIT_INDEX_FILE": str(target.with_suffix(".index"))}
 
     def git(folder: Path, *words: str) -> str:
@@ -220,20 +221,21 @@ class SideCommands(ExportCommands):
 
     request: CompareRequest
     scratch: Path  # folder for what does not outlive the run
-    checkouts: Mapping[str, Checkout | None]  # a and B; None for a side that is no commit
+    checkouts: Mapping[str, Checkout | None]  # A and B; None for a side without a commit
 
     def all(self) -> list[ToolCommand]:
-        """B1, A1, B2, B3, …; of programs A0 and B0 before them, which do not count: what they compile and read from
-        disk is there after them."""
+        """B1, A1, B2, B3, …; for programs A0 and B0 before them, which are not counted: they warm caches of files and
+        compiled code."""
         schedule = self.request.schedule
         names = [f"{letter}{schedule[: place + 1].count(letter)}" for place, letter in enumerate(schedule)]
         return [self._command(name) for name in (*(("A0", "B0") if self.request.a.program else ()), *names)]
 
     def orders(self, name: str) -> Path:
-        """The FIFO that a process takes its orders from."""
+        """The FIFO from which a process reads its orders."""
         return self.scratch / f"{name}.orders"
 
     def environment(self, letter: str) -> dict[str, str]:
+        """The variables that are set for a side's processes."""
         env = {**dict(self.request.side(letter).env), **gpu_env(self.request.gpu)}
         if checkout := self.checkouts[letter]:
             paths = [str(path) for path in (checkout.folder / "src", checkout.folder) if path.is_dir()]
@@ -242,7 +244,7 @@ class SideCommands(ExportCommands):
         return env
 
     def cases(self, letter: str) -> list[str]:
-        """A side's cases, as the runner takes them; those of a file in a checkout, of the commit's file."""
+        """A side's cases as the runner's arguments; a workload file in the checkout is that of the commit."""
         checkout, words = self.checkouts[letter], []
         for case in self.request.cases(letter):
             name = case.workload
@@ -261,7 +263,7 @@ class SideCommands(ExportCommands):
             checkout = self.checkouts[letter]
             argv = (
                 request.side(letter).python or request.python,
-                # By path: what a side imports may have a fiprof of its own.
+                # By path: a side may import a fiprof of its own.
                 str(Path(fiprof.workloads.__path__[0]) / "__main__.py"),
                 "rounds",
                 *(word for case in self.cases(letter) for word in ("--case", case)),
@@ -278,18 +280,17 @@ class SideCommands(ExportCommands):
 
 # Measuring
 
-MOST_REPEATED = 3  # rounds that are measured again because the clock was not back in one
+MOST_REPEATED = 3  # rounds that are measured again where the SM clock had not recovered in one
 WALL = "wall"  # the case that is a program's own time, from its start to its end
 POLL_S = 0.002
-"""Interval at which a file is read that a process writes while it measures: on one of the host's cores, which takes no
-part in that."""
+"""Interval at which the file is read that a process writes while it measures; the reading is on another core."""
 
 
 def compare(request: CompareRequest, bench: Bench) -> FinishedRun:
     """Measure both sides in turns on this machine, into a run folder with ``result.json``.
 
-    Raises FiprofError before anything is made for a side that is not there or a GPU that is taken; what goes wrong
-    later stands in the result and in the manifest.
+    Raises FiprofError for a side that does not exist or a GPU that is taken, before anything is made; the result and
+    the manifest name what goes wrong later.
     """
     gpu, root = visible_gpu(request.gpu), bench.archive.root
     with bench.holding(gpu):
@@ -318,7 +319,7 @@ class ComparisonSession(RunSession):
         self.request, self.commands = request, commands
 
     def measure(self) -> None:
-        """Everything: the processes, their rounds, what they decide, ``result.json``."""
+        """Start the processes, measure their rounds, and write ``result.json``."""
         with self.ending_in_order(), self.collecting():
             result = self._programs() if self.request.a.program else self._cases()
             json_file.write(self.path / layout.COMPARISON, result)
@@ -371,14 +372,14 @@ class ComparisonSession(RunSession):
             raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
         names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
         gpus, hosts = ((rounds.times("A", of), rounds.times("B", of)) for of in ("gpu_us", "host_us"))
-        found = zip(compared(names, *gpus, hosts), rounds.measured, strict=True)
-        cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(place)) for case, place in found)
+        results = zip(compared(names, *gpus, hosts), rounds.measured, strict=True)
+        cases = tuple(dataclasses.replace(case, slow_clock_rounds=rounds.slow(place)) for case, place in results)
         a, b = (self._side(letter, environments[request.schedule.index(letter)]) for letter in "AB")
         measured = MeasuredComparison(a, b, cases, request.schedule, request.rounds, rounds.repeated, kept_warm=True)
         return dataclasses.replace(measured, failed=tuple(rounds.failed.values()))
 
     def _programs(self) -> MeasuredComparison:
-        """Each program from its start to its end, one after the other."""
+        """Run each program from its start to its end, one after the other."""
         times_of: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
         for command in self.commands.all():
             results = command.makes[0]
@@ -402,7 +403,7 @@ class ComparisonSession(RunSession):
 
 
 class WarmProcess:
-    """A process of ``fiprof.workloads rounds``: :meth:`ask` it one thing after the other, then :meth:`end` it."""
+    """A process of ``fiprof.workloads rounds``: give it orders one by one (:meth:`ask`), then :meth:`end` it."""
 
     def __init__(self, session: RunSession, command: ToolCommand, orders: Path, threads: Threads) -> None:
         """orders: the FIFO that the command reads."""
@@ -411,7 +412,7 @@ class WarmProcess:
         self._over = threading.Event()
         self._read, self._tail = 0, b""
         os.mkfifo(orders, 0o600)
-        # For reading too: it can be opened before the process does, which sees its end when fiprof ends.
+        # For reading too: so it opens before the process has opened it, which still sees its end when fiprof ends.
         self._orders = os.open(orders, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         started = session.executor.start(command)
 
@@ -422,13 +423,13 @@ class WarmProcess:
         self.ended: Future[None] = threads.submit(follow)
 
     def ask(self, do: str, **order: object) -> list[Record]:
-        """What the process answers to an order. Raises FiprofError where it ends instead, Interrupted."""
+        """The process's answer to an order. Raises FiprofError where it ends instead, and Interrupted."""
         line = json.dumps({"do": do, **order}).encode() + b"\n"
         while line and not self.ended.done():
             try:
                 line = line[os.write(self._orders, line) :]
             except BlockingIOError:
-                # A longer line than a pipe holds, of thousands of cases.
+                # The pipe is full: a line with thousands of cases is longer than it.
                 time.sleep(POLL_S)
         return self.answer()
 
@@ -453,12 +454,12 @@ class WarmProcess:
             time.sleep(POLL_S)
 
     def end(self) -> None:
-        """Have no more orders, and wait for its end."""
+        """Close its orders, and wait for its end."""
         self.close()
         self.ended.result()
 
     def close(self, *, now: bool = False) -> None:
-        """Have no more orders. now: end it in the middle of one."""
+        """Close its orders. now: end it in the middle of one."""
         if now:
             self._over.set()
         if self._orders >= 0:
@@ -473,7 +474,7 @@ class Rounds:
         self._request = request
         self._processes = processes
         self._progress = progress
-        self._found: dict[int, list[dict[str, Record]]] = defaultdict(list)  # case -> each of its rounds, by process
+        self._records: dict[int, list[dict[str, Record]]] = defaultdict(list)  # case -> round -> process -> record
         self.failed: dict[int, FailedCase] = {}
         self.repeated = 0
 
@@ -489,18 +490,19 @@ class Rounds:
                 self.failed.setdefault(record["place"], FailedCase(a.id, b.id, side, record["error"]))
 
     def measure(self) -> None:
-        """Every case in every process, until each has as many rounds as wanted in which the clock was back."""
+        """Measure every case in every process, until each has as many rounds as requested in which the clock had
+        recovered."""
         rounds, first = self._request.rounds, self._processes[0]
         chosen = first.ask("plan", cases=self.measured)
         self.note_failures(first, chosen)
         fits = [each for each in chosen if "iterations" in each]
         plan = {each["place"]: (each["iterations"], each["launches_per_time"]) for each in fits}
         for number in range(rounds + MOST_REPEATED):
-            cases = [case for case in self.measured if sum(map(_has_clock, self._found[case])) < rounds]
+            cases = [case for case in self.measured if sum(map(_clock_recovered, self._records[case])) < rounds]
             if not cases:
                 break
             self.repeated += number >= rounds
-            # Its cases in another order each time, the same in all processes.
+            # Each round has its cases in another order, which is the same in all processes.
             shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
             order = [(case, *plan[case]) for case in shuffled]
             again = " again" if number >= rounds else ""
@@ -514,11 +516,11 @@ class Rounds:
                     records[record["place"]][process.name] = record
             for case, by_process in records.items():
                 if case not in self.failed:
-                    self._found[case].append(by_process)
+                    self._records[case].append(by_process)
 
     def times(self, letter: str, of: str) -> list[list[float]]:
-        """Each process of a side: its time of each measured case, µs, the geometric median of its rounds. of: gpu_us,
-        a round's median, or host_us."""
+        """Process of a side x measured case: the time, µs, the geometric median of the process's rounds. of: gpu_us (a
+        round's median) or host_us."""
 
         def time_us(process: str, case: int) -> float:
             rounds = (each[process] for each in self._chosen(case))
@@ -529,21 +531,21 @@ class Rounds:
         return [[time_us(name, case) for case in self.measured] for name in names]
 
     def slow(self, case: int) -> int:
-        """Process rounds of a case that count although the clock was not back."""
+        """Rounds of processes that count for a case although the clock had not recovered."""
         return sum(not record["clock_recovered"] for each in self._chosen(case) for record in each.values())
 
     def _chosen(self, case: int) -> list[dict[str, Record]]:
-        """As many rounds as wanted: those without the clock only where others lack."""
-        return sorted(self._found[case], key=_has_clock, reverse=True)[: self._request.rounds]
+        """As many rounds of a case as requested; those in which the clock had not recovered only where others lack."""
+        return sorted(self._records[case], key=_clock_recovered, reverse=True)[: self._request.rounds]
 
 
-def _has_clock(by_process: dict[str, Record]) -> bool:
+def _clock_recovered(by_process: dict[str, Record]) -> bool:
     return all(record["clock_recovered"] for record in by_process.values())
 
 
 def _require_one(what: str, values: Iterable[str]) -> None:
-    """Raise FiprofError where the processes do not have this in common. what: gpu (boards of a kind differ by about
-    1%), or clocks (of the multiprocessors of the idle GPU)."""
+    """Raise FiprofError unless all processes have one value. what: gpu (boards of a kind differ by about 1%), or clocks
+    (of the multiprocessors of the idle GPU)."""
     if len(unique := list(dict.fromkeys(values))) > 1:
         remedy = "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it"
         raise FiprofError(f"the processes have different {what}: {', '.join(unique)}", remedy)
@@ -553,18 +555,18 @@ def _require_one(what: str, values: Iterable[str]) -> None:
 
 
 def require_tools(request: CompareRequest) -> None:
-    """Raises FiprofError where the sides cannot be profiled: before they are measured."""
+    """Raises FiprofError where the sides cannot be profiled; to call before they are measured."""
     if request.a.program:
         for letter in "AB":
-            profile.find_tools(_program(request, letter))
+            profile.find_tools(_profile_request(request, letter))
     else:
-        collect.require_tools(_cases(request))
+        collect.require_tools(_collect_request(request))
 
 
 def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
     """Profile both sides of a measured comparison, and note their runs in its result. folder: of the comparison.
 
-    Returns how the first one ended that did not complete, else the second. Raises as ``collect`` and ``profile``.
+    Returns the first run that did not complete, else the second side's. Raises as ``collect`` and ``profile``.
     """
     comparison = read_comparison(folder)
     names = []
@@ -578,7 +580,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
             of_side = dataclasses.replace(bench, executor=executor)
             git = {"git": checkout.commit} if checkout else {}
             if request.a.program:
-                program = _program(request, letter)
+                program = _profile_request(request, letter)
                 tools = profile.find_tools(program)
                 run = profile.new_run(program, tools, bench.archive, gpu, program_facts(program.program))
                 run.note(environment=git)
@@ -586,7 +588,7 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
             else:
                 both = {getattr(case, letter.lower()) for case in comparison.cases}
                 cases = zip(commands.cases(letter), request.cases(letter), strict=True)
-                wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
+                wanted = _collect_request(request, letter, [text for text, case in cases if case.id in both])
                 collection = collect.start(wanted, collect.require_tools(wanted), gpu, of_side)
                 collection.folder.note(environment=git)
                 collection.measure()
@@ -598,12 +600,12 @@ def explain(request: CompareRequest, folder: Path, bench: Bench) -> FinishedRun:
     return result
 
 
-def _program(request: CompareRequest, letter: str) -> ProfileRequest:
+def _profile_request(request: CompareRequest, letter: str) -> ProfileRequest:
     return ProfileRequest(program=request.side(letter).program, timeout_s=request.timeout_s)
 
 
-def _cases(request: CompareRequest, letter: str = "A", cases: Sequence[str] = ()) -> CollectRequest:
-    """cases: those that both sides could run, as the runner takes them."""
+def _collect_request(request: CompareRequest, letter: str = "A", cases: Sequence[str] = ()) -> CollectRequest:
+    """How to profile a side's cases. cases: those that both sides could run, as the runner takes them."""
     return CollectRequest(
         cases=tuple(map(parse_case, cases)),
         iterations=request.iterations,

@@ -1,6 +1,6 @@
-"""A run that is being made: who runs its commands, how each ended, and its end.
+"""A run while it is made: its commands, how each ended, its tables, and how the run ended.
 
-Commands run on this machine (:class:`~fiprof.orchestrator.process.Supervisor`) or are stood in for by an archived run
+Commands run on this machine (:class:`~fiprof.orchestrator.process.Supervisor`), or an archived run stands in for it
 (:class:`Replay`). Whatever happens, the folder gets its name and a manifest that says how the run ended.
 """
 
@@ -36,29 +36,29 @@ from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
 if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
 
-EXPORTS_AT_ONCE = 4
+EXPORTS_AT_ONCE = 4  # of ncu's pages
 
 
 class Progress(Protocol):
-    """Told what is going on; may be told from several threads at once."""
+    """Shows what is going on; called from several threads at once."""
 
     def step(self, name: str, /) -> AbstractContextManager[None]:  # noqa: ARG002
         """A step for the length of a block; several may be under way at once."""
         return contextlib.nullcontext()
 
     def detail(self, name: str, text: str, /) -> None:
-        """What the step is at just now."""
+        """How far the step is."""
 
     def say(self, text: str, /) -> None:
-        """A line that stays."""
+        """A line that stays on the screen."""
 
     def without_lines(self) -> Progress:
-        """The same, for work that says nothing to stay: whoever started it sums it up."""
+        """The same without lines that stay, for work that its caller sums up."""
         return self
 
 
 class Silent(Progress):
-    """Progress that nobody looks at."""
+    """Shows nothing."""
 
     def detail(self, *_: str) -> None: ...
 
@@ -69,16 +69,16 @@ class Silent(Progress):
 class Bench:
     """What runs are measured with."""
 
-    archive: Archive  # that they go to
-    progress: Progress = field(default_factory=Silent)  # is told what is going on
+    archive: Archive  # where the runs go
+    progress: Progress = field(default_factory=Silent)
     executor: Supervisor = field(default_factory=Supervisor)  # runs the commands
-    wait: bool = True  # while another fiprof has the GPU, instead of failing
+    wait: bool = True  # whether to wait while another fiprof has the GPU, instead of failing
 
     @contextlib.contextmanager
     def holding(self, *gpus: str) -> Iterator[None]:
-        """Hold the locks of GPUs around a block, once what killed fiprofs left running is ended.
+        """Hold the locks of GPUs around a block; what killed fiprofs left running is ended before it.
 
-        Raises FiprofError where another has one and is not waited for, Interrupted.
+        Raises FiprofError where another fiprof has one and is not waited for, and Interrupted.
         """
         with contextlib.ExitStack() as locks:
             # In one order, so that no two wait for each other.
@@ -88,7 +88,7 @@ class Bench:
 
     @contextlib.contextmanager
     def holding_one(self, *gpus: str) -> Iterator[str]:
-        """The same of the first GPU that is free. Gives which."""
+        """Hold the lock of the first of these GPUs that is free, likewise. Gives that GPU."""
         with gpu_lock(*gpus, wait=self.wait, waiting=self.progress.say, stopping=self.executor.stopping) as gpu:
             for process in end_orphans():
                 self.progress.say(f"ended what a killed fiprof had left running: {process}")
@@ -108,7 +108,7 @@ class Replay(Supervisor):
         """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
         if self.stopping.is_set():
             raise Interrupted
-        # The last of its name: a step may have been tried twice.
+        # The last of its name: a step may have been repeated.
         action = next((action for action in reversed(self.manifest.actions) if action.step == command.step), None)
         if action is None:
             steps = ", ".join(each.step for each in self.manifest.actions) or "none"
@@ -140,7 +140,7 @@ class Replay(Supervisor):
 
 
 class _Replayed(Process):
-    """A command that ended long ago."""
+    """A command that an archived run has run."""
 
     def __init__(self, command: ToolCommand, finished: Finished) -> None:
         self.command, self.finished = command, finished
@@ -151,13 +151,13 @@ class _Replayed(Process):
 
 @contextlib.contextmanager
 def gated(path: Path) -> Iterator[Callable[[], None]]:
-    """Hold a workload's process back between its imports and its first touch of the GPU, while the block lasts; gives
-    what lets it through. One that still waits at the end ends with an error.
+    """Hold a workload's process back between its imports and its first use of the GPU, for the length of a block; gives
+    a function that lets it through. A process that still waits at the end of the block ends with an error.
 
-    path: the file that it takes, see ``fiprof.workloads.runner.await_gate``.
+    path: the file whose lock the process waits for, see ``fiprof.workloads.runner.await_gate``.
     """
     with file_errors(path):
-        file = open(path, "w")  # noqa: SIM115 - closed when it is let through
+        file = open(path, "w")  # noqa: SIM115 - closed when the process is let through
         fcntl.flock(file, fcntl.LOCK_EX)
 
     def let_through() -> None:
@@ -182,7 +182,7 @@ class FinishedRun:
 
 
 class RunSession:
-    """A run that is being made, with what went wrong so far."""
+    """A run while it is made, and what went wrong so far."""
 
     def __init__(self, folder: RunFolder, bench: Bench) -> None:
         self.folder = folder
@@ -215,7 +215,7 @@ class RunSession:
 
     @contextlib.contextmanager
     def ending_in_order(self) -> Iterator[None]:
-        """Give the run its end when something that is no step's failure ends fiprof."""
+        """Finish the run also when something other than a step's failure ends fiprof."""
         try:
             yield
         except BaseException as error:
@@ -226,17 +226,18 @@ class RunSession:
 
     @contextlib.contextmanager
     def run(self, command: ToolCommand, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
-        """Run a command to its end. The block judges how it ended and what its log says; then it is written down.
+        """Run a command to its end. The block, given how it ended and its log, raises FiprofError where it failed; the
+        action is added to the manifest in any case.
 
-        watch: given the log's last lines a few times a second; returns True to have the command ended.
-        Raises FiprofError when it failed, ran out of time or was interrupted; it is in the manifest all the same.
+        watch: called with the log's last lines a few times a second; returns True to have the command ended.
+        Raises FiprofError where it failed, ran out of time or could not be started, and Interrupted.
         """
         with self.progress.step(command.step), self.ended(self.executor.start(command), watch) as ended:
             yield ended
 
     @contextlib.contextmanager
     def ended(self, started: Process, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
-        """As :meth:`run`, for a command that was started before."""
+        """As :meth:`run`, for a command that has been started already."""
         finished, command = started.wait(watch), started.command
         log = command.log.relative_to(self.path)
         for process in finished.left:
@@ -277,9 +278,9 @@ class RunSession:
                 )
 
     def export(self, command: ToolCommand) -> None:
-        """Have a tool write a report in another form; an SQLite is cleared of what nsys wrote down beside the trace.
+        """Have a tool export a report, and take secrets out of the file (:meth:`scrub`).
 
-        Raises as :meth:`run`, and where the file is not there or empty.
+        Raises as :meth:`run`, and FiprofError where the file is missing or empty.
         """
         (file,) = command.files
         with self.run(command) as (finished, log):
@@ -295,9 +296,9 @@ class RunSession:
                 self.folder.keep_private(command.argv)
 
     def scrub(self, file: Path) -> bool:
-        """Take secrets, and of an SQLite all that does not belong to the trace, out of a tool's file.
+        """Take secrets out of a tool's file, and out of an SQLite also the environments and processes that it records.
 
-        Returns whether a page of ncu had secrets. Raises FiprofError where that fails; the file is not kept then.
+        Returns whether a page of ncu had secrets. Raises FiprofError where that fails; the file is removed then.
         """
         from fiprof.parsers.ncu_pages import scrub_page
         from fiprof.parsers.nsys_scrub import scrub
@@ -319,7 +320,7 @@ class RunSession:
         self.folder.note(missing=map(self.folder.settled, summary.missing))
         for sentence in summary.warnings:
             self.warn(sentence)
-        # A collect's own process says more of it.
+        # What fiprof's own workload process notes of the GPU says more.
         if "gpu" not in self.folder.manifest.environment and (gpu := self.traced_gpu()):
             self.folder.note(environment={"gpu": gpu})
         return summary
@@ -330,19 +331,19 @@ class RunSession:
         return {"name": first[0]["gpu"], "uuid": first[0]["uuid"]} if first else {}
 
     def profile_tables(self, pages: Iterable[ToolCommand] = ()) -> None:
-        """Make ncu's tables. pages: that are exported first, side by side."""
+        """Make ncu's tables. pages: exports to run before, at the same time."""
         for done in [self._pool.submit(self.export, page) for page in pages]:
             done.result()
         with self.progress.step("ncu tables"):
             self.folder.note(missing=map(self.folder.settled, parse.parse_ncu(self.path, self.tables)))
 
     def declare_cases(self) -> None:
-        """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
+        """Make a case, without costs, of each declared range that kernels were launched in; warn of the others."""
         ids = set()
         for table in ("kernels", "launches"):
             if tables.table_path(self.tables, table).exists():
                 ids |= set(tables.read(self.tables, table, ["case"])["case"].unique().to_pylist())
-        # As the tables have them: without secrets.
+        # With secrets masked, as in the tables.
         declared = parse.declared_ranges(self.path)
         self.folder.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in ids])
         for name in declared:
@@ -357,8 +358,8 @@ class RunSession:
             self.folder.note(environment={"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
 
     def check(self) -> None:
-        """The run's checks on its own numbers, unless it was interrupted or has none."""
-        # Making tables starts no process that a Ctrl-C would have ended.
+        """Make the run's checks of its own numbers, unless it was interrupted or has no tables."""
+        # While tables are made no process runs whose end would tell of a Ctrl-C.
         if self.executor.stopping.is_set() and not self.interrupted:
             self._problems.append(Interrupted())
         if not self.interrupted and ((self.path / layout.BASELINE).exists() or any(self.tables.iterdir())):
@@ -367,6 +368,7 @@ class RunSession:
                 parse.parse_checks(self.path, self.tables)
 
     def finish(self) -> FinishedRun:
+        """Pack the run's files, write its manifest, give the folder its name, and share it with the catalogue."""
         self._pool.shutdown()
         status: Status = "interrupted" if self.interrupted else "failed" if self._problems else "complete"
         stopped = (problem for problem in self._problems if isinstance(problem, Interrupted))
@@ -385,24 +387,24 @@ class RunSession:
         return FinishedRun(path, status, problem)
 
     def pack(self) -> None:
-        """Compress the raw files; what cannot be stays as it is, and ``fiprof pack`` tries again."""
+        """Compress the raw files; those that cannot be stay as they are, for ``fiprof pack`` to try again."""
         with self.progress.step("pack"), contextlib.suppress(FiprofError):
             self.folder.save()
             self.compress()
 
     def compress(self, within: str = "") -> None:
-        """Compress those raw files that the manifest names by now. within: only those of this folder."""
+        """Compress the raw files that the manifest names by now. within: only those in this folder."""
         with contextlib.suppress(FiprofError):
             packing.pack(self.path, stopped=self.executor.stopping.is_set, within=within)
 
 
 def read_log(path: Path) -> str:
-    """A log's text, which :class:`~fiprof.orchestrator.process.Relay` keeps short; empty where there is none."""
+    """A log's text, of bounded length (:class:`~fiprof.orchestrator.process.Relay`); empty where there is none."""
     return path.read_bytes().decode(errors="replace") if path.exists() else ""
 
 
 def require_success(what: str, finished: Finished, log: str) -> None:
-    """Raise FiprofError for a workload that failed, with its last words: the runner's own error where there is one."""
+    """Raise FiprofError for a workload that failed, with the runner's own error, else the last line of its log."""
     if finished.outcome == "ok":
         return
     errors = re.findall(r"^fiprof: error: (.*)\n(?:  (.*))?", log + "\n", re.MULTILINE)

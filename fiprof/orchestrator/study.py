@@ -1,6 +1,7 @@
 """A study: a matrix of cases as a TOML file declares it, measured in few processes over as many sessions as it takes.
 
-Its folder has its runs, its results, which can be made again, and ``study.json``: how it came about.
+Its folder holds its runs, its results (made of the runs, and again at any time), and ``study.json``: its settings and
+sessions.
 """
 
 import dataclasses
@@ -46,9 +47,9 @@ from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
 
 MOST_FAILURES = 3
-"""Times that a batch is measured again before it is given up; in one process, batches that may fail one after the
-other, each by a case that took its process with it, before the study ends."""
-POLL_S = 0.05
+"""Times that a batch is measured again before it is given up; in one process, batches in a row that may fail, each by
+a case that crashed the process, before the study ends."""
+POLL_S = 0.05  # between two looks at the workers
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ class Definition:
         return tuple(case for case in self.cases if not words or short_name(case.workload) in words)
 
     def folder(self, archive: Path) -> Path:
-        """Where it lies in an archive, if nobody says otherwise."""
+        """Its default folder in an archive."""
         return archive / f"study-{self.name}{'-quick' if self.quick else ''}"
 
     def run(self, on: Any = "local", *, out: str | None = None, only: Sequence[str] = (), python: str = "") -> Study:
-        """Measure what the study's folder does not hold yet. Returns all that it holds then.
+        """Measure the cases that the study's folder does not hold yet. Returns the results of all.
 
         on: as ``--on`` takes it, or any executor as ``concurrent.futures`` has them, whose workers see the folder.
         out: the folder. python: the interpreter that has torch and flashinfer. Raises FiprofError.
@@ -89,7 +90,7 @@ class Definition:
 
 
 class _File(Struct, forbid_unknown_fields=True):
-    """What stands in a study's file."""
+    """The content of a study's TOML file."""
 
     name: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_-]*$")]
     cases: Annotated[list[dict[str, Any]], Meta(min_length=1)]
@@ -106,7 +107,7 @@ def load(text: str, *, quick: bool = False) -> Definition:
     Raises FiprofError (exit status 2) where there is none, or naming what is wrong in it.
     """
     studies: dict[str, Path | Mapping[str, Any]] = dict(sorted(packs.merged("studies").items()))
-    example = "docs/study.md says what stands in one"
+    example = "docs/study.md says what stands in one"  # a remedy
     source = studies.get(text, Path(text))
     if isinstance(source, Path) and not source.is_file():
         remedy = f"the installed packs bring {', '.join(studies)}; one of your own is a TOML file: {example}"
@@ -123,7 +124,7 @@ def load(text: str, *, quick: bool = False) -> Definition:
 
 
 def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definition:
-    """Raises FiprofError or MisfitError, which name what is wrong."""
+    """The study that a file declares. Raises FiprofError or MisfitError, which say what is wrong in it."""
     file = json_file.convert(data, _File)
     by_workload: dict[str, list[Case]] = {}
     for number, block in enumerate(file.cases, 1):
@@ -131,7 +132,9 @@ def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definit
         try:
             if not isinstance(workload := block.get("workload"), str):
                 raise FiprofError("it has no workload")
-            for key, value in ((key, value) for key, value in block.items() if key != "workload"):
+            for key, value in block.items():
+                if key == "workload":
+                    continue
                 values = value if isinstance(value, list) else [value]
                 if not values or not all(isinstance(each, bool | int | float | str) for each in values):
                     raise FiprofError(f"{key} is neither a value nor a list of values")
@@ -165,6 +168,7 @@ def _settings(given: Mapping[str, Any], where: str) -> StudySettings:
             if problem := declared[name].problem(value):
                 raise FiprofError(f"[{where}]: {name} {problem}")
 
+    # Choices first, whose problem names them; the others once they have their types.
     check({name: value for name, value in given.items() if declared[name].choices})
     settings = json_file.convert(dict(given), StudySettings, f"[{where}]")
     check({name: getattr(settings, name) for name in declared})
@@ -190,15 +194,14 @@ def label(batch: Sequence[Case]) -> str:
 
 @dataclass(frozen=True)
 class Session:
-    """A time that the study was worked on without a break."""
+    """One call of ``fiprof study``, from its start to its end."""
 
     started: str  # ISO 8601 with offset
     duration_s: float = 0.0  # of measuring
-    extras_s: float = 0.0  # the part of it that packs measured beyond the cases
+    extras_s: float = 0.0  # its part in which packs measured their extras
     status: str = "interrupted"  # complete, interrupted or failed; a killed one stays interrupted
     batches: list[dict[str, Any]] = field(default_factory=list)
-    """Where the time of each went, for people who wonder: run, cases, measuring_s (its part on the GPU), tables_s
-    (while the next one had the GPU)."""
+    """Of each batch: run, cases (how many), measuring_s (on the GPU), tables_s (while the next batch has the GPU)."""
 
 
 @dataclass(frozen=True)
@@ -213,10 +216,10 @@ class StudyManifest:
     """What the measurements depend on; the same for all sessions."""
     sessions: list[Session] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
-    """Case id -> why it could not be measured, of cases that took their process with them."""
+    """Case id -> why it could not be measured, of cases that crashed their process."""
     skipped: dict[str, str] = field(default_factory=dict)  # case id -> why the last session left it out
     submitted: dict[str, list[str]] = field(default_factory=dict)
-    """A cluster's number of a batch that was handed to it and not heard of since -> its cases."""
+    """A cluster's number of a batch that it has not ended yet, as far as is known -> the batch's case ids."""
     fiprof: str = ""
     schema_version: int = 2
 
@@ -243,6 +246,7 @@ class StudyFolder:
             json_file.write(self.path / layout.STUDY_FILE, self.manifest)
 
     def note(self, *batches: dict[str, Any], **changes: Any) -> None:
+        """Add batches to the current session, and change its fields."""
         with self._lock:
             changed = dataclasses.replace(self.session, batches=[*self.session.batches, *batches], **changes)
             self.update(sessions=[*self.manifest.sessions[:-1], changed])
@@ -250,29 +254,30 @@ class StudyFolder:
     def runs(self) -> dict[str, Manifest]:
         """Name -> manifest of the complete runs, oldest first."""
         # A link to a folder elsewhere is no run of the study.
-        there = [name for name in self.archive.names() if files.exists(self.path, f"{name}/{layout.FILE_NAME}")]
-        found = {name: read_manifest(self.path / name) for name in there}
-        return {name: manifest for name, manifest in found.items() if manifest.status == "complete"}
+        names = [name for name in self.archive.names() if files.exists(self.path, f"{name}/{layout.FILE_NAME}")]
+        manifests = {name: read_manifest(self.path / name) for name in names}
+        return {name: manifest for name, manifest in manifests.items() if manifest.status == "complete"}
 
     def pooled(self) -> dict[str, Manifest]:
-        """Of them, where several boards measured, those of one kind of board, driver and packages: of most cases."""
-        kinds: dict[str, dict[str, Manifest]] = {}
-        held: dict[str, set[str]] = {}
+        """The complete runs whose results may be compared. Where several boards measured, these are the runs of one
+        kind of board, driver and packages: the kind with most cases."""
+        runs_of: dict[str, dict[str, Manifest]] = {}
+        cases_of: dict[str, set[str]] = {}
         for name, manifest in (runs := self.runs()).items():
             kind = str({what: value for what, value in _facts(manifest.environment).items() if what != BOARD})
-            kinds.setdefault(kind, {})[name] = manifest
-            held.setdefault(kind, set()).update(case.id for case in manifest.cases if not case.anchor)
-        several = any(case.anchor for manifest in runs.values() for case in manifest.cases)
-        return kinds[max(held, key=lambda kind: len(held[kind]))] if several else runs
+            runs_of.setdefault(kind, {})[name] = manifest
+            cases_of.setdefault(kind, set()).update(case.id for case in manifest.cases if not case.anchor)
+        several_boards = any(case.anchor for manifest in runs.values() for case in manifest.cases)
+        return runs_of[max(cases_of, key=lambda kind: len(cases_of[kind]))] if several_boards else runs
 
     def done(self) -> dict[str, str]:
         """Case id -> the run that holds it, or why it failed."""
         runs = self.pooled().items()
-        held = {case.id: name for name, manifest in runs for case in manifest.cases if not case.anchor}
-        return {**self.manifest.failed, **held}
+        run_of = {case.id: name for name, manifest in runs for case in manifest.cases if not case.anchor}
+        return {**self.manifest.failed, **run_of}
 
     def tidy(self) -> None:
-        """End what a killed session left, and set aside the runs that did not complete."""
+        """Finish what a killed session left half done, and set aside the runs that did not complete."""
         recover(self.archive)
         files.clear(self.path)
         complete = self.runs()
@@ -282,12 +287,15 @@ class StudyFolder:
 
 
 def measured(definition: Definition, path: Path) -> Mapping[str, Any]:
-    """The cases that a study's folder has already, by their ids. Raises as :func:`open_folder`, and makes nothing."""
+    """The cases that a study's folder has done, as :meth:`StudyFolder.done`; none where there is no such folder.
+
+    Raises as :func:`open_folder`.
+    """
     return open_folder(path, definition).done() if (path / layout.STUDY_FILE).exists() else {}
 
 
 def open_folder(path: Path, definition: Definition) -> StudyFolder:
-    """The study's folder, made where there is none.
+    """The study's folder; it is created where there is none.
 
     Raises FiprofError (exit status 2) for a folder that holds another study, or one measured with other settings.
     """
@@ -303,7 +311,7 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
     manifest = read_study(path)
     if manifest.name != definition.name:
         raise FiprofError(f"{path} holds the study {manifest.name}", another, exit_code=2)
-    # What an older fiprof had no setting for was at its default.
+    # A setting that the older fiprof did not have counts as its default.
     before = {**StudySettings().measuring(), **manifest.settings}
     if changed := [key for key in settings if before[key] != settings[key]]:
         values = ", ".join(f"{key} {before[key]}, now {settings[key]}" for key in changed)
@@ -331,16 +339,16 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
         name: str(run.environment("gpu", "uuid") or run.environment("gpu_state", "before", "uuid") or "")
         for name, run in opened.items()
     }
-    anchors: dict[str, dict[str, list[float]]] = {}
+    anchors: dict[str, dict[str, list[float]]] = {}  # case id -> board -> its plain medians, µs
     why = {**manifest.skipped, **{case: f"failed: {text}" for case, text in manifest.failed.items()}}
     cases = {case: unmeasured(costs[case], skipped=text) for case, text in why.items() if case in costs}
     for name in runs:
         if not whole(folder.path / name):
             parse_all(folder.path / name)
-        beside = {case.id for case in runs[name].cases if case.anchor}
-        found = [case for case in case_results(opened[name]) if case.id in costs]
-        cases |= {case.id: case for case in found if case.id not in beside}
-        for each in found:
+        anchor_ids = {case.id for case in runs[name].cases if case.anchor}
+        of_run = [case for case in case_results(opened[name]) if case.id in costs]
+        cases |= {case.id: case for case in of_run if case.id not in anchor_ids}
+        for each in of_run:
             if each.plain:
                 anchors.setdefault(each.id, {}).setdefault(boards[name], []).append(each.plain.median_us)
     anchors = {case: of for case, of in anchors.items() if len(of) > 1}
@@ -352,8 +360,8 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
     }
     missing = Counter(short_name(case.workload) for case in definition.cases if case.id not in cases)
     skipped = sum(bool(case.skipped) for case in cases.values())
-    found_of = ((short_name(case.workload), cases[case.id]) for case in definition.cases if case.id in cases)
-    by_workload = by_key(found_of)
+    with_result = (case for case in definition.cases if case.id in cases)
+    by_workload = by_key((short_name(case.workload), cases[case.id]) for case in with_result)
     info = EnvironmentInfo(
         study=definition.name,
         title=definition.title,
@@ -383,21 +391,21 @@ def write_results(definition: Definition, folder: StudyFolder) -> EnvironmentInf
 
 
 def _facts(environment: dict[str, Any]) -> dict[str, str]:
-    """What should not differ between the runs of a study, as far as it is known."""
+    """What should be the same in all runs of a study (board, driver, packages, …) -> its value, where it is known."""
     paths = {title: path for _, title, path, weight in CONDITIONS if weight is not Weight.CHANGED}
-    packages = ["torch", *(name for found in packs.parts("packages").values() for name in found)]
+    packages = ["torch", *(name for names in packs.parts("packages").values() for name in names)]
     paths |= {name: ("packages", name) for name in packages}
     facts = {what: fact(environment, *path) for what, path in paths.items()}
     return {what: str(value) for what, value in facts.items() if value is not None and value != ""}
 
 
 def mixed(environments: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """What differs between the runs' environments that should not -> its values."""
-    seen: dict[str, dict[str, None]] = {}
+    """What should be the same in all runs and is not -> its values."""
+    values_of: dict[str, dict[str, None]] = {}
     for environment in environments:
         for what, value in _facts(environment).items():
-            seen.setdefault(what, {})[value] = None
-    return {what: list(values) for what, values in seen.items() if len(values) > 1}
+            values_of.setdefault(what, {})[value] = None
+    return {what: list(values) for what, values in values_of.items() if len(values) > 1}
 
 
 # Measuring
@@ -405,7 +413,7 @@ def mixed(environments: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class PackRequest:
-    """What a pack is asked for in a study, by its ``extras`` and its ``after_measuring``."""
+    """What a study passes to a pack's ``extras`` and ``after_measuring``."""
 
     study: str
     results: Path  # the folder of the results; it may not exist yet
@@ -422,13 +430,13 @@ Extra = Callable[[PackRequest], None]  # measures, and writes its results file; 
 def run_study(
     definition: Definition, bench: Bench, *, python: str, gpu: int | None, only: Sequence[str] = (), on: Any = None
 ) -> EnvironmentInfo:
-    """Measure what the study's folder, the bench's archive, does not hold yet, and write its results.
+    """Measure the cases that the study's folder (the bench's archive) does not hold yet, and write its results.
 
     python, gpu: as of :class:`PackRequest`. only: workloads to measure; all without. on: who measures, as
     :func:`executors.opened` takes it.
-    Raises FiprofError before anything is made for a folder of something else, a missing tool, or a GPU that is taken;
-    Interrupted when told to stop; and what ends a batch by something else than one of its cases. What was measured
-    is kept, and its results are written.
+    Raises FiprofError for a folder of something else, a missing tool, or a GPU that is taken, before anything is made;
+    Interrupted when it is stopped; and whatever ends a batch other than a failing case. The results of what was
+    measured until then are written all the same.
     """
     cases, path = definition.only(only), bench.archive.root
     common = {each.name: getattr(definition.settings, each.name) for each in dataclasses.fields(Settings)}
@@ -476,14 +484,14 @@ def run_study(
 
 
 class _Batches:
-    """The batches of a session, which this process measures on one GPU, or workers, each on a GPU of its own."""
+    """The batches of a session. This process measures them on one GPU, or workers do, each on a GPU of its own."""
 
     def __init__(
         self, definition: Definition, folder: StudyFolder, request: CollectRequest, workers: Workers, bench: Bench
     ) -> None:
-        """request: for all cases that are asked for."""
+        """request: for all cases of the session."""
         self.folder, self.workers, self.bench, alone = folder, workers, bench, workers.alone
-        # The command that measures it, wherever.
+        # What a worker's run names as its command.
         argv = ("fiprof", "study", definition.source, *(["--quick"] if definition.quick else []))
         self.request = request if alone else dataclasses.replace(request, argv=argv)
         self.most = definition.settings.batch_cases
@@ -493,15 +501,15 @@ class _Batches:
         self.without = tuple(sorted(folder.runs().keys() - folder.pooled().keys()))
         self.waiting: deque[Job] = deque()
         self.running: dict[Any, Job] = {}
-        # How often a batch failed; alone, under no name, how many did one after the other.
         self.tries: dict[str, int] = {}
+        """Key of a batch -> how often it failed; in one process "" -> how many batches failed in a row."""
         self.problem: FiprofError | None = None
-        # Cases to measure, and those that were, or are left out.
+        # Cases to measure, and how many of these are measured or left out by now.
         self.total = self.ended = 0
         self.begin = clock.monotonic()
 
     def _plan(self) -> None:
-        """What is not done yet, in batches; those that a cluster has already as they were handed to it."""
+        """Put the cases that are not done into batches; a batch that a cluster still has stays as it is."""
         done, submitted = self.folder.done(), self.folder.manifest.submitted
         to_measure = [case for case in self.request.cases if not done or case.id not in done]
         self.total = len(to_measure)
@@ -519,21 +527,22 @@ class _Batches:
         self.waiting.extend(map(self._job, batches.deal(to_measure, self.groups, boards, self.most)))
         total, handed, waiting = (len(each) for each in (self.request.cases, self.running, self.waiting))
         new = f"to measure, in {count(waiting, 'batch', 'batches')} for {count(boards, 'GPU')}"
-        said = [f"{len(to_measure):,} of {count(total, 'case')} {new}"] if to_measure else []
-        said += [f"{count(handed, 'batch', 'batches')} handed out before"] if handed else []
-        self.bench.progress.say(", ".join(said) or f"{count(total, 'case')}, all of them done")
+        parts = [f"{len(to_measure):,} of {count(total, 'case')} {new}"] if to_measure else []
+        parts += [f"{count(handed, 'batch', 'batches')} handed out before"] if handed else []
+        self.bench.progress.say(", ".join(parts) or f"{count(total, 'case')}, all of them done")
 
     def _job(self, cases: tuple[Case, ...]) -> Job:
+        """A batch of these cases, with the anchors behind them."""
         unmeasurable = {**self.folder.manifest.failed, **self.folder.manifest.skipped}
-        beside = [case for case in self.anchors if case not in cases and case.id not in unmeasurable]
-        ids = frozenset(case.id for case in beside)
-        request = dataclasses.replace(self.request, cases=(*cases, *beside), anchors=ids)
+        anchors = [case for case in self.anchors if case not in cases and case.id not in unmeasurable]
+        ids = frozenset(case.id for case in anchors)
+        request = dataclasses.replace(self.request, cases=(*cases, *anchors), anchors=ids)
         return Job(str(self.folder.path.resolve()), request, self.filling, self.without)
 
     def measure(self) -> bool:
-        """Measure all, or leave it to a cluster; whether all was heard of.
+        """Measure all batches, or hand them to a cluster. Returns whether all are done.
 
-        Raises Interrupted, and the problem of a batch that failed too often, once what is under way is measured.
+        Raises Interrupted, or the problem of a batch that failed too often, once the batches under way are measured.
         """
         self._plan()
         workers, stopping = self.workers, self.bench.executor.stopping
@@ -567,13 +576,14 @@ class _Batches:
         return True
 
     def _note_submitted(self) -> None:
+        """Note which batches a cluster has."""
         running = self.running if self.workers.attach else {}
         known = {pending.job_id: [case.id for case in job.own] for pending, job in running.items()}
         if known != self.folder.manifest.submitted:
             self.folder.update(submitted=known)
 
     def _take(self, pending: Any, job: Job) -> None:
-        """Note what became of a batch, and put what is to be measured again of it with those that wait."""
+        """Note the outcome of a batch; its cases that are to be measured again become a new one."""
         try:
             outcome = pending.result()
         except (Interrupted, KeyboardInterrupt):
@@ -583,7 +593,7 @@ class _Batches:
         except Exception as error:
             if self.workers.alone:
                 raise
-            # Each engine says in its own way that a worker is gone.
+            # Executors differ in the exception for a worker that is gone.
             outcome = BatchOutcome(
                 message=f"its worker is gone: {str(error).partition(chr(10))[0] or type(error).__name__}"
             )
@@ -623,7 +633,7 @@ class _Batches:
 
     @property
     def _so_far(self) -> str:
-        """How many cases are through, and the time that is left by what they took."""
+        """How many cases are done, and the time that the rest takes at that rate."""
         left = self.total - self.ended
         seconds = self._seconds / self.ended * left if self.ended else 0.0
         when = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
