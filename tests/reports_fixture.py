@@ -75,6 +75,7 @@ def make_run(
     reasons: Rows | None = None,
     kernels: Rows | None = None,
     gpu_us: Mapping[str, list[float]] | None = None,
+    wall_us: float | None = None,
     **manifest: Any,
 ) -> Run:
     """A run with these rows; columns that a row does not name are null. A table that is not given is not there."""
@@ -84,7 +85,8 @@ def make_run(
         if rows is not None:
             add(Run(folder), name, rows)
     if gpu_us is not None:
-        lines = [json.dumps({"kind": "case", "case": case_id, "gpu_us": times}) for case_id, times in gpu_us.items()]
+        both = {"kind": "case"} | ({"wall_us": wall_us} if wall_us else {})
+        lines = [json.dumps(both | {"case": case_id, "gpu_us": times}) for case_id, times in gpu_us.items()]
         (folder / "baseline.jsonl").write_text("\n".join(lines) + "\n")
     return Run(folder)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fiprof.analysis import checks
 from fiprof.analysis.checks import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
 from fiprof.analysis.expected import combined, read_expectations
-from fiprof.analysis.sass import Code, parse
+from fiprof.analysis.sass import Code
 from fiprof.errors import FiprofError
 from fiprof.model.finding import words_of
 from fiprof.model.run import Run
@@ -34,6 +34,16 @@ def check(run: Run, name: str) -> Check:
 
 def traced(*durations_us: float) -> Made:
     return {"kernels": [execution(0, round(1000 * us), iteration=i) for i, us in enumerate(durations_us)]}
+
+
+def loops(traced_us: float, plain_us: float) -> Made:
+    """A kernel of 100 µs in each iteration, of which a loop takes so long."""
+    starts_ns = [round(1000 * traced_us * i) for i in range(4)]
+    return {
+        "kernels": [execution(at, at + 100_000, iteration=i) for i, at in enumerate(starts_ns)],
+        "wall_us": plain_us,
+        **plain(100.0),
+    }
 
 
 def plain(*times_us: float) -> Made:
@@ -62,6 +72,11 @@ KEPT = {"settings": {"cache_control": "none"}}
         # 3 µs of events and of the launch gap; of each kernel of an iteration.
         ("nsys_vs_plain", lambda us: {**plain(10.0), **traced(us)}, (7.1,), True),
         ("nsys_vs_plain", lambda us: {**plain(10.0), **traced(us)}, (6.9,), False),
+        ("nsys_vs_plain", lambda us: loops(100, us), (100.0, 133.0), True),
+        ("nsys_vs_plain", lambda us: loops(100, us), (134.0, 1000.0), False),
+        # Launching takes the host 45 µs more under nsys.
+        ("nsys_vs_plain", lambda us: loops(us, 100), (145.0,), True),
+        ("nsys_vs_plain", lambda us: loops(us, 100), (146.0,), False),
         ("stall_sum", lambda n: {**counted(warp_latency_cycles=n), **REASONS}, (10.0, 9.81, 10.19), True),
         ("stall_sum", lambda n: {**counted(warp_latency_cycles=n), **REASONS}, (9.7, 10.3), False),
         ("sample_sum", lambda n: {**counted(stall_samples=n), **REASONS}, (30.0,), True),
@@ -240,28 +255,6 @@ def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -
     add(run, "hotspots", [{"launch": 0, "address": 0, "sass": "EXIT", "samples": samples}])
     assert rows("hotspots", run.path) == []
     assert "None of its 1 instructions has a sample" in invoke("hotspots", str(run.path))[1]
-
-
-@pytest.mark.parametrize(
-    ("line", "reads", "writes"),
-    [
-        ("@!P1  LDG.E.64.CONSTANT R8, desc[UR12][R2.64+0x10]", "P1 R2 R3 UR12 UR13", "R8 R9"),
-        ("LDSM.16.M88.4 R120, [R142+UR4+-0x1000]", "R142 UR4", "R120 R121 R122 R123"),
-        ("STG.E.64 desc[UR14][R28.64], R8", "R8 R9 R28 R29 UR14 UR15", ""),
-        ("LDGSTS.E.BYPASS.LTC128B.128 desc[UR14][R10.64], !P3, [R32+0x1800]", "P3 R10 R11 R32 UR14 UR15", ""),
-        ("ATOMG.E.ADD.STRONG.GPU PT, R5, desc[UR4][R2.64], R7", "R2 R3 R7 UR4 UR5", "R5"),
-        ("IADD3 R14, P0, R19, UR4, RZ", "R19 UR4", "R14 P0"),
-        ("SHFL.BFLY PT, R24, R25, 0x4, 0x1f", "R25", "R24"),
-        ("LOP3.LUT P0, RZ, R16, 0x1, RZ, 0xc0, !PT", "R16", "P0"),
-        ("IMAD.WIDE.U32 R12, R9, 0x4, R20", "R9 R20 R21", "R12 R13"),
-        ("HMMA.16816.F32 R112, R128, R132, RZ", "R128 R129 R130 R131 R132 R133", "R112 R113 R114 R115"),
-        ("DMUL R2, R4, UR18", "R4 R5 UR18 UR19", "R2 R3"),
-        ("F2F.F32.F64 R0, R2", "R2 R3", "R0"),
-    ],
-)
-def test_registers(line: str, reads: str, writes: str) -> None:
-    found = parse(line)
-    assert (set(found.reads), set(found.writes)) == (set(reads.split()), set(writes.split()))
 
 
 FRAGMENTS = st.sampled_from(

@@ -3,6 +3,7 @@
 Each is a function of a run and a case id that gives a traced number, or None where the run does not have it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,9 @@ DEVICE_BITS, STREAM_BITS = 8, 24  # of the key of a stream: process, GPU and str
 
 
 @once
-def busy_times(run: Run) -> dict[str, Times]:
-    """Case id -> time of an iteration in which a kernel or a copy ran, in the phase ``measure``; empty without nsys."""
+def busy_times(run: Run) -> dict[str, tuple[Times, float]]:
+    """Case id -> time of an iteration in which a kernel or a copy ran, in the phase ``measure``, and the median time
+    from the begin of one's work to that of the next, µs (nan for one alone); empty without nsys."""
     ranks, kinds, parts = ranks_of(run), Kinds(), [(np.empty(0, np.int64),) * 3]
     for name in ("kernels", "copies"):
         for piece in run.pieces(name, ("start_ns", "end_ns", "phase", "case", "iteration", "pid", "device")):
@@ -52,11 +54,16 @@ def busy_times(run: Run) -> dict[str, Times]:
             of = kinds.of(work.select(["case"]), rank=rank, iteration=numbers(work["iteration"]))
             parts.append((of, numbers(work["start_ns"]), numbers(work["end_ns"])))
     of, starts, ends = union_by(*map(np.concatenate, zip(*parts, strict=True)))
-    working_ns = np.bincount(of, ends - starts, len(kinds.numbers)).tolist()  # exact below 2^53 ns
-    by_rank = by_key(((case, rank), ns / 1e3) for (case, rank, _), ns in zip(kinds.numbers, working_ns, strict=True))
+    working_ns = np.bincount(of, ends - starts, len(kinds.numbers))  # exact below 2^53 ns
+    begins = starts[np.unique(of, return_index=True)[1]]
+    by_rank = by_key(((case, rank), number) for number, (case, rank, _) in enumerate(kinds.numbers))
     # The ranks' GPUs work at the same time: an iteration takes as long as the slowest one.
-    of_ranks = ({case: times} for (case, _), working_us in by_rank.items() if (times := summarize(working_us)))
-    return slowest(of_ranks, lambda times: times.median_us)
+    of_ranks = (
+        {case: (times, float(np.median(np.diff(np.sort(begins[rows])))) / 1e3 if len(rows) > 1 else math.nan)}
+        for (case, _), rows in by_rank.items()
+        if (times := summarize(working_ns[rows] / 1e3))
+    )
+    return slowest(of_ranks, lambda each: each[0].median_us)
 
 
 def overlap_share(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
@@ -184,7 +191,8 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
 
 def _busy(run: Run, case: str) -> TracedNumber | None:
     """Working time of an iteration by nsys; without a trace the kernels' time by ncu."""
-    busy, _ = timed(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
+    times, _ = busy_times(run).get(case, (None, 0.0))
+    busy, _ = timed(times, Provenance("nsys", "iteration_busy_ns", case=case))
     return busy or NCU.traced(run, case)
 
 
